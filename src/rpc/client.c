@@ -1,6 +1,8 @@
 #include "rpc/client.h"
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "rpc/resume/attempt.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -33,11 +35,22 @@ struct rpc_client {
     pthread_t heartbeat;
     pthread_cond_t heartbeat_wakes;
     uint64_t heartbeat_every_ns;
+    /* To dial again; do not change. */
+    bool resumes;
+    struct rpc_addr addr;
+    struct rpc_net_options net;
+    struct rpc_config config;
+    struct rpc_security security; /* of both */
 };
 
 /* The longest sleep.  Deadlines of calls that other threads make meanwhile are at most this late.
  */
 static const uint64_t slice_ns = 50 * HW_MS;
+
+/* After a cut: between two attempts to resume, doubling, and for the connection of one. */
+static const uint64_t redial_first_ns = 20 * HW_MS;
+static const uint64_t redial_most_ns = HW_SEC;
+static const uint64_t redial_connect_ns = 2 * HW_SEC;
 
 /* How long rpc_client_leave waits for the lock: callbacks under it are short, and a process that
  * ends should not be held up. */
@@ -130,6 +143,8 @@ static void take_in(struct rpc_client *c)
         rpc_release(c->ep, msg);
     }
     (void)rpc_flush(c->ep);
+    if (UNLIKELY(c->resumes) && rpc_ep_is_cut(c->ep))
+        pthread_cond_signal(&c->heartbeat_wakes);
     tell_end(c);
     wake_done(c);
 }
@@ -201,6 +216,65 @@ static int wait_until(struct rpc_client *c, bool (*done)(void *), void *user, ui
     return rc;
 }
 
+/* ---- resuming, in the heartbeat thread ---- */
+
+static bool may_try(struct rpc_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool may = !c->stopping && rpc_ep_is_cut(c->ep);
+    pthread_mutex_unlock(&c->lock);
+    return may;
+}
+
+/* Without the lock: 0 with an attempt that was answered, or why there is none. */
+static int try_once(struct rpc_client *c, const struct rpc_resume_request *request,
+                    struct rpc_attempt **out, char why[RPC_WHY_CHARS])
+{
+    struct rpc_transport *connection;
+    struct rpc_net_options net = c->net;
+    net.timeout_ns = redial_connect_ns;
+    int rc = rpc_dial(&c->addr, &net, &connection, why);
+    if (rc)
+        return rc;
+    rc = rpc_attempt_create(connection, &c->config, request, out);
+    if (rc)
+        return rc;
+    while ((rc = rpc_attempt_poll(*out)) == -EINPROGRESS && may_try(c))
+        rpc_attempt_wait(*out, slice_ns);
+    if (rc) {
+        snprintf(why, RPC_WHY_CHARS, "%s", rpc_attempt_reason(*out));
+        rpc_attempt_destroy(*out);
+    }
+    return rc;
+}
+
+/* Under the lock, which is given back meanwhile.  Dials again until the connection is resumed, the
+ * server says that there is nothing to resume, or the window has passed. */
+static void resume(struct rpc_client *c)
+{
+    struct rpc_resume_request request;
+    uint64_t nap = redial_first_ns;
+    rpc_ep_resume_request(c->ep, &request);
+    while (!c->stopping && rpc_ep_is_cut(c->ep)) {
+        struct rpc_attempt *a;
+        char why[RPC_WHY_CHARS] = "";
+        pthread_mutex_unlock(&c->lock);
+        int rc = try_once(c, &request, &a, why);
+        pthread_mutex_lock(&c->lock);
+        if (rc == 0) {
+            (void)!rpc_attempt_finish(a, c->ep); /* a failure is the endpoint's status */
+        } else if (rc == -ENOENT || rc == -ENOSYS) {
+            rpc_ep_resume_refused(c->ep, why);
+        } else if (!c->stopping) {
+            hw_debug(HW_CAT_NET, "not resumed yet: %s", why);
+            cond_sleep(c, &c->heartbeat_wakes, nap);
+            nap = 2 * nap < redial_most_ns ? 2 * nap : redial_most_ns;
+        }
+        if (!c->reading)
+            take_in(c);
+    }
+}
+
 static void *heartbeat_main(void *arg)
 {
     struct rpc_client *c = arg;
@@ -208,7 +282,10 @@ static void *heartbeat_main(void *arg)
     while (!c->stopping) {
         if (!c->reading)
             take_in(c);
-        cond_sleep(c, &c->heartbeat_wakes, c->heartbeat_every_ns);
+        if (UNLIKELY(c->resumes) && rpc_ep_is_cut(c->ep))
+            resume(c);
+        if (!c->stopping)
+            cond_sleep(c, &c->heartbeat_wakes, c->heartbeat_every_ns);
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -231,8 +308,10 @@ static bool handshake_over(void *user)
     return rpc_ep_status(c->ep) != -EINPROGRESS;
 }
 
-int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_options *options,
-                      struct rpc_client **out, char why[RPC_WHY_CHARS])
+/* addr, net: where to dial again, or NULL. */
+static int create(struct rpc_transport *transport, const struct rpc_client_options *options,
+                  const struct rpc_addr *addr, const struct rpc_net_options *net,
+                  struct rpc_client **out, char why[RPC_WHY_CHARS])
 {
     assert(!options->config.accepting);
     struct rpc_client *c = calloc(1, sizeof *c);
@@ -240,9 +319,20 @@ int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_o
         rpc_transport_destroy(transport);
         return -ENOMEM;
     }
-    int rc = rpc_ep_create(transport, &options->config, &c->ep);
+    c->config = options->config;
+    /* Who dials again is the heartbeat thread. */
+    c->resumes = c->config.resumes && addr && c->config.heartbeat_ns != HW_NEVER;
+    c->config.resumes = c->resumes;
+    int rc = rpc_ep_create(transport, &c->config, &c->ep);
+    if (c->resumes) {
+        c->addr = *addr;
+        c->net = net ? *net : (struct rpc_net_options){0};
+        rpc_security_copy(&c->security, c->config.security);
+        c->config.security = c->net.security = &c->security;
+    }
     if (rc) {
         snprintf(why, RPC_WHY_CHARS, "cannot set up the connection: %s", strerror(-rc));
+        rpc_security_fini(&c->security);
         free(c);
         return rc;
     }
@@ -273,13 +363,19 @@ int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_o
     return 0;
 }
 
+int rpc_client_create(struct rpc_transport *transport, const struct rpc_client_options *options,
+                      struct rpc_client **out, char why[RPC_WHY_CHARS])
+{
+    return create(transport, options, NULL, NULL, out, why);
+}
+
 int rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options *net,
                        const struct rpc_client_options *options, struct rpc_client **out,
                        char why[RPC_WHY_CHARS])
 {
     struct rpc_transport *transport;
     int rc = rpc_dial(addr, net, &transport, why);
-    return rc ? rc : rpc_client_create(transport, options, out, why);
+    return rc ? rc : create(transport, options, addr, net, out, why);
 }
 
 static void stop_heartbeat(struct rpc_client *c)
@@ -297,6 +393,7 @@ static void client_free(struct rpc_client *c)
 {
     pthread_cond_destroy(&c->heartbeat_wakes);
     pthread_mutex_destroy(&c->lock);
+    rpc_security_fini(&c->security);
     free(c);
 }
 

@@ -33,7 +33,9 @@ struct rpc_client_options {
     void *push_user;          /* of both */
 };
 
-/* Dials and shakes hands.  0, or a negative errno with cause and remedy in why. */
+/* Dials and shakes hands.  0, or a negative errno with cause and remedy in why.  With
+ * config.resumes the client dials again after a cut, where the server offers it: calls and waits
+ * then only take longer. */
 int rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options *net,
                        const struct rpc_client_options *options, struct rpc_client **out,
                        char why[RPC_WHY_CHARS]) MUST_CHECK;

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "rpc/callers.h"
+#include "rpc/resume/resume.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -81,6 +82,10 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     rc = start_handshake(ep);
     if (rc)
         goto free_ep;
+    rc = rpc_resume_init(ep);
+    transport = ep->transport;
+    if (rc)
+        goto free_ep;
     rc = rpc_rx_init(&ep->rx, ep->config.window_bytes);
     if (rc)
         goto free_ep;
@@ -107,6 +112,7 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
 fini_rx:
     rpc_rx_fini(&ep->rx);
 free_ep:
+    rpc_resume_fini(ep);
     free(ep->handshake);
     free(ep);
 destroy_transport:
@@ -135,6 +141,7 @@ static void ep_free(struct rpc_ep *ep)
     }
     rpc_tx_fini(&ep->tx);
     rpc_rx_fini(&ep->rx);
+    rpc_resume_fini(ep);
     hw_counter_set_unregister(&ep->counters);
     free(ep->handshake);
     free(ep);
@@ -204,6 +211,11 @@ void rpc_ep_open(struct rpc_ep *ep)
     memcpy(ep->peer_name, peer->name, sizeof ep->peer_name);
     ep->peer_capabilities = peer->capabilities;
     ep->peer_takes_fds = peer->flags & RPC_HELLO_TAKES_FDS;
+    ep->peer_resumes = peer->flags & RPC_HELLO_RESUMES;
+    ep->peer_resuming = peer->flags & RPC_HELLO_RESUMING;
+    size_t unparsed;
+    (void)rpc_rx_peek(&ep->rx, &unparsed);
+    ep->received_before = hw_counter_load(&ep->stats.bytes_received) - unparsed;
     ep->message_max = peer->window_bytes - RPC_MESSAGE_COST;
     ep->tx.credit += peer->window_bytes - RPC_WINDOW_MIN;
     uint32_t queue = ep->config.send_queue_bytes;
@@ -221,10 +233,23 @@ void rpc_ep_open(struct rpc_ep *ep)
     if (peer->heartbeat_ms == 0 ||
         (ep->config.tolerates_silence && !ep->transport->ops->host_answers))
         ep->silent_ns = HW_NEVER;
+    if (ep->resume)
+        rpc_resume_opened(ep);
     free(ep->handshake);
     ep->handshake = NULL;
     hw_debug(HW_CAT_NET, "%s: connected over %s to \"%s\"", ep->transport->peer,
              ep->transport->ops->name, ep->peer_name);
+}
+
+void rpc_ep_refuse_others(struct rpc_ep *ep, const char *full)
+{
+    assert(ep->handshake && ep->config.accepting);
+    ep->handshake->full = full;
+}
+
+bool rpc_ep_peer_resuming(const struct rpc_ep *ep)
+{
+    return ep->peer_resuming;
 }
 
 int rpc_ep_status(const struct rpc_ep *ep)

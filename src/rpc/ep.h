@@ -9,6 +9,8 @@
 #include "rpc/rx.h"
 #include "rpc/tx.h"
 
+struct rpc_resume;
+
 struct rpc_ep {
     struct rpc_transport *transport;
     struct rpc_config config; /* with the defaults filled in */
@@ -19,8 +21,10 @@ struct rpc_ep {
     struct rpc_handshake *handshake; /* NULL once done */
     size_t handshake_sent;           /* bytes of its out that are written */
     uint64_t handshake_deadline_ns;
+    uint64_t received_before;  /* bytes of the handshake */
+    struct rpc_resume *resume; /* NULL: a cut is the end */
     uint32_t peer_capabilities;
-    bool peer_takes_fds;
+    bool peer_takes_fds, peer_resumes, peer_resuming;
     uint32_t message_max;
     bool proved; /* both ends know the token */
     char peer_name[RPC_HS_NAME_CHARS];

@@ -27,6 +27,8 @@ static const uint8_t fields_of[RPC_FRAME_KINDS] = {
     [RPC_FRAME_PONG] = HAS_VALUE,
     [RPC_FRAME_CANCEL] = HAS_ID,
     [RPC_FRAME_BYE] = HAS_LEN | HAS_METHOD,
+    [RPC_FRAME_OFFER] = HAS_LEN,
+    [RPC_FRAME_ACK] = HAS_VALUE,
 };
 
 static inline uint8_t *put_varint(uint8_t *p, uint64_t v)

@@ -9,7 +9,7 @@
  *   method   varint: CALL, POST, PUSH; the error code for ERROR and BYE
  *   total    varint, only with FIRST: payload bytes of the whole message, more than len
  *   fds      varint, only with FDS: descriptors of the message; they come beside the bytes
- *   value    varint: CREDIT (bytes let go), PING and PONG (opaque)
+ *   value    varint: CREDIT (bytes let go), PING and PONG (opaque), ACK (bytes received)
  *
  * A message larger than RPC_CHUNK_BYTES starts with FIRST and goes on in MORE frames of the same
  * stream.  A small call takes four bytes of framing.
@@ -35,7 +35,9 @@ enum rpc_frame_kind {
     RPC_FRAME_PONG = 9,
     RPC_FRAME_CANCEL = 10,
     RPC_FRAME_BYE = 11,
-    RPC_FRAME_KINDS = 12
+    RPC_FRAME_OFFER = 12, /* from the acceptor: how to resume (rpc/resume/resume.h) */
+    RPC_FRAME_ACK = 13,   /* bytes received; between peers that can resume */
+    RPC_FRAME_KINDS = 14
 };
 
 enum {

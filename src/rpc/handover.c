@@ -80,6 +80,8 @@ int rpc_ep_hand_over(struct rpc_ep *ep, const struct rpc_msg *first, struct rpc_
     memcpy(out->peer_name, ep->peer_name, sizeof out->peer_name);
     out->peer_capabilities = ep->peer_capabilities;
     out->peer_takes_fds = ep->peer_takes_fds;
+    out->peer_resumes = ep->peer_resumes;
+    out->received = hw_counter_load(&ep->stats.bytes_received) - ep->received_before;
     out->message_max = ep->message_max;
     out->max_calls = ep->calls.limit;
     out->credit = ep->tx.credit;
@@ -90,6 +92,17 @@ int rpc_ep_hand_over(struct rpc_ep *ep, const struct rpc_msg *first, struct rpc_
     out->credit_wanted = ep->credit_wanted;
     out->ping_every_ns = ep->ping_every_ns;
     out->silent_ns = ep->silent_ns;
+    return 0;
+}
+
+int rpc_ep_hand_over_resume(struct rpc_ep *ep, const struct rpc_msg *call, uint32_t *id)
+{
+    size_t rest;
+    (void)rpc_flush(ep);
+    (void)rpc_rx_peek(&ep->rx, &rest);
+    if (!is_at_rest(ep) || rest > 0 || call->stream != 0)
+        return -EBUSY;
+    *id = ((const struct rpc_rx_msg *)call)->id;
     return 0;
 }
 
@@ -126,6 +139,7 @@ int rpc_ep_take_over(const struct rpc_handover *state, const int *fds, int count
     memcpy(ep->peer_name, state->peer_name, sizeof ep->peer_name);
     ep->peer_capabilities = state->peer_capabilities;
     ep->peer_takes_fds = state->peer_takes_fds;
+    ep->peer_resumes = state->peer_resumes;
     ep->message_max = state->message_max;
     ep->calls.limit = state->max_calls;
     ep->tx.credit = state->credit;

@@ -16,9 +16,10 @@ struct rpc_handover {
     struct rpc_transport_state transport;
     char peer_name[RPC_HS_NAME_CHARS];
     uint32_t peer_capabilities, message_max, max_calls;
-    bool peer_takes_fds, credit_asked, credit_wanted;
+    bool peer_takes_fds, peer_resumes, credit_asked, credit_wanted;
     uint64_t credit, outstanding, queue_limit, credit_due;
     uint64_t ping_every_ns, silent_ns;
+    uint64_t received; /* bytes of frames */
     uint32_t byte_count;
     uint8_t bytes[RPC_RX_BLOCK_BYTES];
 };
@@ -28,6 +29,9 @@ struct rpc_handover {
  */
 int rpc_ep_hand_over(struct rpc_ep *ep, const struct rpc_msg *first,
                      struct rpc_handover *out) MUST_CHECK;
+/* For a call of RPC_METHOD_RESUME, whose connection goes to the process of that session: its id in
+ * *id.  0, or -EBUSY when more is under way than that call. */
+int rpc_ep_hand_over_resume(struct rpc_ep *ep, const struct rpc_msg *call, uint32_t *id) MUST_CHECK;
 /* Fills *out, and fds with descriptors that stay the transport's; how many, or -EBUSY when it is
  * not at rest, -EOPNOTSUPP when it cannot go; then *out is for a Unix socket that stands for it. */
 int rpc_transport_hand_over(struct rpc_transport *t, struct rpc_transport_state *out,

@@ -118,7 +118,9 @@ int rpc_handshake_init(struct rpc_handshake *hs, const struct rpc_config *config
         .heartbeat_ms =
             config->heartbeat_ns == HW_NEVER ? 0 : (uint32_t)(config->heartbeat_ns / HW_MS),
         .flags = (uint8_t)((config->accepting && token ? RPC_HELLO_PROOF_WANTED : 0) |
-                           (config->takes_fds ? RPC_HELLO_TAKES_FDS : 0)),
+                           (config->takes_fds ? RPC_HELLO_TAKES_FDS : 0) |
+                           (!config->accepting && config->resumes ? RPC_HELLO_RESUMES : 0) |
+                           (!config->accepting && config->resuming ? RPC_HELLO_RESUMING : 0)),
     };
     memcpy(hello.nonce, nonce, sizeof hello.nonce);
     strcpy(hello.name, name);
@@ -223,6 +225,10 @@ static int on_hello(struct rpc_handshake *hs, const uint8_t *message, size_t mes
                     peer->window_bytes, peer->max_calls);
     if (hs->stranger)
         return turn_stranger_away(hs);
+    if (hs->full && !(peer->flags & RPC_HELLO_RESUMING)) {
+        rpc_handshake_refuse(hs, -EUSERS, hs->full);
+        return fail(hs, -EUSERS, "refused: %s", hs->full);
+    }
     int role = hs->accepting ? CONNECTOR : ACCEPTOR;
     memcpy(hs->hello[role], message, message_len);
     hs->hello_len[role] = message_len;

@@ -32,7 +32,9 @@ enum rpc_hs_type { RPC_HS_HELLO = 1, RPC_HS_PROOF, RPC_HS_WELCOME, RPC_HS_REFUSE
 
 enum rpc_hello_flags {
     RPC_HELLO_PROOF_WANTED = 1, /* by the acceptor */
-    RPC_HELLO_TAKES_FDS = 2
+    RPC_HELLO_TAKES_FDS = 2,
+    RPC_HELLO_RESUMES = 4, /* by the connector: the acceptor may offer resumption */
+    RPC_HELLO_RESUMING = 8 /* by the connector: this connection is for RPC_METHOD_RESUME */
 };
 
 struct rpc_hello {
@@ -48,8 +50,9 @@ struct rpc_hello {
 
 struct rpc_handshake {
     bool accepting;
-    bool token;    /* both ends prove that they know it */
-    bool stranger; /* another user of this host, and no token that could make up for it */
+    bool token;       /* both ends prove that they know it */
+    bool stranger;    /* another user of this host, and no token that could make up for it */
+    const char *full; /* why nobody comes in but who resumes; NULL: others do, too */
     const struct rpc_security *security;
     enum { RPC_HS_WAIT_HELLO, RPC_HS_WAIT_PROOF, RPC_HS_WAIT_WELCOME, RPC_HS_DONE } state;
     struct rpc_hello peer;

@@ -17,7 +17,10 @@ enum rpc_method {
      * bandwidth from the server. */
     RPC_METHOD_SOURCE = 4,
     /* Call without payload, answered as serve/server_info.h says.  `hawser info`. */
-    RPC_METHOD_INFO = 5
+    RPC_METHOD_INFO = 5,
+    /* Call, the first of a connection, payload as rpc/resume/resume.h says: this connection takes
+     * the place of one that was cut. */
+    RPC_METHOD_RESUME = 6
 };
 
 enum { RPC_SOURCE_MAX = 1 << 20 }; /* enough for full speed; the zeros are one static buffer */

@@ -1,5 +1,6 @@
 /* receive.c - what arrives: the handshake, frames, the heartbeat, and waiting for them. */
 #include "rpc/ep.h"
+#include "rpc/resume/resume.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -130,6 +131,11 @@ static int on_control(struct rpc_ep *ep, const struct rpc_frame *frame)
         return 0;
     case RPC_FRAME_BYE:
         return on_bye(ep, frame);
+    case RPC_FRAME_OFFER:
+    case RPC_FRAME_ACK:
+        if (ep->resume)
+            return rpc_resume_on_frame(ep, frame);
+        return rpc_ep_fail(ep, -EPROTO, "a frame for resumption, which was not agreed on");
     default:
         return rpc_ep_fail(ep, -EPROTO, "unknown frame %u", frame->kind);
     }
@@ -253,10 +259,15 @@ static int check_silence(struct rpc_ep *ep, uint64_t now)
     double seconds = (double)ep->silent_ns / 1e9;
     if (ep->silent_ns == HW_NEVER || now - ep->last_received_ns < ep->silent_ns)
         return 0;
+    bool stopped = ep->config.tolerates_silence &&
+                   (!ep->transport->ops->host_answers ||
+                    ep->transport->ops->host_answers(ep->transport, ep->silent_ns));
+    if (!stopped && ep->resume && rpc_resume_sever(ep->resume))
+        return 0;
     if (!ep->config.tolerates_silence)
         return rpc_ep_fail(ep, -EHOSTDOWN,
                            "silent for %.1f s: it is stopped, or the network is cut", seconds);
-    if (!ep->transport->ops->host_answers(ep->transport, ep->silent_ns))
+    if (!stopped)
         return rpc_ep_fail(ep, -EHOSTDOWN,
                            "its host is silent for %.1f s: it is down, or the network is cut",
                            seconds);
@@ -272,6 +283,8 @@ static int heartbeat(struct rpc_ep *ep, uint64_t now)
         return rpc_ep_fail(ep, -ETIMEDOUT, "no complete hello within %.1f s",
                            (double)ep->config.handshake_ns / 1e9);
     }
+    if (UNLIKELY(ep->resume) && rpc_resume_is_cut(ep->resume))
+        return rpc_resume_tick(ep, now);
     int rc = check_silence(ep, now);
     if (rc)
         return rc;
@@ -346,6 +359,10 @@ uint64_t rpc_next_tick(const struct rpc_ep *ep)
         return ep->handshake_deadline_ns < next ? ep->handshake_deadline_ns : next;
     if (ep->status)
         return 0;
+    if (UNLIKELY(ep->resume) && rpc_resume_is_cut(ep->resume)) {
+        uint64_t end = rpc_resume_deadline(ep->resume);
+        return end < next ? end : next;
+    }
     if (ep->ping_every_ns != HW_NEVER && ep->last_sent_ns + ep->ping_every_ns < next)
         next = ep->last_sent_ns + ep->ping_every_ns;
     if (ep->silent_ns != HW_NEVER && ep->last_received_ns + ep->silent_ns < next)

@@ -93,6 +93,8 @@ struct rpc_config {
     /* A peer that is silent is not dead while its host answers: heartbeat_ns is for the host.  For
      * a server, whose clients may be stopped; a peer that somebody waits for needs the other. */
     bool tolerates_silence;
+    bool resumes;  /* over tcp and tls: may go on after a cut (rpc/resume/resume.h) */
+    bool resuming; /* a connector's: this connection is to take the place of one that was cut */
     uint32_t capabilities;  /* ours; the layers above define the bits */
     const char *name;       /* says who we are in the peer's log; NULL: "hawser" */
     struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
@@ -118,6 +120,12 @@ void rpc_ep_shutdown(struct rpc_ep *ep, int reason, const char *text);
 /* After that, where the transport had no room for the goodbye: writes on.  0, -EAGAIN while there
  * is none, or what the connection failed with. */
 int rpc_ep_flush_goodbye(struct rpc_ep *ep);
+
+/* The acceptor's, before it has polled: a connector that does not resume is refused with this text,
+ * which must live as long as the endpoint. */
+void rpc_ep_refuse_others(struct rpc_ep *ep, const char *full);
+/* Whether the connector says that it will resume. */
+bool rpc_ep_peer_resuming(const struct rpc_ep *ep);
 
 /* 0 once the handshake is done, -EINPROGRESS during it, else the sticky error that ended it. */
 int rpc_ep_status(const struct rpc_ep *ep);

@@ -1,6 +1,7 @@
 /* send.c - the verbs, and the flush that writes what they queued. */
 #include "base/log.h"
 #include "rpc/ep.h"
+#include "rpc/resume/resume.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -242,6 +243,11 @@ static void add_credit_frame(struct rpc_ep *ep)
     }
 }
 
+static bool has_to_write(const struct rpc_ep *ep)
+{
+    return rpc_tx_pending(&ep->tx) || (UNLIKELY(ep->resume) && rpc_resume_replays(ep->resume));
+}
+
 static void note_write(struct rpc_ep *ep, uint64_t before, uint64_t after, size_t bytes)
 {
     uint64_t took = after - before;
@@ -284,6 +290,13 @@ static int write_pending(struct rpc_ep *ep)
     if (ep->queued_since_ns) {
         rpc_ep_note_time(&ep->stats.queue_ns, &ep->stats.queue_max_ns, clock - ep->queued_since_ns);
         ep->queued_since_ns = 0;
+    }
+    while (UNLIKELY(ep->resume) && rpc_resume_replays(ep->resume)) {
+        struct iovec again[RPC_IOV_MAX];
+        ssize_t n = write_once(ep, again, rpc_resume_gather(ep, again), &clock);
+        if (n < 0)
+            return (int)n;
+        rpc_resume_replayed(ep, (size_t)n);
     }
     if (LIKELY(rpc_tx_batch_only(&ep->tx))) {
         struct iovec batch = {ep->tx.batch.data, ep->tx.batch.len};
@@ -331,7 +344,9 @@ int rpc_flush(struct rpc_ep *ep)
     if (UNLIKELY(ep->tx.busy_streams && rpc_tx_short(&ep->tx)))
         ask_for_credit(ep);
     add_credit_frame(ep);
-    if (!rpc_tx_pending(&ep->tx))
+    if (ep->resume)
+        rpc_resume_acknowledge(ep);
+    if (!has_to_write(ep))
         return 0;
     ep->flushing = true;
     int rc = write_pending(ep);
@@ -345,7 +360,7 @@ bool rpc_pending(const struct rpc_ep *ep)
 {
     if (ep->handshake)
         return ep->handshake_sent < ep->handshake->out_len;
-    return rpc_tx_pending(&ep->tx);
+    return has_to_write(ep);
 }
 
 bool rpc_send_blocked(const struct rpc_ep *ep)

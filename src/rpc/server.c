@@ -62,6 +62,7 @@ struct rpc_server {
     uint64_t sweep_at_ns;
     uint64_t scarce_said_ns; /* when a want of descriptors or memory was last logged; 0: never */
     bool stopped;
+    char full[80]; /* what a client is told that is one too many */
 };
 
 /* The epoll tag: an index for listeners and, behind theirs, for other descriptors; an address for
@@ -94,6 +95,8 @@ int rpc_server_create(const struct rpc_server_options *options, struct rpc_serve
         s->options.max_clients = RPC_SERVER_CLIENTS_DEFAULT;
     if (s->options.stalled_ns == 0)
         s->options.stalled_ns = stalled_default_ns;
+    snprintf(s->full, sizeof s->full, "the server has its limit of %u clients (--max-clients)",
+             s->options.max_clients);
     s->stop_fd = -1;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (s->epoll >= 0)
@@ -249,10 +252,7 @@ static bool is_full(const struct rpc_server *s)
 
 static void conn_refuse_full(struct rpc_server *s, struct conn *c)
 {
-    char text[RPC_WHY_CHARS];
-    snprintf(text, sizeof text, "the server has its limit of %u clients (--max-clients)",
-             s->options.max_clients);
-    conn_refuse(s, c, -EUSERS, text);
+    conn_refuse(s, c, -EUSERS, s->full);
 }
 
 int rpc_server_adopt(struct rpc_server *s, struct rpc_transport *transport)
@@ -285,7 +285,9 @@ int rpc_server_adopt(struct rpc_server *s, struct rpc_transport *transport)
     c->state = CONN_HANDSHAKE;
     c->since_ns = hw_now_ns();
     s->handshakes++;
-    if (is_full(s))
+    if (is_full(s) && s->away > 0)
+        rpc_ep_refuse_others(c->ep, s->full); /* one that is away may want to come back */
+    else if (is_full(s))
         conn_refuse_full(s, c);
     s->sweep_at_ns = 0; /* our hello goes out, and its deadline counts */
     return 0;
@@ -331,7 +333,7 @@ static void accept_callers(struct rpc_server *s, struct rpc_listener *l)
 
 static void conn_open(struct rpc_server *s, struct conn *c)
 {
-    if (is_full(s)) {
+    if (is_full(s) && !rpc_ep_peer_resuming(c->ep)) {
         conn_refuse_full(s, c);
         return;
     }
@@ -417,7 +419,7 @@ static bool conn_serve(struct rpc_server *s, struct conn *c, uint64_t now)
         return false;
     }
     int rc = rpc_ep_status(c->ep);
-    if (rc == -EACCES || rc == -EPROTONOSUPPORT || rc == -EPROTO) {
+    if (rc == -EACCES || rc == -EPROTONOSUPPORT || rc == -EPROTO || rc == -EUSERS) {
         conn_set_state(s, c, CONN_LINGER); /* the reason is on its way to the peer */
         watch_for(s, c);
         return true;

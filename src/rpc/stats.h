@@ -24,6 +24,8 @@
     X(bytes_sent, "rpc_bytes_sent", "bytes", HW_COUNTER, "bytes written, framing included")        \
     X(bytes_received, "rpc_bytes_received", "bytes", HW_COUNTER, "bytes read, framing included")   \
     X(credit_frames_sent, "rpc_credit_frames_sent", "", HW_COUNTER, "credit returns sent")         \
+    X(resumes, "rpc_resumes", "", HW_COUNTER, "connections replaced after a cut")                  \
+    X(bytes_replayed, "rpc_bytes_replayed", "bytes", HW_COUNTER, "bytes sent again after a cut")   \
     X(queue_ns, "rpc_queue_nanoseconds", "ns", HW_COUNTER,                                         \
       "from queueing to the write, first of a batch")                                              \
     X(queue_max_ns, "rpc_queue_max_nanoseconds", "ns", HW_GAUGE, "longest of these")               \

@@ -1,5 +1,7 @@
 #include "rpc/tx.h"
 
+#include "rpc/resume/kept.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +23,9 @@ struct rpc_tx_item {
     struct rpc_tx_item *next;
     struct rpc_frame frame;
     uint32_t payload, done;
-    bool paid; /* its credit has been taken */
+    bool paid;     /* its credit has been taken */
+    bool written;  /* and waits for `kept` */
+    uint32_t kept; /* references of what is not acknowledged */
     void (*sent)(void *user);
     void *sent_user;
     int ref_count;
@@ -40,8 +44,63 @@ static void item_finish(struct rpc_tx_item *item)
     free(item);
 }
 
+/* All is written.  The caller's memory is the caller's again. */
+static void item_written(struct rpc_tx *tx, struct rpc_tx_item *item)
+{
+    if (item->kept > 0 && item->sent)
+        rpc_kept_own(tx->kept, item);
+    if (item->kept == 0)
+        item_finish(item);
+    else
+        item->written = true;
+}
+
+static void item_unkeep(void *owner)
+{
+    struct rpc_tx_item *item = owner;
+    assert(item->kept > 0);
+    if (--item->kept == 0 && item->written)
+        item_finish(item);
+}
+
+int rpc_tx_keep(struct rpc_tx *tx, uint64_t limit)
+{
+    assert(!tx->kept);
+    tx->kept = rpc_kept_create(limit, item_unkeep);
+    return tx->kept ? 0 : -ENOMEM;
+}
+
+uint64_t rpc_tx_ahead(const struct rpc_tx *tx)
+{
+    uint64_t bytes = tx->batch.len;
+    for (int i = tx->gather_at; i < tx->gather_count; i++)
+        bytes += tx->gather[i].iov_len;
+    return bytes;
+}
+
+void rpc_tx_keep_batch(struct rpc_tx *tx)
+{
+    rpc_kept_copy(tx->kept, tx->batch.data, tx->batch.len);
+}
+
+/* n bytes of the gather were taken. */
+static void keep_written(struct rpc_tx *tx, size_t n)
+{
+    struct rpc_tx_item *item = tx->chunk_item;
+    for (int i = tx->gather_at; n > 0; i++) {
+        const struct iovec *v = &tx->gather[i];
+        size_t part = n < v->iov_len ? n : v->iov_len;
+        if (!item || i <= tx->chunk_at)
+            rpc_kept_copy(tx->kept, v->iov_base, part);
+        else if (rpc_kept_refer(tx->kept, v->iov_base, part, item))
+            item->kept++;
+        n -= part;
+    }
+}
+
 void rpc_tx_fini(struct rpc_tx *tx)
 {
+    rpc_kept_destroy(tx->kept);
     for (int i = 0; i < RPC_STREAMS; i++) {
         while (tx->head[i]) {
             struct rpc_tx_item *item = tx->head[i];
@@ -272,7 +331,7 @@ static void gather_chunk(struct rpc_tx *tx, struct rpc_tx_item *item)
     item->paid = true;
     tx->turn = (uint8_t)((item->frame.stream + 1) % RPC_STREAMS);
     uint32_t left = item->payload - item->done;
-    int header_at = tx->gather_count++;
+    int header_at = tx->chunk_at = tx->gather_count++;
     uint32_t len = gather_payload(tx, item, left < RPC_CHUNK_BYTES ? left : RPC_CHUNK_BYTES);
     struct rpc_frame frame = item->frame;
     frame.len = len;
@@ -333,11 +392,13 @@ static void gather_finish(struct rpc_tx *tx)
         tx->tail[stream] = NULL;
         tx->busy_streams &= ~(1u << stream);
     }
-    item_finish(item);
+    item_written(tx, item);
 }
 
 void rpc_tx_written(struct rpc_tx *tx, size_t n)
 {
+    if (tx->kept)
+        keep_written(tx, n);
     while (n > 0) {
         assert(tx->gather_at < tx->gather_count);
         struct iovec *v = &tx->gather[tx->gather_at];

@@ -14,6 +14,7 @@
 
 enum { RPC_TX_BATCH_KEPT = 256 << 10 }; /* a burst's larger buffer is freed once written */
 
+struct rpc_kept;
 struct rpc_tx_item;
 
 struct rpc_tx_batch {
@@ -31,6 +32,7 @@ struct rpc_tx {
     int gather_count, gather_at;
     struct rpc_tx_item *chunk_item; /* whose chunk is in the gather */
     uint32_t chunk_len;
+    int chunk_at; /* of its header, in the gather; its payload is behind it */
     uint8_t chunk_header[RPC_FRAME_HEADER_MAX];
     int fds[RPC_FDS_QUEUED_MAX]; /* ours; go with the next write */
     int fd_count;
@@ -38,6 +40,7 @@ struct rpc_tx {
     uint64_t outstanding;  /* credit that the peer has not returned */
     uint64_t queued_bytes; /* payload and headers not yet written */
     uint64_t queue_limit;
+    struct rpc_kept *kept; /* what the peer has not acknowledged; NULL: nothing is kept */
 };
 
 void rpc_tx_init(struct rpc_tx *tx, uint64_t credit, uint64_t queue_limit);
@@ -73,11 +76,20 @@ static inline bool rpc_tx_batch_only(const struct rpc_tx *tx)
     return tx->batch.len > 0 && tx->batch.capacity <= RPC_TX_BATCH_KEPT && tx->gather_count == 0 &&
            tx->busy_streams == 0;
 }
+void rpc_tx_keep_batch(struct rpc_tx *tx);
 static inline void rpc_tx_batch_written(struct rpc_tx *tx)
 {
+    if (tx->kept)
+        rpc_tx_keep_batch(tx);
     tx->queued_bytes -= tx->batch.len;
     tx->batch.len = 0;
 }
+
+/* From now on what is written is kept until it is acknowledged, at most `limit` bytes; `sent` means
+ * as before that the memory is the caller's again.  0 or -ENOMEM. */
+int rpc_tx_keep(struct rpc_tx *tx, uint64_t limit) MUST_CHECK;
+/* Bytes that will be written before what is queued next. */
+uint64_t rpc_tx_ahead(const struct rpc_tx *tx);
 
 /* True when a queued item can be paid for. */
 bool rpc_tx_item_ready(const struct rpc_tx *tx);

@@ -303,6 +303,13 @@ int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_fi
     return rc;
 }
 
+void rpc_security_copy(struct rpc_security *out, const struct rpc_security *sec)
+{
+    *out = sec ? *sec : (struct rpc_security){0};
+    if (out->tls)
+        rpc_tls_context_ref(out->tls);
+}
+
 void rpc_security_fini(struct rpc_security *sec)
 {
     rpc_tls_context_unref(sec->tls);

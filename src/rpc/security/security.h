@@ -47,6 +47,8 @@ int rpc_security_load(struct rpc_security *sec, const struct rpc_security_files 
  * host token.  0, or a negative errno with a sentence in why. */
 int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_files *preferred,
                           char why[RPC_WHY_CHARS]) MUST_CHECK;
+/* A copy with a life of its own; sec may be NULL, which is a zeroed one. */
+void rpc_security_copy(struct rpc_security *out, const struct rpc_security *sec);
 void rpc_security_fini(struct rpc_security *sec); /* wipes the token; a zeroed sec is fine */
 
 /* The token of this user on this host, $XDG_STATE_HOME/hawser/token: so that TCP on loopback, which

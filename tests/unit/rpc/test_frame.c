@@ -146,7 +146,7 @@ static void bad_headers_are_refused(void **state)
         size_t len;
     } bad[] = {
         {"kind 0", {0x00, 0, 0, 0}, 4},
-        {"kind 12", {0x0c, 0, 0, 0}, 4},
+        {"kind 14", {0x0e, 0, 0, 0}, 4},
         {"kind 15", {0x0f, 0, 0, 0}, 4},
         {"no descriptors promised", {0x42, 0, 0, 0}, 4},
         {"too many descriptors", {0x42, 0, 0, 5}, 4},
