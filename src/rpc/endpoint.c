@@ -79,11 +79,11 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     rc = config_complete(&ep->config);
     if (rc)
         goto free_ep;
-    rc = start_handshake(ep);
-    if (rc)
-        goto free_ep;
     rc = rpc_resume_init(ep);
     transport = ep->transport;
+    if (rc)
+        goto free_ep;
+    rc = start_handshake(ep);
     if (rc)
         goto free_ep;
     rc = rpc_rx_init(&ep->rx, ep->config.window_bytes);

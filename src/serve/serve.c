@@ -8,6 +8,7 @@
 #include "command/connect.h"
 #include "command/manifest.h"
 #include "command/software.h"
+#include "rpc/methods.h"
 #include "rpc/server.h"
 #include "serve/discovery.h"
 #include "serve/http/front.h"
@@ -33,7 +34,7 @@ struct serve_options {
     struct cmd_list listen;
     const char *cert, *key, *token_file;
     bool insecure, software, no_devices;
-    uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, ring_bytes;
+    uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, resume_window_ns, ring_bytes;
     uint64_t max_memory_bytes, max_objects, max_pipelines, max_pending;
     uint64_t upload_cache_bytes, compile_threads;
     const char *upload_cache_dir, *session_user;
@@ -132,6 +133,14 @@ static const struct cmd_option options[] = {
      .max = 3600 * HW_SEC,
      .help = "a client whose host is silent for so long is gone: it is down, or\n"
              "cut off; a client that is only stopped keeps its connection"},
+    {.name = "resume-window",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct serve_options, resume_window_ns),
+     .def = "60s",
+     .max = 24 * 3600 * HW_SEC,
+     .help = "how long a Vulkan session waits for its client after the connection\n"
+             "was cut, with its GPU memory; 0: it ends at once"},
     {.name = "shm-ring",
      .kind = CMD_SIZE,
      .argument = "SIZE",
@@ -276,6 +285,8 @@ static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
         sessions_open(s->sessions, ep, msg);
     else if (msg->kind == RPC_CALL && msg->method == VN_METHOD_STRIPE)
         sessions_stripe(s->sessions, ep, msg);
+    else if (msg->kind == RPC_CALL && msg->method == RPC_METHOD_RESUME)
+        sessions_resume(s->sessions, ep, msg);
     else /* a connection that ended meanwhile is the loop's to clear away */
         (void)service_basic_handle(&s->service, ep, msg);
     rpc_release(ep, msg);
@@ -464,8 +475,8 @@ static int start_sessions(struct server *s)
                                           .compile_threads = (unsigned)o->compile_threads,
                                           .uploads = s->uploads,
                                           .validate = o->validate};
-    return sessions_create(s->rpc, &session, &s->session_user, s->session_home, &sessions_ops, s,
-                           &s->sessions);
+    return sessions_create(s->rpc, &session, o->resume_window_ns, &s->session_user, s->session_home,
+                           &sessions_ops, s, &s->sessions);
 }
 
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])

@@ -62,14 +62,13 @@ int session_process_start(char *const *environment, const sigset_t *mask, pid_t 
     return ends[0];
 }
 
-static int send_fds(int socket, const int *fds, int count)
+static int send_fds(int socket, const void *data, size_t len, const int *fds, int count)
 {
     union {
         char buf[CMSG_SPACE(SESSION_FDS_MAX * sizeof(int))];
         struct cmsghdr align;
     } control = {0};
-    char byte = 0;
-    struct iovec iov = {&byte, 1};
+    struct iovec iov = {(void *)(uintptr_t)data, len};
     size_t bytes = (size_t)count * sizeof(int);
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
@@ -80,7 +79,7 @@ static int send_fds(int socket, const int *fds, int count)
     cmsg->cmsg_type = SCM_RIGHTS;
     cmsg->cmsg_len = CMSG_LEN(bytes);
     memcpy(CMSG_DATA(cmsg), fds, bytes);
-    return sendmsg(socket, &msg, MSG_NOSIGNAL) == 1 ? 0 : -errno;
+    return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len ? 0 : -errno;
 }
 
 int session_process_give(int socket, const struct session_order *order, const int *fds,
@@ -93,22 +92,28 @@ int session_process_give(int socket, const struct session_order *order, const in
         return -errno;
     memcpy(all + 1, fds, (size_t)fd_count * sizeof(*fds));
     ssize_t n = write(all[0], order, sizeof(*order));
-    int rc = n == (ssize_t)sizeof(*order) ? send_fds(socket, all, fd_count + 1) : -ENOMEM;
+    int rc = n == (ssize_t)sizeof(*order) ? send_fds(socket, "", 1, all, fd_count + 1) : -ENOMEM;
     close(all[0]);
     return rc;
 }
 
+int session_process_resume(int socket, const struct session_resumption *resumption, const int *fds,
+                           int fd_count)
+{
+    return send_fds(socket, resumption, sizeof(*resumption), fds, fd_count);
+}
+
 /* ---- in the session's process ---- */
 
-/* Waits for the order's message.  How many descriptors came, or a negative errno. */
-static int receive_fds(int fds[SESSION_FDS_MAX])
+/* Waits for the server's next message, of `len` bytes.  How many descriptors came, or a negative
+ * errno. */
+static int receive_fds(void *data, size_t len, int fds[SESSION_FDS_MAX])
 {
     union {
         char buf[CMSG_SPACE(SESSION_FDS_MAX * sizeof(int))];
         struct cmsghdr align;
     } control;
-    char byte;
-    struct iovec iov = {&byte, 1};
+    struct iovec iov = {data, len};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
                          .msg_control = control.buf,
@@ -117,7 +122,7 @@ static int receive_fds(int fds[SESSION_FDS_MAX])
     do
         n = recvmsg(ORDER_SOCKET, &msg, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
-    const struct cmsghdr *cmsg = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    const struct cmsghdr *cmsg = n == (ssize_t)len ? CMSG_FIRSTHDR(&msg) : NULL;
     if (!cmsg || cmsg->cmsg_type != SCM_RIGHTS)
         return n < 0 ? -errno : -ESHUTDOWN;
     size_t bytes = cmsg->cmsg_len - CMSG_LEN(0);
@@ -174,6 +179,31 @@ static int become(const struct session_order *order)
     return rc == 0 && getppid() == server ? 0 : 1;
 }
 
+static bool next_resumption(struct vns_resumption *out)
+{
+    struct session_resumption got;
+    int fds[SESSION_FDS_MAX];
+    int count;
+    do
+        count = receive_fds(&got, sizeof(got), fds);
+    while (count >= 0 && rpc_transport_take_over(&got.transport, fds, count, &out->connection));
+    out->call = got.call;
+    out->received = got.received;
+    return count >= 0;
+}
+
+static int offer_to_resume(struct session_order *order, struct rpc_ep *ep)
+{
+    int rc = order->config.resumes ? rpc_ep_offer_resume(ep, &order->key, order->resume_window_ns,
+                                                         order->own.received)
+                                   : -EOPNOTSUPP;
+    if (rc == 0)
+        order->options.next_resumption = next_resumption;
+    else
+        close(ORDER_SOCKET);
+    return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
 static int run(struct session_order *order, const int *fds)
 {
     struct rpc_ep *ep;
@@ -184,6 +214,8 @@ static int run(struct session_order *order, const int *fds)
     if (rc == 0)
         rc = take_connections(order, fds + 1 + order->has_uploads, &ep);
     struct rpc_msg *open = NULL;
+    if (rc == 0)
+        rc = offer_to_resume(order, ep);
     if (rc == 0)
         rc = rpc_poll(ep) < 0 ? rpc_ep_status(ep) : 0;
     if (rc == 0)
@@ -198,12 +230,12 @@ static int run(struct session_order *order, const int *fds)
 int session_process_main(void)
 {
     int fds[SESSION_FDS_MAX];
+    char byte;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a server that is killed takes its sessions along */
     prctl(PR_SET_NAME, "hawser-spare");
-    int count = receive_fds(fds);
+    int count = receive_fds(&byte, 1, fds);
     if (count < 2)
         return count == -ESHUTDOWN ? 0 : 1; /* the server has ended */
-    close(ORDER_SOCKET);
     prctl(PR_SET_NAME, "hawser-session");
     struct session_order *order = read_order(fds[0]);
     /* Not a return: the driver's threads still run. */

@@ -2,7 +2,8 @@
  *
  * It begins with a socket to the server and nothing else, so it has no key, no token and no byte of
  * another client in its memory.  Over that socket it gets one order: the connection with what was
- * received of it, the connections of its stripes, and its limits.
+ * received of it, the connections of its stripes, and its limits; later, connections that take the
+ * place of one that was cut.
  *
  * Trust: the order is the server's.  Threads: start and give on the server's one.
  * Lifetime: a process ends with its session, with the server, or when its socket closes before an
@@ -13,6 +14,7 @@
 #include <signal.h>
 
 #include "rpc/handover.h"
+#include "rpc/resume/resume.h"
 #include "serve/sandbox.h"
 #include "venus/server/session/session.h"
 #include "venus/server/upload/store.h"
@@ -35,7 +37,16 @@ struct session_order {
     unsigned connections;              /* the session's own, then its stripes */
     int fd_counts[1 + VN_STRIPES_MAX]; /* of each */
     struct rpc_handover own;           /* for the first */
+    uint64_t resume_window_ns;         /* 0: it ends with its connection */
+    struct rpc_resume_key key;
     struct rpc_transport_state stripes[VN_STRIPES_MAX];
+};
+
+/* A connection that takes the place of the session's own; the same. */
+struct session_resumption {
+    struct rpc_transport_state transport;
+    uint32_t call;
+    uint64_t received;
 };
 
 /* Executes a process that waits for its order, with these signals blocked.  Its socket, and *pid;
@@ -46,6 +57,11 @@ int session_process_start(char *const *environment, const sigset_t *mask, pid_t 
  * cache's where there is one, then those of the connections.  0 or a negative errno. */
 int session_process_give(int socket, const struct session_order *order, const int *fds,
                          int fd_count) MUST_CHECK;
+
+/* Gives a session the connection with which its client resumes; the descriptors stay the caller's.
+ * 0, -EAGAIN when it has not taken earlier ones, or a negative errno. */
+int session_process_resume(int socket, const struct session_resumption *resumption, const int *fds,
+                           int fd_count) MUST_CHECK;
 
 /* main, in that process. */
 int session_process_main(void);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "rpc/callers.h"
 #include "serve/relay.h"
 #include "serve/session_process.h"
 #include "venus/common/stripe.h"
@@ -20,6 +21,8 @@
 #include <unistd.h>
 
 static const uint64_t leave_ns = HW_SEC; /* for a session to end before it is killed */
+/* Between two resumptions of a session: each costs a process its turn, with TLS a fork. */
+static const uint64_t resume_every_ns = 20 * HW_MS;
 
 struct session {
     struct session *next;
@@ -27,6 +30,9 @@ struct session {
     pid_t relay;          /* of its TLS connections; 0: none, or it has ended */
     int status;           /* of the process */
     unsigned connections; /* that it was given */
+    int control;          /* to its process, or -1: it cannot resume */
+    struct rpc_resume_key key;
+    uint64_t resumed_ns; /* when it did so last */
     char peer[RPC_PEER_NAME_CHARS];
     int stats_fd;
     struct rpc_stats *stats; /* shared with the process, which writes them; NULL: none */
@@ -48,8 +54,10 @@ struct sessions {
     struct sandbox_user as; /* the user of sessions */
     char home[PATH_MAX + 8];
     char **environment; /* of sessions */
-    pid_t spare;        /* a process that waits for an order; 0: none */
-    int spare_socket;   /* to it, or -1 */
+    uint64_t resume_window_ns;
+    uint64_t session_count; /* ever: names of sessions */
+    pid_t spare;            /* a process that waits for an order; 0: none */
+    int spare_socket;       /* to it, or -1 */
     const struct sessions_ops *ops;
     void *user;
     struct session *first;
@@ -175,6 +183,8 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
     struct session_order *order = &p->order;
     order->config = s->config;
     order->options = s->options;
+    order->key = session->key;
+    order->resume_window_ns = s->resume_window_ns;
     order->user = s->as;
     order->connections = session->connections;
     p->fds[p->fd_count++] = session->stats_fd;
@@ -188,7 +198,20 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
         order->fd_counts[i] = rc;
         p->fd_count += rc > 0 ? rc : 0;
     }
+    /* A stripe that is cut is not replaced, and what was on its way there is lost. */
+    order->config.resumes =
+        s->resume_window_ns > 0 && order->own.peer_resumes && order->connections == 1;
     return rc < 0 ? rc : 0;
+}
+
+/* Of a connection that is cut, or that nobody took over. */
+static void end_relay(struct session *session)
+{
+    if (session->relay <= 0)
+        return;
+    kill(session->relay, SIGKILL);
+    waitpid(session->relay, NULL, 0);
+    session->relay = 0;
 }
 
 static int start_relay(struct sessions *s, struct session *session, struct relays *r)
@@ -211,7 +234,10 @@ static int start_process(struct sessions *s, struct session *session, const stru
             return s->spare_socket;
         session->pid = s->spare;
         int rc = session_process_give(s->spare_socket, &p->order, p->fds, p->fd_count);
-        close(s->spare_socket);
+        if (rc == 0 && p->order.config.resumes)
+            session->control = s->spare_socket;
+        else
+            close(s->spare_socket);
         s->spare_socket = -1;
         s->spare = 0;
         if (rc == 0)
@@ -232,10 +258,8 @@ static int hand_over(struct sessions *s, struct session *session, struct rpc_ep 
         rc = start_relay(s, session, &p->relays);
     if (rc == 0)
         rc = start_process(s, session, p);
-    if (rc && session->relay > 0) {
-        kill(session->relay, SIGKILL);
-        waitpid(session->relay, NULL, 0);
-    }
+    if (rc)
+        end_relay(session);
     close_ends(&p->relays);
     free(p);
     return rc;
@@ -304,17 +328,24 @@ static unsigned take_stripes(struct sessions *s, const struct rpc_msg *open,
 
 /* ---- in the server's process ---- */
 
-static void refuse(struct rpc_ep *ep, struct rpc_msg *open, int status, const char *text)
+static void answer_error(struct rpc_ep *ep, struct rpc_msg *msg, int status, const char *text)
 {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)text, .iov_len = strlen(text)};
-    struct rpc_send send = {.stream = open->stream, .iov = &iov, .iov_count = 1};
+    struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = 1};
+    (void)rpc_reply(ep, msg, status, &send); /* an ended connection is the loop's to clear */
+}
+
+static void refuse(struct rpc_ep *ep, struct rpc_msg *open, int status, const char *text)
+{
     hw_warn(HW_CAT_VULKAN, "%s: no session: %s", rpc_ep_peer(ep), text);
-    (void)rpc_reply(ep, open, status, &send); /* an ended connection is the loop's to clear */
+    answer_error(ep, open, status, text);
 }
 
 static void discard(struct session *session)
 {
     unshare_stats(session);
+    if (session->control >= 0)
+        close(session->control);
     free(session);
 }
 
@@ -333,6 +364,12 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
         return;
     }
     struct rpc_ep *leaving[1 + VN_STRIPES_MAX] = {ep};
+    session->control = -1;
+    if (rpc_resume_key_make(++s->session_count, &session->key)) {
+        refuse(ep, open, -EIO, "the server has no random numbers");
+        discard(session);
+        return;
+    }
     sessions_closed(s, ep);
     session->connections = 1 + take_stripes(s, open, leaving + 1);
     for (unsigned i = 0; i < session->connections; i++)
@@ -353,6 +390,65 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
         rpc_server_detach(s->rpc, leaving[i]);
     /* The next client does not wait for the program to be loaded. */
     s->spare_socket = session_process_start(s->environment, &s->old_mask, &s->spare);
+}
+
+/* ---- resuming ---- */
+
+static struct session *find_session(struct sessions *s, const struct rpc_resume_key *key)
+{
+    struct session *session = s->first;
+    while (session && session->key.session != key->session)
+        session = session->next;
+    bool same = session && session->pid && session->control >= 0 &&
+                rpc_resume_key_equal(&session->key, key);
+    return same ? session : NULL;
+}
+
+static int resume(struct sessions *s, struct rpc_ep *ep, const struct rpc_msg *msg,
+                  const struct rpc_resume_request *request)
+{
+    struct session *session = find_session(s, &request->key);
+    uint64_t now = hw_now_ns();
+    if (!session)
+        return -ENOENT;
+    if (now - session->resumed_ns < resume_every_ns)
+        return -EBUSY;
+    struct session_resumption order = {.received = request->received};
+    struct relays relays = {0};
+    int fds[RPC_TRANSPORT_FDS];
+    int rc = rpc_ep_hand_over_resume(ep, msg, &order.call);
+    int count = rc ? rc : prepare(rpc_ep_transport(ep), &relays, &order.transport, fds);
+    if (count < 0)
+        return count;
+    session->resumed_ns = now;
+    end_relay(session);
+    rc = start_relay(s, session, &relays);
+    if (rc == 0)
+        rc = session_process_resume(session->control, &order, fds, count);
+    if (rc)
+        end_relay(session);
+    close_ends(&relays);
+    return rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
+}
+
+void sessions_resume(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    static const char gone[] = "the server has no such session: it has ended, or the server was "
+                               "started again";
+    struct rpc_resume_request request;
+    int rc = rpc_resume_get_request(msg->data, msg->len, &request);
+    if (rc == 0)
+        rc = resume(s, ep, msg, &request);
+    if (rc == 0) {
+        s->ops->leaves(s->user, ep);
+        rpc_server_returned(s->rpc); /* it takes the place of one that is away */
+        s->ops->ended(s->user);
+        rpc_server_detach(s->rpc, ep);
+        return;
+    }
+    const char *text = rc == -ENOENT ? gone : strerror(-rc);
+    rpc_callers_warn(rpc_ep_peer(ep), "not resumed: %s", text);
+    answer_error(ep, msg, rc, text);
 }
 
 static void say_end(const struct session *session, int status)
@@ -434,8 +530,8 @@ static char **environment_of_sessions(char *home)
 }
 
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    const struct sandbox_user *as, const char *home, const struct sessions_ops *ops,
-                    void *user, struct sessions **out)
+                    uint64_t resume_window_ns, const struct sandbox_user *as, const char *home,
+                    const struct sessions_ops *ops, void *user, struct sessions **out)
 {
     sigset_t children;
     struct sessions *s = calloc(1, sizeof(*s));
@@ -447,6 +543,7 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     s->config.security = NULL;
     s->config.name = NULL;
     s->options = *options;
+    s->resume_window_ns = resume_window_ns;
     s->spare_socket = -1;
     s->as = *as;
     snprintf(s->home, sizeof(s->home), "HOME=%s", home);

@@ -20,16 +20,20 @@ struct sessions_ops {
     void (*ended)(void *user);
 };
 
-/* as, home: the user of sessions, or none given, and its home folder.  0 or a negative errno; *out
+/* resume_window_ns: how long a session waits for its client after a cut; 0: not at all.  as, home:
+ * the user of sessions, or none given, and its home folder.  0 or a negative errno; *out
  * is set only on 0.  The server outlives what is made here. */
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    const struct sandbox_user *as, const char *home, const struct sessions_ops *ops,
-                    void *user, struct sessions **out) MUST_CHECK;
+                    uint64_t resume_window_ns, const struct sandbox_user *as, const char *home,
+                    const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
 void sessions_destroy(struct sessions *sessions);
 
 /* From the server's message callback, for a call of VN_METHOD_OPEN: starts a process that goes on
  * with the connection, or answers why it cannot.  Does not release the message. */
 void sessions_open(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *open);
+
+/* The same for RPC_METHOD_RESUME: the connection goes to the process of its session. */
+void sessions_resume(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
 
 /* The same for VN_METHOD_STRIPE: the connection waits for the session that it is a stripe of. */
 void sessions_stripe(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);

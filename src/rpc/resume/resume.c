@@ -96,7 +96,8 @@ static bool can_be_replaced(const struct rpc_transport *t)
 
 int rpc_resume_init(struct rpc_ep *ep)
 {
-    if (!ep->config.resumes || !can_be_replaced(ep->transport))
+    ep->config.resumes = ep->config.resumes && can_be_replaced(ep->transport);
+    if (!ep->config.resumes)
         return 0;
     struct rpc_resume *r = calloc(1, sizeof *r);
     int rc = r ? rpc_rope_create(ep->transport, &r->rope) : 0;
@@ -155,7 +156,9 @@ int rpc_ep_offer_resume(struct rpc_ep *ep, const struct rpc_resume_key *key, uin
                         uint64_t before)
 {
     struct rpc_resume *r = ep->resume;
-    assert(r && !r->agreed && ep->config.accepting && ep->status == 0);
+    if (!r)
+        return -EOPNOTSUPP;
+    assert(!r->agreed && ep->config.accepting && ep->status == 0);
     uint8_t body[RPC_RESUME_OFFER_BYTES];
     struct wire_enc e;
     r->offset = before - ep->received_before; /* the rope counts the handshake, too */

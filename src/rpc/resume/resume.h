@@ -51,7 +51,7 @@ bool rpc_resume_key_equal(const struct rpc_resume_key *a, const struct rpc_resum
 
 /* The acceptor's, once the handshake is done, for an endpoint that resumes (rpc_config) and whose
  * peer does, too: it may resume within window_ns after a cut.  `before` bytes of frames were
- * received by another process.  0 or -ENOMEM. */
+ * received by another process.  0, -ENOMEM, or -EOPNOTSUPP when its transport cannot be replaced. */
 int rpc_ep_offer_resume(struct rpc_ep *ep, const struct rpc_resume_key *key, uint64_t window_ns,
                         uint64_t before) MUST_CHECK;
 

@@ -35,7 +35,7 @@ class NetworkCut(Losing):
 
     def test_network_cut_and_joined(self):
         server = GpuServer(self.dir / "log", "--listen", "0.0.0.0:0", "--insecure",
-                           "--heartbeat", "2s", prefix=["unshare", "-n"])
+                           "--heartbeat", "2s", "--resume-window", "0", prefix=["unshare", "-n"])
         self.addCleanup(server.stop)
         self.connect(server)
         programs = self.start(server)

@@ -814,6 +814,14 @@ static int choose_packing(struct vnc_link *link, bool far)
     return packs && vnc_perf(VNC_PERF_PACKING) ? vn_packer_create(&link->packer) : 0;
 }
 
+/* On this machine a connection is cut only by the end of a process, unless a tunnel begins here. */
+static bool choose_resuming(const struct rpc_addr *addr)
+{
+    bool resumes = !rpc_addr_is_local(addr);
+    (void)hw_env_bool("VENUS_RESUME", resumes, &resumes);
+    return resumes;
+}
+
 int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
                     const struct vnc_push_ops *pushes, void *user, struct vnc_link **out,
                     char why[RPC_WHY_CHARS])
@@ -835,11 +843,13 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     rpc_addr_format(addr, link->address, sizeof(link->address));
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
-    struct rpc_client_options options = {
-        .config = {.security = security, .name = "vulkan", .spin_ns = VN_SPIN_NS},
-        .on_push = on_push,
-        .on_end = on_end,
-        .push_user = link};
+    struct rpc_client_options options = {.config = {.security = security,
+                                                    .name = "vulkan",
+                                                    .spin_ns = VN_SPIN_NS,
+                                                    .resumes = choose_resuming(addr)},
+                                         .on_push = on_push,
+                                         .on_end = on_end,
+                                         .push_user = link};
     int rc = rpc_client_connect(addr, &net, &options, &link->rpc, why);
     if (rc == 0 && choose_packing(link, !rpc_addr_is_local(addr))) {
         snprintf(why, RPC_WHY_CHARS, "out of memory");

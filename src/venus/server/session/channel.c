@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "rpc/resume/resume.h"
 #include "venus/common/protocol.h"
 
 #include <assert.h>
@@ -192,6 +193,17 @@ int vns_channel_send(struct vns_channel *c, uint32_t method, const void *data, s
     write_all(c);
     vns_channel_unlock(c);
     return rc;
+}
+
+void vns_channel_resume(struct vns_channel *c, struct rpc_transport *connection, uint32_t call,
+                        uint64_t received)
+{
+    vns_channel_lock(c);
+    (void)!rpc_ep_resume_accept(c->ep, connection, call, received); /* the endpoint's status */
+    if (!c->reading)
+        take_in(c);
+    pthread_cond_broadcast(&c->arrived);
+    vns_channel_unlock(c);
 }
 
 void vns_channel_flush(struct vns_channel *c)

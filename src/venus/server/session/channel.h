@@ -70,6 +70,10 @@ int vns_channel_push_bulk(struct vns_channel *channel, uint32_t method, const st
  * ended is found by the next receive too, so this need not be checked. */
 int vns_channel_send(struct vns_channel *channel, uint32_t method, const void *data, size_t len);
 
+/* The client resumes with this connection, which is taken. */
+void vns_channel_resume(struct vns_channel *channel, struct rpc_transport *connection,
+                        uint32_t call, uint64_t received);
+
 /* Under the lock. */
 void vns_channel_flush(struct vns_channel *channel);
 

@@ -244,6 +244,26 @@ static void start_stripes(struct vns_session *s)
         hw_warn(HW_CAT_VULKAN, "%s: no threads for its stripes", rpc_ep_peer(s->channel.ep));
 }
 
+static void *resume_main(void *arg)
+{
+    struct vns_session *s = arg;
+    struct vns_resumption next;
+    while (s->options.next_resumption(&next))
+        vns_channel_resume(&s->channel, next.connection, next.call, next.received);
+    return NULL;
+}
+
+static int start_resuming(struct vns_session *s)
+{
+    pthread_t thread;
+    if (!s->options.next_resumption)
+        return 0;
+    int rc = pthread_create(&thread, NULL, resume_main, s);
+    if (rc == 0)
+        pthread_detach(thread); /* it ends with the process */
+    return -rc;
+}
+
 static int start(struct vns_session *s, struct rpc_ep *ep)
 {
     fill_defaults(&s->options);
@@ -255,6 +275,8 @@ static int start(struct vns_session *s, struct rpc_ep *ep)
     int rc = vns_stream_init(s);
     if (rc == 0)
         rc = vns_channel_init(&s->channel, ep, tick, s);
+    if (rc == 0)
+        rc = start_resuming(s);
     if (rc == 0)
         rc = vns_memories_create(&s->channel, s->options.max_memory_bytes, &s->memories);
     if (rc == 0)

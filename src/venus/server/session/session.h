@@ -25,6 +25,13 @@ enum {
 
 struct vns_upload_store;
 
+/* A connection that takes the place of one that was cut (rpc/resume/resume.h). */
+struct vns_resumption {
+    struct rpc_transport *connection;
+    uint32_t call;     /* to answer on it */
+    uint64_t received; /* bytes that the client has */
+};
+
 struct vns_session_options {
     uint64_t max_memory_bytes; /* device memory of all allocations; 0: 90 % of each heap */
     uint64_t max_objects;      /* 0: the defaults above */
@@ -36,6 +43,9 @@ struct vns_session_options {
     struct rpc_stats *stats; /* NULL, or where the endpoint's figures go a few times a second */
     struct rpc_transport *stripes[VN_STRIPES_MAX]; /* that OPEN's key names */
     unsigned stripe_count;
+    /* Waits for the next connection with which the client resumes; false when none will come. NULL:
+     * the session ends with its connection.  In a thread of its own. */
+    bool (*next_resumption)(struct vns_resumption *out);
 };
 
 /* Answers `open`, a call of VN_METHOD_OPEN, and serves the connection until it ends.  Takes both.

@@ -1,0 +1,169 @@
+"""Connections that a relay cuts again and again while programs run: they say what they say without."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+
+import support
+from support import GpuCase, GpuServer, Program, Promise, clean_environment, hawser, until
+from test_lost import WAITS_END
+
+VKT = pathlib.Path(os.environ["VKT_PROGRAMS"])
+OPEN = 12000  # bytes: behind them a session is open
+
+
+class Relay:
+    """Carries connections to an address.  Each is cut after so many bytes, both ways together."""
+
+    def __init__(self, test, address, cut_after=()):
+        host, _, port = address.rpartition(":")
+        self.target = (host, int(port))
+        self.cut_after = iter(cut_after)  # of one connection after the other; then they hold
+        self.cuts = 0
+        self.closed = False  # new ones, too
+        self.pairs = set()
+        self.lock = threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+        test.addCleanup(self.listener.close)
+        test.addCleanup(self.cut)
+
+    def _accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+                far = socket.create_connection(self.target)
+            except OSError:
+                if self.listener.fileno() < 0:
+                    return
+                near.close()
+                continue
+            pair = (near, far)
+            for end in pair:
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            budget = [next(self.cut_after, None)]
+            with self.lock:
+                self.pairs.add(pair)
+            if self.closed:
+                self._end(pair)
+                continue
+            for here, there in (pair, pair[::-1]):
+                threading.Thread(target=self._carry, args=(here, there, pair, budget),
+                                 daemon=True).start()
+
+    def _carry(self, here, there, pair, budget):
+        try:
+            while data := here.recv(1 << 16):
+                with self.lock:
+                    left = budget[0]
+                    if left is not None:
+                        data = data[:left]
+                        budget[0] = left - len(data)
+                there.sendall(data)
+                if budget[0] == 0:
+                    break
+        except OSError:
+            pass
+        if self._end(pair) and budget[0] == 0:
+            self.cuts += 1
+
+    def _end(self, pair):
+        with self.lock:
+            if pair not in self.pairs:
+                return False
+            self.pairs.discard(pair)
+        for end in pair:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
+        return True
+
+    def cut(self):
+        """All there are."""
+        for pair in list(self.pairs):
+            self.cuts += self._end(pair)
+
+
+def run_vkt(program, case, address=None, **env):
+    drivers = {"VK_DRIVER_FILES": support.ICD, "VK_ICD_FILENAMES": support.ICD,
+               "VENUS_SERVERS": address}
+    return subprocess.run([VKT / program, case], env=clean_environment({**drivers, **env}),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                          timeout=support.TIMEOUT)
+
+
+class Resume(GpuCase):
+    def listen(self, *args):
+        server = GpuServer(self.dir / "log", "--listen", "127.0.0.1:0", *args)
+        self.addCleanup(server.stop)
+        return server
+
+    def expect_the_same(self, server, program, case, cuts, **env):
+        """Cut early and late, within messages and between them."""
+        address = server.addresses[0]
+        plain = run_vkt(program, case, address, VENUS_RESUME="0", **env)
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        server.wait_sessions(0)
+        relay = Relay(self, address, [OPEN, *cuts])
+        cut = run_vkt(program, case, relay.address, VENUS_RESUME="1", **env)
+        self.assertEqual((cut.returncode, cut.stdout), (0, plain.stdout), cut.stderr)
+        self.assertGreater(relay.cuts, 3)
+        server.wait_sessions(0)  # after the window, where a cut took the goodbye with it
+
+    def test_the_same_bytes_through_many_cuts(self):
+        """The one client that may come in may come back."""
+        server = self.listen("--max-clients", 1, "--resume-window", "10s")
+        self.expect_the_same(server, "vkt-uploads", "staged", [300000 + 977 * i for i in range(40)])
+        self.expect_the_same(server, "vkt-memory", "coherent", [1600 + 977 * i for i in range(40)])
+
+    def test_the_same_over_tls(self):
+        keys = self.dir / "keys"
+        self.expect(hawser("keygen", keys), 0)
+        server = self.listen("--cert", keys / "server.crt", "--key", keys / "server.key",
+                             "--token-file", keys / "token", "--resume-window", "10s")
+        self.expect_the_same(server, "vkt-memory", "coherent", [5000 + 977 * i for i in range(20)],
+                             VENUS_TLS_CA=str(keys / "server.crt"),
+                             VENUS_TOKEN_FILE=str(keys / "token"))
+
+    def waiting(self, server):
+        """A program that waits for ever, through a relay."""
+        relay = Relay(self, server.addresses[0])
+        program = Program(self, "lost", "together", servers=[relay.address],
+                          env={"VENUS_RESUME": "1"})
+        program.expect("ready")
+        return relay, program
+
+    def expect_lost(self, program, why):
+        with Promise(WAITS_END):
+            program.expect("ended")
+        program.expect("lost")
+        self.assertIn(why, program.errors())
+
+    def test_a_session_that_is_gone_is_a_lost_device(self):
+        server = self.listen()
+        relay, program = self.waiting(server)
+        relay.cut()
+        until(lambda: relay.pairs, "a resumption")
+        server.signal_sessions(signal.SIGKILL)
+        self.expect_lost(program, "no such session")
+        program.say("again")
+        program.expect("works")
+
+    def test_a_window_that_passes_is_a_lost_device(self):
+        server = self.listen("--resume-window", "500ms")
+        relay, program = self.waiting(server)
+        relay.closed = True
+        relay.cut()
+        self.expect_lost(program, "not resumed within")
+        server.wait_sessions(0)
+        self.assertIn("not resumed within", server.log())
+
+
+if __name__ == "__main__":
+    support.main()
