@@ -42,7 +42,7 @@ struct bench_rpc_options {
     uint64_t time_ns;
     uint64_t rtt_ns;
     uint64_t limit_ns;
-    bool quick, no_pin, check, json;
+    bool quick, no_pin, resume, check, json;
 };
 
 static const struct cmd_option options[] = {
@@ -96,6 +96,11 @@ static const struct cmd_option options[] = {
      .kind = CMD_FLAG,
      .offset = offsetof(struct bench_rpc_options, no_pin),
      .help = "let the kernel place client and server; without it each has a core"},
+    {.name = "resume",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct bench_rpc_options, resume),
+     .help = "over tcp and tls, keep what is sent as a connection does that can\n"
+             "be resumed after a cut: shows what that costs"},
     {.name = "check",
      .kind = CMD_FLAG,
      .offset = offsetof(struct bench_rpc_options, check),
@@ -356,6 +361,7 @@ static struct bench_spec spec_of(const struct run *r, const struct item *item)
     struct bench_spec spec = {.transport = item->transport,
                               .wait = item->wait,
                               .place = r->o->no_pin ? BENCH_UNPINNED : BENCH_TWO_CORES,
+                              .resumes = r->o->resume,
                               .dir = &r->dir};
     if (item->kind == KIND_LONG_CALLS || item->kind == KIND_LONG_POSTS)
         spec.line.one_way_ns = r->o->rtt_ns / 2;

@@ -4,6 +4,7 @@
 #include "bench/rpc/raw_limits.h"
 #include "command/measure.h"
 #include "rpc/methods.h"
+#include "rpc/resume/resume.h"
 #include "rpc/transport/net.h"
 #include "serve/server_info.h"
 #include "serve/service_basic.h"
@@ -157,12 +158,26 @@ static int accept_one(struct rpc_listener *listener, struct rpc_transport **out)
     return rc;
 }
 
+/* Nobody takes it, but from here on both ends do what it costs. */
+static int offer_to_resume(struct rpc_ep *ep)
+{
+    struct rpc_resume_key key;
+    int rc = rpc_resume_key_make(1, &key);
+    if (rc == 0)
+        rc = rpc_ep_offer_resume(ep, &key, SILENCE_NS, 0);
+    (void)rpc_flush(ep); /* a failure is the endpoint's status */
+    return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
 static int serve_one(int control, const struct bench_spec *spec, struct rpc_ep **out)
 {
     const struct rpc_security *security = spec->transport == BENCH_TLS ? &spec->dir->server : NULL;
     struct rpc_net_options net = {.security = security};
-    struct rpc_config config = {
-        .accepting = true, .security = security, .heartbeat_ns = HW_NEVER, .wait = spec->wait};
+    struct rpc_config config = {.accepting = true,
+                                .security = security,
+                                .heartbeat_ns = HW_NEVER,
+                                .wait = spec->wait,
+                                .resumes = spec->resumes};
     char text[128], greeting[GREETING_CHARS] = "";
     struct rpc_addr addr;
     struct rpc_listener *listener = NULL;
@@ -184,7 +199,9 @@ static int serve_one(int control, const struct bench_spec *spec, struct rpc_ep *
     if (rc == 0)
         rc = rpc_ep_create(transport, &config, out);
     rpc_listener_destroy(listener);
-    return rc ? rc : measure_ready(*out, SILENCE_NS);
+    if (rc == 0)
+        rc = measure_ready(*out, SILENCE_NS);
+    return rc || !spec->resumes ? rc : offer_to_resume(*out);
 }
 
 /* Answers `count` messages, then makes sure that the answers have left. */
@@ -277,13 +294,27 @@ static int hear_address(struct bench_link *l, struct rpc_addr *addr, char why[RP
     return rpc_addr_parse(said, addr, why);
 }
 
+static int await_offer(struct bench_link *l)
+{
+    bool comes = l->spec.transport == BENCH_TCP || l->spec.transport == BENCH_TLS;
+    int rc = 0;
+    while (rc >= 0 && comes && !rpc_ep_can_resume(l->ep)) {
+        rc = rpc_wait(l->ep, SILENCE_NS);
+        if (rc == 0)
+            rc = rpc_poll(l->ep);
+    }
+    return rc < 0 ? rc : 0;
+}
+
 static int join_rpc(struct bench_link *l, char why[RPC_WHY_CHARS])
 {
     const struct rpc_security *security =
         l->spec.transport == BENCH_TLS ? &l->spec.dir->client : NULL;
     struct rpc_net_options net = {.security = security};
-    struct rpc_config config = {
-        .security = security, .heartbeat_ns = HW_NEVER, .wait = l->spec.wait};
+    struct rpc_config config = {.security = security,
+                                .heartbeat_ns = HW_NEVER,
+                                .wait = l->spec.wait,
+                                .resumes = l->spec.resumes};
     struct rpc_addr addr;
     struct rpc_transport *transport;
     int rc = hear_address(l, &addr, why);
@@ -295,7 +326,11 @@ static int join_rpc(struct bench_link *l, char why[RPC_WHY_CHARS])
         rc = rpc_dial(&addr, &net, &transport, why);
     if (rc == 0)
         rc = rpc_ep_create(transport, &config, &l->ep);
-    if (rc == 0 && (rc = measure_ready(l->ep, SILENCE_NS)) != 0)
+    if (rc == 0)
+        rc = measure_ready(l->ep, SILENCE_NS);
+    if (rc == 0 && l->spec.resumes)
+        rc = await_offer(l);
+    if (rc && l->ep)
         snprintf(why, RPC_WHY_CHARS, "%s", rpc_ep_reason(l->ep));
     return rc;
 }

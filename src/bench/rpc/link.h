@@ -42,6 +42,7 @@ struct bench_spec {
     enum rpc_wait_mode wait; /* of both ends, raw and ours */
     enum bench_place place;
     struct bench_line line; /* tcp: through a relay, unless zeros */
+    bool resumes;           /* tcp, tls: ours keeps what it sends, so as to resume after a cut */
     const struct bench_dir *dir;
 };
 

@@ -24,7 +24,8 @@ enum {
 
 struct rpc_resume {
     struct rpc_rope *rope;
-    bool agreed; /* offered, or an offer has come */
+    bool agreed;   /* offered, or an offer has come */
+    bool declined; /* it came when bytes were missing already */
     struct rpc_resume_key key;
     uint64_t window_ns;
     uint64_t offset; /* from what the rope counts to the number of a byte */
@@ -194,11 +195,12 @@ static int on_offer(struct rpc_ep *ep, const struct rpc_frame *frame)
     get_key(&d, &key);
     uint64_t window_ns = wire_get_u32(&d) * HW_MS, number = wire_get_u64(&d);
     /* A later version may say more at the end. */
-    if (wire_dec_error(&d) || ep->config.accepting || r->agreed)
+    if (wire_dec_error(&d) || ep->config.accepting || r->agreed || r->declined)
         return rpc_ep_fail(ep, -EPROTO, "an offer to resume that is malformed or out of turn");
     rpc_rx_skip(&ep->rx, frame->len, false);
-    if (!ep->tx.kept || rpc_kept_is_broken(ep->tx.kept))
-        return 0; /* it came too late */
+    r->declined = !ep->tx.kept || rpc_kept_is_broken(ep->tx.kept);
+    if (r->declined)
+        return 0;
     if (rpc_kept_ack(ep->tx.kept, number))
         return rpc_ep_fail(ep, -EPROTO, "acknowledged what it was not sent");
     rpc_kept_set_limit(ep->tx.kept, kept_limit(ep));
@@ -210,6 +212,8 @@ static int on_offer(struct rpc_ep *ep, const struct rpc_frame *frame)
 static int on_ack(struct rpc_ep *ep, uint64_t number)
 {
     struct rpc_kept *kept = ep->tx.kept;
+    if (ep->resume->declined)
+        return 0;
     if (!ep->resume->agreed || number > rpc_kept_written(kept))
         return rpc_ep_fail(ep, -EPROTO, "acknowledged what it was not sent");
     if (number <= rpc_kept_acked(kept))
@@ -249,6 +253,11 @@ bool rpc_resume_sever(struct rpc_resume *r)
 bool rpc_resume_is_cut(const struct rpc_resume *r)
 {
     return rpc_rope_is_cut(r->rope);
+}
+
+bool rpc_ep_can_resume(const struct rpc_ep *ep)
+{
+    return ep->resume && ep->resume->agreed && !rpc_kept_is_broken(ep->tx.kept);
 }
 
 bool rpc_ep_is_cut(const struct rpc_ep *ep)

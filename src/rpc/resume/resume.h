@@ -50,11 +50,14 @@ int rpc_resume_key_make(uint64_t session, struct rpc_resume_key *out) MUST_CHECK
 bool rpc_resume_key_equal(const struct rpc_resume_key *a, const struct rpc_resume_key *b);
 
 /* The acceptor's, once the handshake is done, for an endpoint that resumes (rpc_config) and whose
- * peer does, too: it may resume within window_ns after a cut.  `before` bytes of frames were
- * received by another process.  0, -ENOMEM, or -EOPNOTSUPP when its transport cannot be replaced. */
+ * peer does, too: it may resume within window_ns after a cut.  Flush to send it.  `before` bytes of
+ * frames were received by another process.  0, -ENOMEM, or -EOPNOTSUPP when its transport cannot be
+ * replaced. */
 int rpc_ep_offer_resume(struct rpc_ep *ep, const struct rpc_resume_key *key, uint64_t window_ns,
                         uint64_t before) MUST_CHECK;
 
+/* Whether the connection could be resumed if it were cut now. */
+bool rpc_ep_can_resume(const struct rpc_ep *ep);
 /* Whether the connection is cut and can be resumed: messages queue up meanwhile. */
 bool rpc_ep_is_cut(const struct rpc_ep *ep);
 

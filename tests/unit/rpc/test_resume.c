@@ -466,6 +466,26 @@ static void without_an_offer_a_cut_is_the_end(void **state)
     world_close(&w);
 }
 
+/* A connector keeps little for an acceptor that may never offer; what it then lacks it cannot send
+ * again, so an offer that comes late changes nothing. */
+static void an_offer_that_comes_late_is_declined(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    world_open(&w, 8, PAYLOAD_MAX);
+    while (w.ended < CALLS / 2) {
+        ask(&w);
+        turn(&w);
+    }
+    assert_int_equal(rpc_ep_offer_resume(w.ep[SERVER], &w.key, HW_SEC, 0), 0);
+    assert_true(run_on(&w));
+    assert_false(rpc_ep_can_resume(w.ep[CLIENT]));
+    rpc_loopnet_reset(w.wire);
+    turn(&w);
+    assert_int_equal(rpc_ep_status(w.ep[CLIENT]), -ECONNRESET);
+    world_close(&w);
+}
+
 /* Both ends notice by the heartbeat alone. */
 static void silence_is_a_cut(void **state)
 {
@@ -669,6 +689,7 @@ int main(void)
         cmocka_unit_test(many_cuts_of_large_traffic),
         cmocka_unit_test(window_passes),
         cmocka_unit_test(without_an_offer_a_cut_is_the_end),
+        cmocka_unit_test(an_offer_that_comes_late_is_declined),
         cmocka_unit_test(silence_is_a_cut),
         cmocka_unit_test(impossible_numbers_end_the_session),
         cmocka_unit_test(frames_out_of_turn_end_the_connection),
