@@ -38,6 +38,7 @@ static const char *const known[] = {
     "VENUS_PERF",
     "VENUS_PRESENT_SHM",
     "VENUS_PRESENT_TILES",
+    "VENUS_RESUME",
     "VENUS_SERVERS",
     "VENUS_SERVER_HOST",
     "VENUS_SERVER_PORT",

@@ -737,6 +737,16 @@ __attribute__((destructor)) static void leave(void)
     pthread_mutex_unlock(&links_lock);
 }
 
+/* ---- resuming ---- */
+
+/* On this machine a connection is cut only by the end of a process, unless a tunnel begins here. */
+static bool choose_resuming(const struct rpc_addr *addr)
+{
+    bool resumes = !rpc_addr_is_local(addr);
+    (void)hw_env_bool("VENUS_RESUME", resumes, &resumes);
+    return resumes;
+}
+
 /* ---- stripes ---- */
 
 /* A thread at each end for each stripe, and the rest of the cores for everybody else. */
@@ -771,7 +781,10 @@ const uint8_t *vnc_link_dial_stripes(struct vnc_link *link, const struct rpc_add
     uint64_t count;
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
-    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", default_stripes(), 0, VN_STRIPES_MAX, &count);
+    /* A session with stripes ends when it is cut, so they must be asked for where it could resume.
+     */
+    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", choose_resuming(addr) ? 0 : default_stripes(), 0,
+                     VN_STRIPES_MAX, &count);
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
         (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
@@ -812,14 +825,6 @@ static int choose_packing(struct vnc_link *link, bool far)
     bool packs = far;
     (void)hw_env_bool("VENUS_COMPRESS", far, &packs);
     return packs && vnc_perf(VNC_PERF_PACKING) ? vn_packer_create(&link->packer) : 0;
-}
-
-/* On this machine a connection is cut only by the end of a process, unless a tunnel begins here. */
-static bool choose_resuming(const struct rpc_addr *addr)
-{
-    bool resumes = !rpc_addr_is_local(addr);
-    (void)hw_env_bool("VENUS_RESUME", resumes, &resumes);
-    return resumes;
 }
 
 int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
