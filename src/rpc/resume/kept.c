@@ -5,7 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RING_FIRST_BYTES = 16 << 10, PIECES_FIRST = 16 };
+enum {
+    RING_FIRST_BYTES = 16 << 10,
+    PIECES_FIRST = 16,
+    COPY_BYTES = 256 << 10, /* a block for a copy: a chunk of a message */
+    SPARES = 32             /* blocks kept for reuse, since fresh ones cost page faults */
+};
 
 /* Bytes in order: the ring's next ones (data is NULL), an owner's, or a copy of its own. */
 struct piece {
@@ -13,6 +18,7 @@ struct piece {
     uint64_t len;
     void *owner; /* of data, or NULL */
     void *copy;  /* which holds data, or NULL */
+    bool block;  /* of COPY_BYTES */
 };
 
 struct rpc_kept {
@@ -26,6 +32,8 @@ struct rpc_kept {
     struct piece *pieces;        /* a ring of its own, likewise */
     size_t piece_room;
     uint64_t first, end;
+    void *spares[SPARES];
+    int spare_count;
 };
 
 static struct piece *piece_at(const struct rpc_kept *k, uint64_t i)
@@ -43,11 +51,32 @@ struct rpc_kept *rpc_kept_create(uint64_t limit, rpc_kept_drop_fn *drop)
     return k;
 }
 
+/* Small copies have memory of their own, so that they do not hold much more than they are. */
+static bool takes_block(uint64_t len)
+{
+    return len > COPY_BYTES / 2 && len <= COPY_BYTES;
+}
+
+static void *copy_get(struct rpc_kept *k, uint64_t len)
+{
+    if (!takes_block(len))
+        return malloc(len);
+    return k->spare_count > 0 ? k->spares[--k->spare_count] : malloc(COPY_BYTES);
+}
+
+static void copy_put(struct rpc_kept *k, void *copy, bool block)
+{
+    if (block && k->spare_count < SPARES)
+        k->spares[k->spare_count++] = copy;
+    else
+        free(copy);
+}
+
 static void piece_let_go(struct rpc_kept *k, struct piece *p)
 {
     if (p->owner)
         k->drop(p->owner);
-    free(p->copy);
+    copy_put(k, p->copy, p->block);
 }
 
 /* Nothing is kept any more, and never again. */
@@ -55,6 +84,8 @@ static void give_up(struct rpc_kept *k)
 {
     for (; k->first != k->end; k->first++)
         piece_let_go(k, piece_at(k, k->first));
+    while (k->spare_count > 0)
+        free(k->spares[--k->spare_count]);
     free(k->ring);
     free(k->pieces);
     k->ring = NULL;
@@ -206,13 +237,14 @@ void rpc_kept_own(struct rpc_kept *k, void *owner)
         struct piece *p = piece_at(k, i - 1);
         if (p->owner != owner)
             continue;
-        uint8_t *copy = malloc(p->len);
+        uint8_t *copy = copy_get(k, p->len);
         if (!copy) {
             give_up(k);
             return;
         }
         memcpy(copy, p->data, p->len);
         p->data = p->copy = copy;
+        p->block = takes_block(p->len);
         p->owner = NULL;
         k->drop(owner);
     }
