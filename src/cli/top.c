@@ -3,17 +3,14 @@
 #include "cli/commands.h"
 #include "cli/screen.h"
 #include "command/llm_client.h"
-#include "kv/cluster/http.h"
+#include "kv/cluster/curl.h"
 #include "rpc/security/security.h"
 #include "rpc/servers.h"
 
 #include <errno.h>
 #include <jansson.h>
-#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 enum {
@@ -78,116 +75,88 @@ struct top {
 
 /* ---- HTTP: one GET ---- */
 
-static int dial(const char *host, const char *port, uint64_t timeout_ns)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-    struct timeval time = {.tv_sec = (time_t)(timeout_ns / HW_SEC),
-                           .tv_usec = (suseconds_t)(timeout_ns % HW_SEC / 1000)};
-    if (getaddrinfo(host, port, &hints, &found))
-        return -EADDRNOTAVAIL;
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int rc = fd < 0 ? -errno : 0;
-    if (rc == 0) {
-        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
-        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
-        rc = connect(fd, found->ai_addr, found->ai_addrlen) ? -errno : 0;
-    }
-    freeaddrinfo(found);
-    if (rc && fd >= 0)
-        close(fd);
-    return rc ? rc : fd;
-}
-
 struct answer {
-    struct kv_http http;
     char *body;
     size_t len;
 };
 
-static int take_body(void *user, const void *data, size_t len)
+static size_t take_body(char *data, size_t size, size_t count, void *user)
 {
     struct answer *a = user;
+    size_t len = size * count;
     if (len > ANSWER_BYTES_MAX - a->len)
-        return -EMSGSIZE;
+        return 0;
     memcpy(a->body + a->len, data, len);
     a->len += len;
-    return 0;
-}
-
-static int send_all(int fd, const char *text, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = send(fd, text, len, MSG_NOSIGNAL);
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        text += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
-static int read_answer(int fd, struct answer *a)
-{
-    char text[16 << 10];
-    while (!kv_http_done(&a->http)) {
-        ssize_t n = read(fd, text, sizeof text);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : kv_http_end(&a->http);
-        int rc = kv_http_feed(&a->http, text, (size_t)n);
-        if (rc)
-            return rc;
-    }
-    return 0;
+    return len;
 }
 
 /* Why there is no state in what came, or NULL. */
-static const char *refusal(int rc, const struct answer *a, const json_t *state)
+static const char *refusal(CURLcode code, long error, long status, const json_t *state)
 {
-    bool http = a->http.state > KV_HTTP_STATUS;
-    if (rc == 0 && a->http.status == 401)
-        return "it asks for an API key: --api-key-file FILE";
-    if (rc == -EAGAIN)
+    if (code == CURLE_OPERATION_TIMEDOUT)
         return "it did not answer in time";
-    if (rc && rc != -EPROTO && rc != -EMSGSIZE)
-        return strerror(-rc);
-    if (rc || !http || a->http.status != 200 || !json_is_object(state))
-        return "no gateway or server with --http answers there";
-    return NULL;
+    if (code == CURLE_OUT_OF_MEMORY)
+        return "out of memory";
+    if ((code == CURLE_COULDNT_CONNECT || code == CURLE_RECV_ERROR) && error)
+        return strerror((int)error);
+    if (code == CURLE_COULDNT_RESOLVE_HOST)
+        return "no such host";
+    if (code == CURLE_OK && status == 401)
+        return "it asks for an API key: --api-key-file FILE";
+    return code || status != 200 || !json_is_object(state)
+               ? "no gateway or server with --http answers there"
+               : NULL;
 }
 
-static json_t *ask_http(struct top *t, const char *address, char *why)
+/* The state, or NULL with why. */
+static json_t *get_state(const struct kv_curl *lib, const struct top *t, const char *url,
+                         struct answer *a, char *why)
 {
-    char host[256], port_text[8], request[KEY_BYTES_MAX + 512];
-    const char *at = address + strlen("http://");
-    size_t host_len = strcspn(at, ":/");
-    const char *port = at[host_len] == ':' ? at + host_len + 1 : "80";
-    struct answer a = {.body = malloc(ANSWER_BYTES_MAX)};
-    snprintf(host, sizeof host, "%.*s", (int)host_len, at);
-    snprintf(port_text, sizeof port_text, "%.*s", (int)strcspn(port, "/"), port);
-    kv_http_init(&a.http, take_body, &a);
-    int fd = a.body ? dial(host, port_text, t->o->connect.timeout_ns) : -ENOMEM;
-    int rc = fd < 0 ? fd : 0;
-    if (rc == 0) {
-        int n = snprintf(request, sizeof request,
-                         "GET /state HTTP/1.1\r\nHost: %s\r\n%s%s%sConnection: close\r\n\r\n", host,
-                         t->key ? "Authorization: Bearer " : "", t->key ? t->key : "",
-                         t->key ? "\r\n" : "");
-        rc = send_all(fd, request, (size_t)n);
+    char key[KEY_BYTES_MAX + 64];
+    long ms = (long)(t->o->connect.timeout_ns / HW_MS), status = 0, error = 0;
+    CURL *easy = lib->easy_init();
+    snprintf(key, sizeof key, "Authorization: Bearer %s", t->key ? t->key : "");
+    struct curl_slist *headers = t->key ? lib->slist_append(NULL, key) : NULL;
+    CURLcode code = easy && (headers || !t->key) ? CURLE_OK : CURLE_OUT_OF_MEMORY;
+    if (code == CURLE_OK) {
+        lib->easy_setopt(easy, CURLOPT_URL, url);
+        lib->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http");
+        lib->easy_setopt(easy, CURLOPT_NOPROXY, "*");
+        lib->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+        lib->easy_setopt(easy, CURLOPT_TIMEOUT_MS, ms ? ms : 1L);
+        lib->easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+        lib->easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+        lib->easy_setopt(easy, CURLOPT_WRITEDATA, a);
+        code = lib->easy_perform(easy);
+        lib->easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+        lib->easy_getinfo(easy, CURLINFO_OS_ERRNO, &error);
     }
-    if (rc == 0)
-        rc = read_answer(fd, &a);
-    json_t *state = rc ? NULL : json_loadb(a.body, a.len, 0, NULL);
-    const char *refused = refusal(rc, &a, state);
-    if (fd >= 0)
-        close(fd);
-    free(a.body);
+    lib->slist_free_all(headers);
+    lib->easy_cleanup(easy);
+    json_t *state = code ? NULL : json_loadb(a->body, a->len, 0, NULL);
+    const char *refused = refusal(code, error, status, state);
     if (!refused)
         return state;
     snprintf(why, LLM_WHY_CHARS, "%s", refused);
     json_decref(state);
     return NULL;
+}
+
+static json_t *ask_http(struct top *t, const char *address, char *why)
+{
+    char url[512], missing[RPC_WHY_CHARS];
+    size_t host = strlen("http://"), end = host + strcspn(address + host, "/");
+    struct answer a = {.body = malloc(ANSWER_BYTES_MAX)};
+    const struct kv_curl *lib = kv_curl_load(missing);
+    json_t *state = NULL;
+    snprintf(url, sizeof url, "%.*s/state", (int)end, address);
+    if (lib && a.body)
+        state = get_state(lib, t, url, &a, why);
+    else
+        snprintf(why, LLM_WHY_CHARS, "%s", lib ? "out of memory" : missing);
+    free(a.body);
+    return state;
 }
 
 /* ---- a worker ---- */

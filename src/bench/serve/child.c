@@ -78,8 +78,7 @@ static uint16_t free_port(void)
     return found ? ntohs(addr.sin_port) : 0;
 }
 
-enum cmd_exit bench_child_start_peer(struct bench_child *c, const char *command,
-                                     const char *model)
+enum cmd_exit bench_child_start_peer(struct bench_child *c, const char *command, const char *model)
 {
     uint16_t port = free_port();
     char text[8];

@@ -10,7 +10,7 @@
 
 struct bench_child {
     pid_t pid;
-    bool group; /* it leads one */
+    bool group;    /* it leads one */
     char url[128]; /* where it answers HTTP; "": nowhere */
 };
 

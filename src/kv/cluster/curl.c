@@ -23,8 +23,8 @@ static void load(void)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-        snprintf(problem, sizeof problem,
-                 "etcd needs libcurl, which cannot be opened: %.100s; install libcurl4", dlerror());
+        snprintf(problem, sizeof problem, "libcurl cannot be opened: %.100s; install libcurl4",
+                 dlerror());
         return;
     }
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {

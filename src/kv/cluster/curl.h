@@ -1,7 +1,7 @@
 /* kv/cluster/curl.h - libcurl, opened at run time by the first who asks for it.
  *
- * Only a process with --etcd is an HTTP client.  Linked, libcurl and its thirty libraries would be
- * loaded by every command and by every session.
+ * Only a process with --etcd, or `top` of a gateway, is an HTTP client.  Linked, libcurl and its
+ * thirty libraries would be loaded by every command and by every session.
  *
  * Trust: the system's library.  Threads: any.  Lifetime: stays loaded. */
 #ifndef HAWSER_KV_CLUSTER_CURL_H
@@ -16,6 +16,7 @@
     X(global_init)                                                                                 \
     X(easy_init)                                                                                   \
     X(easy_cleanup)                                                                                \
+    X(easy_perform)                                                                                \
     X(easy_setopt)                                                                                 \
     X(easy_getinfo)                                                                                \
     X(easy_strerror)                                                                               \

@@ -20,9 +20,9 @@
 
 #include "base/counter.h"
 #include "llm/chat/grammar.h"
+#include "llm/engine/pooling.h"
 #include "llm/worker/byte_account.h"
 #include "llm/worker/kv_eviction.h"
-#include "llm/worker/pooling.h"
 #include "llm/worker/result.h"
 #include "llm/worker/worker.h"
 

@@ -739,11 +739,12 @@ __attribute__((destructor)) static void leave(void)
 
 /* ---- resuming ---- */
 
-/* On this machine a connection is cut only by the end of a process, unless a tunnel begins here. */
-static bool choose_resuming(const struct rpc_addr *addr)
+/* A program that was killed looks like a cut: its GPU memory would be kept for the window.  So only
+ * who asks for it can resume. */
+static bool choose_resuming(void)
 {
-    bool resumes = !rpc_addr_is_local(addr);
-    (void)hw_env_bool("VENUS_RESUME", resumes, &resumes);
+    bool resumes;
+    (void)hw_env_bool("VENUS_RESUME", false, &resumes);
     return resumes;
 }
 
@@ -783,7 +784,7 @@ const uint8_t *vnc_link_dial_stripes(struct vnc_link *link, const struct rpc_add
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
     /* A session with stripes ends when it is cut, so they must be asked for where it could resume.
      */
-    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", choose_resuming(addr) ? 0 : default_stripes(), 0,
+    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", choose_resuming() ? 0 : default_stripes(), 0,
                      VN_STRIPES_MAX, &count);
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
@@ -851,7 +852,7 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     struct rpc_client_options options = {.config = {.security = security,
                                                     .name = "vulkan",
                                                     .spin_ns = VN_SPIN_NS,
-                                                    .resumes = choose_resuming(addr)},
+                                                    .resumes = choose_resuming()},
                                          .on_push = on_push,
                                          .on_end = on_end,
                                          .push_user = link};

@@ -1,4 +1,4 @@
-/* llm/worker/pooling.h - one vector for a text, from the hidden states of its rows.
+/* llm/engine/pooling.h - one vector for a text, from the hidden states of its rows.
  *
  * The states are those of the last layer, after the output norm.  A model's file says how they
  * become one vector ("<architecture>.pooling_type", llama.cpp's numbers); a file that does not say
@@ -7,8 +7,8 @@
  * Sums are binary64 and in the order of rows: a text has the same vector in any batch.
  *
  * Threads: any.  Lifetime: values. */
-#ifndef HAWSER_LLM_WORKER_POOLING_H
-#define HAWSER_LLM_WORKER_POOLING_H
+#ifndef HAWSER_LLM_ENGINE_POOLING_H
+#define HAWSER_LLM_ENGINE_POOLING_H
 
 #include "llm/model/file.h"
 

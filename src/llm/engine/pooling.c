@@ -1,4 +1,4 @@
-#include "llm/worker/pooling.h"
+#include "llm/engine/pooling.h"
 
 #include "llm/model/model.h"
 
