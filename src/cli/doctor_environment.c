@@ -27,6 +27,7 @@ static const char *const known[] = {
     "HAWSER_VULKAN_INCLUDE",
     "VENUS_BUS_COPY",
     "VENUS_COMPRESS",
+    "VENUS_DESCRIPTOR_BUFFER",
     "VENUS_EARLY_FENCE",
     "VENUS_FETCH",
     "VENUS_HOST_VISIBLE_DEVICE_MEMORY",

@@ -1,6 +1,8 @@
 /* scale_model.c - what formulas say of a cluster; docs/design/scaling.md has them in words. */
 #include "bench/kvsim/scale_impl.h"
 
+#include "kv/daemon/daemon.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -227,7 +229,11 @@ void kv_scale_model(const struct kv_scale_options *o, const struct kv_scale_uses
     r->get_mean_ns.model = 4 * (double)o->latency_ns + o->block_bytes * 1e9 / (double)o->bandwidth;
     r->get_p99_ns.model = r->get_mean_ns.model;
     r->view_bytes.model = n * (sizeof(uint64_t) + NAME_CHARS + 1 + ADDRESS_CHARS);
-    /* Both ends ping and answer; an answer in time may save a ping. */
-    r->pings = (n - 1) * 2 * EXCHANGE * PINGS_A_SILENCE * 1e9 / (double)o->heartbeat_ns;
+    /* Each end asks on a connection of its own, and both ends of it ping and answer; an answer in
+     * time may save a ping. */
+    double heartbeat = (double)o->heartbeat_ns / 1e9;
+    if (n > KV_MESH_MAX && heartbeat < KV_RARE_HEARTBEAT_SECONDS)
+        heartbeat = KV_RARE_HEARTBEAT_SECONDS;
+    r->pings = 2 * (n - 1) * 2 * EXCHANGE * PINGS_A_SILENCE / heartbeat;
     model_effects(o, u, kept, r);
 }

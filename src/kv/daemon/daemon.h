@@ -34,7 +34,8 @@
 
 enum {
     KV_UNJOINED_MAX = 64, /* accepted connections that have not joined yet */
-    KV_MESH_MAX = 16 /* members that are all connected at all times; of more, who is needed is */
+    KV_MESH_MAX = 16, /* members that are all connected at all times; of more, who is needed is */
+    KV_RARE_HEARTBEAT_SECONDS = 20 /* at least, of the connections of more members */
 };
 
 #define KV_PARK_NS (2 * HW_MS) /* then the client must ring for its next request */

@@ -22,7 +22,7 @@ enum {
 
 static const uint64_t look_every_ns = 50 * HW_US; /* looks at bells and sockets while busy */
 static const uint64_t sweep_every_ns = 500 * HW_MS;
-static const uint64_t rare_heartbeat_ns = 20 * HW_SEC;
+static const uint64_t rare_heartbeat_ns = KV_RARE_HEARTBEAT_SECONDS * HW_SEC;
 static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
 
 /* What an epoll event points at. */

@@ -138,8 +138,8 @@ static int teardown(void **state)
 static void ask(const char *path, const char *json, char *out, size_t size)
 {
     struct kv_post_request request = {.url = etcd.access.urls[1], .path = path, .json = json};
-    struct kv_poster *poster;
-    struct kv_post *post;
+    struct kv_poster *poster = NULL;
+    struct kv_post *post = NULL;
     char why[RPC_WHY_CHARS];
     size_t len;
     if (kv_poster_create(&etcd.access.tls, &poster, why) ||
