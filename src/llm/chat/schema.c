@@ -91,6 +91,11 @@ static void put_literal_json(struct builder *b, struct schema_text *t, const jso
     free(text);
 }
 
+static bool is_whole(double value)
+{
+    return value > -0x1p63 && value < 0x1p63 && value == (double)(int64_t)value;
+}
+
 static bool whole_of(struct builder *b, const json_t *schema, const char *keyword, int64_t *out)
 {
     const json_t *value = json_object_get(schema, keyword);
@@ -98,8 +103,7 @@ static bool whole_of(struct builder *b, const json_t *schema, const char *keywor
         return false;
     if (json_is_integer(value))
         *out = json_integer_value(value);
-    else if (json_is_real(value) &&
-             json_real_value(value) == (double)(int64_t)json_real_value(value))
+    else if (json_is_real(value) && is_whole(json_real_value(value)))
         *out = (int64_t)json_real_value(value);
     else
         fail(b, -EINVAL, keyword, "a whole number is needed");
