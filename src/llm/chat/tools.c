@@ -249,13 +249,25 @@ static bool is_known(const struct llm_tools *t, const char *name)
     return !t->names || json_object_get(t->names, name);
 }
 
+/* Not strndup: AddressSanitizer lets that read the byte behind the name, where there may be none.
+ */
+static char *copy_name(const char *name, size_t bytes)
+{
+    char *copy = malloc(bytes + 1);
+    if (copy) {
+        memcpy(copy, name, bytes);
+        copy[bytes] = '\0';
+    }
+    return copy;
+}
+
 static int add_call(struct llm_tools *t, const char *name, size_t bytes)
 {
     struct call *grown = realloc(t->calls, (t->call_count + 1) * sizeof *grown);
     if (!grown)
         return -ENOMEM;
     t->calls = grown;
-    grown[t->call_count] = (struct call){.name = strndup(name, bytes)};
+    grown[t->call_count] = (struct call){.name = copy_name(name, bytes)};
     if (!grown[t->call_count].name)
         return -ENOMEM;
     make_id(grown[t->call_count].id);
