@@ -243,6 +243,16 @@ static bool rope_host_answers(struct rpc_transport *t, uint64_t within_ns)
     return answers;
 }
 
+static bool rope_is_behind(struct rpc_transport *t)
+{
+    struct rpc_rope *r = rope_of(t);
+    struct rpc_transport *c = enter(r);
+    bool behind = c && c->ops->is_behind && c->ops->is_behind(c);
+    if (c)
+        leave(r);
+    return behind;
+}
+
 static int rope_binding(struct rpc_transport *t, uint8_t out[RPC_BINDING_BYTES])
 {
     struct rpc_transport *c = rope_of(t)->connection; /* of a handshake, which is never cut */
@@ -302,6 +312,7 @@ int rpc_rope_create(struct rpc_transport *connection, struct rpc_rope **out)
         .poll_fd = rope_poll_fd,
         .arm = rope_arm,
         .host_answers = connection->ops->host_answers ? rope_host_answers : NULL,
+        .is_behind = rope_is_behind,
         .binding = connection->ops->binding ? rope_binding : NULL,
         .reason = rope_reason,
         .destroy = rope_destroy,
