@@ -25,7 +25,7 @@
 #include <stdbool.h>
 
 enum {
-    KV_MEMBERS_MAX = 1024,     /* a key's owner is found by a score of each: some 3 us */
+    KV_MEMBERS_MAX = 1024,     /* a key's owner is found by a score of each */
     KV_MEMBER_NAME_CHARS = 64, /* with its NUL: a host name's label */
     KV_MEMBER_ADDRESS_CHARS = RPC_ADDR_HOST_CHARS + 16, /* with scheme, port and NUL */
     KV_COPIES_MAX = 2 /* more would cost more room than they save misses */

@@ -27,18 +27,6 @@ static bool differs(void *user, size_t page)
            vn_shadow_differs(&region->shadow, region->memory, page);
 }
 
-/* Of an unshadowed page nothing but the kernel tells whether it was written. */
-static bool relies(void *user, size_t page, size_t count, const struct vn_pageset *written)
-{
-    const struct vn_region *region = user;
-    for (size_t end = page + count; (page = vn_pageset_next(&region->unshadowed, page)) < end;
-         page++) {
-        if (!written || !vn_pageset_has(written, page))
-            return true;
-    }
-    return false;
-}
-
 static int map_memory(struct vn_region *region, size_t size, size_t alignment)
 {
     size_t page = region->kernel->page;
@@ -72,9 +60,8 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     for (size_t i = 0; !err && i < ARRAY_LEN(sets); i++)
         err = vn_pageset_init(sets[i], region->bytes / VN_PAGE_BYTES);
     if (!err)
-        err = vn_track_init(
-            &region->track, region->kernel, params->method, region->memory, region->bytes,
-            &(struct vn_track_owner){.differs = differs, .relies = relies, .user = region});
+        err = vn_track_init(&region->track, region->kernel, params->method, region->memory,
+                            region->bytes, differs, region);
     return err;
 }
 
@@ -316,23 +303,16 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
     return taken;
 }
 
-int vn_region_expect(struct vn_region *region, size_t off, size_t len, bool fills)
+int vn_region_expect(struct vn_region *region, size_t off, size_t len)
 {
-    struct vn_pages filled = {0};
-    if (fills && off <= region->shadow.size && len <= region->shadow.size - off) {
-        filled.first = (off + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
-        filled.end = (off + len) / VN_PAGE_BYTES;
-    }
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
     if (!vn_region_enter(region))
         return -ESHUTDOWN;
     size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES;
     vn_pageset_remove_span(&region->whole, first, end - first); /* none becomes unshadowed now */
-    for (size_t page = first; (page = vn_pageset_next(&region->unshadowed, page)) < end; page++) {
-        if (page < filled.first || page >= filled.end)
-            vn_pageset_add(&region->pending, page);
-    }
+    for (size_t page = first; (page = vn_pageset_next(&region->unshadowed, page)) < end; page++)
+        vn_pageset_add(&region->pending, page);
     pthread_mutex_unlock(&region->lock);
     return 0;
 }
@@ -392,7 +372,7 @@ static int merge(struct vn_region *region, struct vn_delta_in *in)
         if (err)
             return err;
         if (vn_pageset_has(&region->unshadowed, page))
-            give_shadow(region, page); /* the device filled it, so the program did not write it */
+            give_shadow(region, page); /* a server at fault: no device could write it */
         vn_shadow_merge(&region->shadow, region->memory, &change);
     }
     return 0;
@@ -412,37 +392,10 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
     return err;
 }
 
-/* Of a run of pages, those that the tracker can close: only they need no shadow copy. */
-static struct vn_pages closable(const struct vn_region *region, size_t page, size_t count)
-{
-    size_t grain = vn_track_grain(&region->track) / VN_PAGE_BYTES;
-    if (grain == 0 || vn_region_can_drop(region))
-        return (struct vn_pages){page, page};
-    size_t first = (page + grain - 1) / grain * grain, end = (page + count) / grain * grain;
-    return first < end ? (struct vn_pages){first, end} : (struct vn_pages){page, page};
-}
-
-/* What the program writes from here on the kernel reports, and it is sent as a whole: so the pages
- * need no shadow copy. */
-static int store_closed(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
-{
-    size_t off = page * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES;
-    int err = vn_track_open(&region->track, off, len);
-    if (!err) {
-        vn_shadow_put_memory(region->memory, off, bytes, len);
-        err = vn_track_close(&region->track, off, len);
-    }
-    vn_pageset_remove_span(&region->pending, page, count);
-    vn_pageset_remove_span(&region->whole, page, count);
-    vn_pageset_add_span(&region->unshadowed, page, count);
-    return err;
-}
-
-static int store_shadowed(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
+/* A run of pages, none of them missing. */
+static int store_run(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
 {
     size_t start = page * VN_PAGE_BYTES, off = start, len = count * VN_PAGE_BYTES;
-    if (count == 0)
-        return 0;
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
     int err = vn_track_begin_write(&region->track, off, len);
@@ -451,19 +404,6 @@ static int store_shadowed(struct vn_region *region, size_t page, size_t count, c
     vn_shadow_put_whole(&region->shadow, region->memory, start, bytes, count * VN_PAGE_BYTES);
     vn_pageset_remove_span(&region->unshadowed, page, count);
     return 0;
-}
-
-/* A run of pages, none of them missing. */
-static int store_run(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
-{
-    struct vn_pages closed = closable(region, page, count);
-    size_t before = closed.first - page, inside = closed.end - closed.first;
-    int err = store_shadowed(region, page, before, bytes);
-    if (!err && inside)
-        err = store_closed(region, closed.first, inside, bytes + before * VN_PAGE_BYTES);
-    return err ? err
-               : store_shadowed(region, closed.end, page + count - closed.end,
-                                bytes + (before + inside) * VN_PAGE_BYTES);
 }
 
 int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes, size_t len)

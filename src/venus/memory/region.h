@@ -96,11 +96,10 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
 bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, size_t *len,
                           const uint8_t **bytes) MUST_CHECK;
 
-/* A device may write the range after the next encode; with `fills` it writes every byte.  Pages of
- * the range do not become unshadowed until then.  Those that are so become pending, to get their
- * shadow copies, unless they are filled: then the program does not write them meanwhile, and it is
- * enough that the range is collected before.  0, -EINVAL past the end, -ESHUTDOWN. */
-int vn_region_expect(struct vn_region *region, size_t off, size_t len, bool fills) MUST_CHECK;
+/* A device may write the range after the next encode.  Pages of the range do not become unshadowed
+ * until then, and those that are so become pending, to get their shadow copies.  0, -EINVAL past
+ * the end, -ESHUTDOWN. */
+int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
 
 /* For the upload cache, which names bytes instead of sending them.
  *
@@ -117,9 +116,9 @@ int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void 
 int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, const void *data,
                     size_t len) MUST_CHECK;
 
-/* Stores the server's bytes for whole pages, which the program does not write meanwhile.  Where the
- * kernel reports later writes, the pages become unshadowed.  0, -EPROTO for a range that is not of
- * whole pages inside the region, -ESHUTDOWN; or as vn_region_apply. */
+/* Stores the server's bytes for whole pages, which the program does not write meanwhile.  0,
+ * -EPROTO for a range that is not of whole pages inside the region, -ESHUTDOWN; or as
+ * vn_region_apply. */
 int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes,
                     size_t len) MUST_CHECK;
 

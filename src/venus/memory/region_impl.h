@@ -10,9 +10,8 @@
  *            | has: it is to be sent               | fill               | sent, drop
  * whole      | was sent as a whole the last time;  | take_whole         | encode, expect, drop
  *            | its shadow copy has memory          |                    |
- * unshadowed | has a stale shadow copy: once it is | take_whole, if in  | encode, sent, apply,
- *            | pending it is to be sent as a whole | `whole` before;    | store, take_whole
- *            |                                     | store              |
+ * unshadowed | has a stale shadow copy: it is to   | take_whole, if in  | encode, sent, apply,
+ *            | be sent as a whole                  | `whole` before     | store, take_whole
  * missing    | was dropped: the server has it, and | drop               | fill, lose
  *            | an access to it waits               |                    |
  * requested  | is missing, with a fetch under way  | the pager          | fill, lose

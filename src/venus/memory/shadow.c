@@ -31,7 +31,6 @@ void vn_shadow_fini(struct vn_shadow *shadow)
     if (shadow->bytes)
         munmap(shadow->bytes, mapped_bytes(shadow->size));
     vn_pageset_fini(&shadow->omitted);
-    vn_pageset_fini(&shadow->filled);
     *shadow = (struct vn_shadow){0};
 }
 
@@ -87,24 +86,11 @@ static bool is_omitted(const struct vn_shadow *shadow, size_t page)
     return shadow->omitted.count && vn_pageset_has(&shadow->omitted, page);
 }
 
-static bool is_filled(const struct vn_shadow *shadow, size_t page)
-{
-    return shadow->filled.count && vn_pageset_has(&shadow->filled, page);
-}
-
-static void remove_pages(struct vn_pageset *set, size_t first, size_t count)
-{
-    if (set->count)
-        vn_pageset_remove_span(set, first, count);
-}
-
 bool vn_shadow_differs(const struct vn_shadow *shadow, const uint8_t *memory, size_t page)
 {
     size_t start = page * VN_PAGE_BYTES, n = bytes_in(shadow, page);
     if (is_omitted(shadow, page))
         return false;
-    if (is_filled(shadow, page))
-        return true;
     if (n == VN_PAGE_BYTES)
         return vn_diff_differs(memory + start, shadow->bytes + start);
     uint8_t last[VN_PAGE_BYTES];
@@ -203,8 +189,7 @@ int vn_shadow_encode(struct vn_shadow *shadow, const uint8_t *memory, struct vn_
     for (; at < end && vn_delta_has_room(&out, budget); at++) {
         if (!vn_shadow_differs(shadow, memory, at))
             continue;
-        bool whole = at >= filled.first && at < filled.end;
-        if (is_filled(shadow, at) || (whole && vn_shadow_is_rewritten(shadow, memory, at))) {
+        if (at >= filled.first && at < filled.end && vn_shadow_is_rewritten(shadow, memory, at)) {
             vn_shadow_take_whole(shadow, memory, at * VN_PAGE_BYTES, VN_PAGE_BYTES);
             vn_delta_put_page(&out, at, shadow->bytes + at * VN_PAGE_BYTES);
         } else if (vn_shadow_take(shadow, memory, at, &change)) {
@@ -295,7 +280,6 @@ void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_
 {
     assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
     copy_racy(shadow->bytes + off, memory + off, len);
-    remove_pages(&shadow->filled, off / VN_PAGE_BYTES, pages_up_to(len));
 }
 
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
@@ -303,11 +287,6 @@ void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, siz
 {
     for (size_t end = page + count; page < end; page = next_sampled(page, every))
         copy_racy(shadow->bytes + sample_of(page), memory + sample_of(page), VN_BLOCK_BYTES);
-}
-
-void vn_shadow_put_memory(uint8_t *memory, size_t off, const uint8_t *bytes, size_t len)
-{
-    copy_racy(memory + off, bytes, len);
 }
 
 void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,
@@ -319,9 +298,9 @@ void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,
 }
 
 /* The set is made with its first member. */
-static bool can_have(const struct vn_shadow *shadow, struct vn_pageset *set)
+static bool can_omit(struct vn_shadow *shadow)
 {
-    return set->words || vn_pageset_init(set, vn_shadow_pages(shadow)) == 0;
+    return shadow->omitted.words || vn_pageset_init(&shadow->omitted, vn_shadow_pages(shadow)) == 0;
 }
 
 /* Of len bytes, those of pages that stay omitted. */
@@ -330,37 +309,20 @@ static size_t omitted_bytes(const struct vn_shadow *shadow, size_t len, bool omi
     return omit && shadow->omitted.words ? len / VN_PAGE_BYTES * VN_PAGE_BYTES : 0;
 }
 
-bool vn_shadow_omit(struct vn_shadow *shadow, const uint8_t *memory, size_t page, size_t count)
+bool vn_shadow_omit(struct vn_shadow *shadow, size_t page, size_t count)
 {
-    if (!can_have(shadow, &shadow->omitted))
+    if (!can_omit(shadow))
         return false;
-    vn_shadow_take_samples(shadow, memory, page, count, 1);
     vn_pageset_add_span(&shadow->omitted, page, count);
-    remove_pages(&shadow->filled, page, count);
     return true;
-}
-
-void vn_shadow_fill(struct vn_shadow *shadow, const uint8_t *memory, size_t first, size_t end)
-{
-    if (shadow->omitted.count == 0)
-        return;
-    if (!can_have(shadow, &shadow->filled)) {
-        vn_shadow_make(shadow, memory, first, end);
-        return;
-    }
-    for (size_t page = first; (page = vn_pageset_next(&shadow->omitted, page)) < end; page++) {
-        vn_pageset_add(&shadow->filled, page);
-        vn_pageset_remove(&shadow->omitted, page);
-    }
 }
 
 bool vn_shadow_store_begin(struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len)
 {
     assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
     size_t first = off / VN_PAGE_BYTES, end = pages_up_to(off + len);
-    if (!can_have(shadow, &shadow->omitted))
+    if (!can_omit(shadow))
         return false;
-    remove_pages(&shadow->filled, first, end - first);
     vn_shadow_make(shadow, memory, first + len / VN_PAGE_BYTES, end);
     vn_pageset_add_span(&shadow->omitted, first, end - first);
     return true;
@@ -392,18 +354,15 @@ void vn_shadow_make(struct vn_shadow *shadow, const uint8_t *memory, size_t firs
     }
 }
 
-bool vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
+void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
                     uint8_t *to)
 {
     assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
     for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
         bool omitted = is_omitted(shadow, (off + at) / VN_PAGE_BYTES);
-        if (is_filled(shadow, (off + at) / VN_PAGE_BYTES))
-            return false;
         size_t n = len - at < VN_PAGE_BYTES ? len - at : VN_PAGE_BYTES;
         copy_racy(to + at, (omitted ? memory : shadow->bytes) + off + at, n);
     }
-    return true;
 }
 
 /* --- the upload cache ---------------------------------------------------------------------- */
@@ -424,8 +383,6 @@ void vn_shadow_write(struct vn_shadow *shadow, uint8_t *memory, size_t off, cons
     for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
         const uint8_t *known = shadow->bytes + off + at;
         size_t n = len - at < VN_PAGE_BYTES ? len - at : VN_PAGE_BYTES;
-        if (is_filled(shadow, (off + at) / VN_PAGE_BYTES))
-            vn_shadow_take_whole(shadow, memory, off + at, VN_PAGE_BYTES);
         memcpy(change.bytes, bytes + at, n);
         memcpy(change.bytes + n, known + n, VN_PAGE_BYTES - n);
         change.page = (off + at) / VN_PAGE_BYTES;

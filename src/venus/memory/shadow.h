@@ -21,10 +21,7 @@
 struct vn_shadow {
     uint8_t *bytes; /* whole pages; zero past size */
     size_t size;
-    /* At the server; a page is in at most one of the two. */
-    struct vn_pageset omitted; /* pages whose shadow copy is the memory itself */
-    struct vn_pageset filled;  /* pages without a shadow copy, which a device rewrites or rewrote:
-                                  they are sent as a whole */
+    struct vn_pageset omitted; /* at the server: pages whose shadow copy is the memory itself */
 };
 
 struct vn_pages {
@@ -100,9 +97,6 @@ void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
                             size_t count, size_t every);
 
-/* At the client: stores the server's bytes in memory alone. */
-void vn_shadow_put_memory(uint8_t *memory, size_t off, const uint8_t *bytes, size_t len);
-
 /* At the client: stores the server's bytes in both. */
 void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,
                          const uint8_t *bytes, size_t len);
@@ -118,21 +112,15 @@ void vn_shadow_store_copy(const struct vn_shadow *shadow, uint8_t *memory, size_
 void vn_shadow_store_end(struct vn_shadow *shadow, size_t off, size_t len, bool omit);
 
 /* At the server: omits the shadow copies of pages that are sent from memory while no device can
- * write them, but for the block of each that vn_shadow_is_rewritten looks at.  False where there is
- * no memory for that. */
-bool vn_shadow_omit(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
-                    size_t count) MUST_CHECK;
-
-/* Before a device rewrites every byte of pages first up to end: omitted shadow copies of them need
- * not be made. */
-void vn_shadow_fill(struct vn_shadow *shadow, const uint8_t *memory, size_t first, size_t end);
+ * write them.  False where there is no memory for that. */
+bool vn_shadow_omit(struct vn_shadow *shadow, size_t page, size_t count) MUST_CHECK;
 
 /* Makes the omitted shadow copies of pages first up to end, before a device can write them. */
 void vn_shadow_make(struct vn_shadow *shadow, const uint8_t *memory, size_t first, size_t end);
 
-/* Copies what the peer has at [off, off + len).  False: nobody here knows. */
-bool vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
-                    uint8_t *to) MUST_CHECK;
+/* Copies what the peer has at [off, off + len). */
+void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
+                    uint8_t *to);
 
 /* ---- the upload cache; see docs/design/upload-cache.md ---- */
 

@@ -393,10 +393,31 @@ static void an_empty_mask_is_refused(void **state)
                      -EPROTO);
 }
 
+static bool is_behind(void *user)
+{
+    return *(const bool *)user;
+}
+
+static void a_line_that_keeps_up_gets_bytes_as_they_are(void **state)
+{
+    static const uint8_t page[VN_PAGE_BYTES] = "text, and zeros behind it";
+    struct vn_delta_codec *watching;
+    bool behind = false;
+    (void)state;
+    assert_int_equal(vn_delta_codec_create(VN_DELTA_ZSTD_MIN, &watching), 0);
+    assert_true(vn_delta_shrinks(watching, page)); /* nobody watches yet */
+    vn_delta_codec_watch(watching, is_behind, &behind);
+    assert_false(vn_delta_shrinks(watching, page));
+    behind = true;
+    assert_true(vn_delta_shrinks(watching, page));
+    vn_delta_codec_destroy(watching);
+}
+
 int main(void)
 {
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_that_keeps_up_gets_bytes_as_they_are),
         WITH(nothing_changed_is_one_byte, setup),
         WITH(one_byte_costs_a_few, setup),
         WITH(bytes_that_did_not_change_do_not_travel, setup),

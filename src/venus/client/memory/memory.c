@@ -409,7 +409,7 @@ VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *r
             const struct vnc_range *range = &ranges->items[i];
             uint64_t left = range->offset < m->size ? m->size - range->offset : 0;
             uint64_t bytes = range->bytes < left ? range->bytes : left;
-            rc = bytes ? vn_region_expect(m->region, range->offset, bytes, range->filled) : 0;
+            rc = bytes ? vn_region_expect(m->region, range->offset, bytes) : 0;
         }
     }
     pthread_mutex_unlock(&device->lock);

@@ -12,7 +12,7 @@ static void compare_span(void *user, uintptr_t addr, size_t len)
     struct taking *taking = user;
     size_t first = (addr - (uintptr_t)taking->track->base) / VN_PAGE_BYTES;
     for (size_t page = first; page < first + len / VN_PAGE_BYTES; page++) {
-        if (taking->track->owner.differs(taking->track->owner.user, page))
+        if (taking->track->differs(taking->track->user, page))
             vn_pageset_add(taking->written, page);
     }
 }

@@ -124,7 +124,7 @@ static bool compare_host_page(struct taking *taking, size_t i)
     size_t per = taking->state->page / VN_PAGE_BYTES;
     bool differs = false;
     for (size_t page = i * per; page < (i + 1) * per; page++) {
-        if (taking->track->owner.differs(taking->track->owner.user, page)) {
+        if (taking->track->differs(taking->track->user, page)) {
             vn_pageset_add(taking->written, page);
             differs = true;
         }

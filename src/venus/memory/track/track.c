@@ -62,14 +62,14 @@ static const struct vn_track_ops *choose(const struct vn_kernel *kernel,
 }
 
 int vn_track_init(struct vn_track *track, struct vn_kernel *kernel, enum vn_track_method method,
-                  void *base, size_t size, const struct vn_track_owner *owner)
+                  void *base, size_t size, vn_differs_fn *differs, void *user)
 {
     assert(size && size % kernel->page == 0 && (uintptr_t)base % kernel->page == 0);
     const struct vn_track_ops *ops = choose(kernel, method);
     if (!ops)
         return -ENOTSUP;
     struct vn_track made = {
-        .ops = ops, .kernel = kernel, .base = base, .size = size, .owner = *owner};
+        .ops = ops, .kernel = kernel, .base = base, .size = size, .differs = differs, .user = user};
     *track = made;
     int err = ops->init ? ops->init(track) : 0;
     if (err)
@@ -101,21 +101,4 @@ int vn_track_begin_write(struct vn_track *track, size_t off, size_t len)
 {
     check_range(track, off, len);
     return track->ops->begin_write && len ? track->ops->begin_write(track, off, len) : 0;
-}
-
-size_t vn_track_grain(const struct vn_track *track)
-{
-    return track->ops->grain;
-}
-
-int vn_track_open(struct vn_track *track, size_t off, size_t len)
-{
-    check_range(track, off, len);
-    return track->ops->open(track, off, len);
-}
-
-int vn_track_close(struct vn_track *track, size_t off, size_t len)
-{
-    check_range(track, off, len);
-    return track->ops->close(track, off, len);
 }

@@ -32,15 +32,6 @@ struct vn_track;
 /* Whether a page (of VN_PAGE_BYTES) differs from its shadow copy. */
 typedef bool vn_differs_fn(void *user, size_t page);
 
-/* What the tracker asks its owner. */
-struct vn_track_owner {
-    vn_differs_fn *differs;
-    /* Whether only the kernel's word tells that a page of [page, page + count) was written: it is
-     * not in `written` and cannot be compared.  Its span stays tracked. */
-    bool (*relies)(void *user, size_t page, size_t count, const struct vn_pageset *written);
-    void *user;
-};
-
 /* One method.  Offsets and lengths are whole host pages.  Only `take` is required; a method without
  * `works` always works. */
 struct vn_track_ops {
@@ -50,9 +41,6 @@ struct vn_track_ops {
     void (*fini)(struct vn_track *track);
     int (*take)(struct vn_track *track, size_t off, size_t len, struct vn_pageset *written);
     int (*begin_write)(struct vn_track *track, size_t off, size_t len);
-    int (*open)(struct vn_track *track, size_t off, size_t len);
-    int (*close)(struct vn_track *track, size_t off, size_t len);
-    size_t grain; /* of open and close; 0: there are none */
 };
 
 struct vn_track {
@@ -60,7 +48,8 @@ struct vn_track {
     struct vn_kernel *kernel;
     uint8_t *base;
     size_t size;
-    struct vn_track_owner owner;
+    vn_differs_fn *differs;
+    void *user;
     void *state; /* the method's own */
 };
 
@@ -77,7 +66,7 @@ bool vn_track_works(const struct vn_kernel *kernel, enum vn_track_method method)
  * does not work here is -ENOTSUP; VN_TRACK_AUTO heeds VENUS_TRACK and always finds one.
  * 0, -ENOTSUP, -ENOMEM, or the kernel's errno.  The kernel is referenced, not taken. */
 int vn_track_init(struct vn_track *track, struct vn_kernel *kernel, enum vn_track_method method,
-                  void *base, size_t size, const struct vn_track_owner *owner) MUST_CHECK;
+                  void *base, size_t size, vn_differs_fn *differs, void *user) MUST_CHECK;
 void vn_track_fini(struct vn_track *track);
 
 /* Adds to `written` the pages of the range written since the last take.  Each write that happened
@@ -89,14 +78,6 @@ int vn_track_take(struct vn_track *track, size_t off, size_t len,
 /* Before the owner's own writes to the range, which may then cost fewer faults.  A take may report
  * the pages.  0 or a negative errno. */
 int vn_track_begin_write(struct vn_track *track, size_t off, size_t len) MUST_CHECK;
-
-/* Around the owner's own writes to a range that the program does not write meanwhile.  After close,
- * a take reports those pages of it that were written since, and no other.  The range is of whole
- * grains, up to the end of the mapping; a grain of 0: the method cannot do it.  0 or a negative
- * errno. */
-size_t vn_track_grain(const struct vn_track *track);
-int vn_track_open(struct vn_track *track, size_t off, size_t len) MUST_CHECK;
-int vn_track_close(struct vn_track *track, size_t off, size_t len) MUST_CHECK;
 
 extern const struct vn_track_ops vn_track_userfaultfd, vn_track_mprotect, vn_track_compare;
 

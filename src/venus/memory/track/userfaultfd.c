@@ -8,8 +8,7 @@
  * collection compares them.  A span becomes untracked when a collection finds all of it written, as
  * far as it looks, or when the owner writes several pages of it in a row.  It is tracked again
  * after some collections found it unchanged: it is protected and then compared once more, so that a
- * write before the protection shows and a later one is reported.  It is also tracked after the
- * owner has written all of it while the program could not. */
+ * write before the protection shows and a later one is reported. */
 #include "venus/memory/track/track.h"
 
 #include <errno.h>
@@ -69,20 +68,11 @@ static int protect(struct vn_track *track, size_t at, bool on)
                              left < SPAN_BYTES ? left : SPAN_BYTES, on);
 }
 
-/* Where the owner relies on the kernel's word about one of its pages, the span stays tracked. */
-static bool is_relied_on(const struct vn_track *track, size_t at, const struct vn_pageset *written)
-{
-    size_t off = at * SPAN_BYTES, left = track->size - off;
-    size_t bytes = left < SPAN_BYTES ? left : SPAN_BYTES;
-    return track->owner.relies(track->owner.user, off / VN_PAGE_BYTES, bytes / VN_PAGE_BYTES,
-                               written);
-}
-
-static int untrack(struct vn_track *track, size_t at, const struct vn_pageset *written)
+static int untrack(struct vn_track *track, size_t at)
 {
     struct state *state = track->state;
     struct span *span = &state->spans[at];
-    if (span->left || is_relied_on(track, at, written))
+    if (span->left)
         return 0;
     int err = protect(track, at, false);
     if (!err) {
@@ -105,8 +95,8 @@ static int begin_write(struct vn_track *track, size_t off, size_t len)
         return 0;
     int err = 0;
     for (size_t at = off / SPAN_BYTES; !err && at * SPAN_BYTES < off + len; at++) {
-        err = untrack(track, at, NULL);
-        if (!err && state->spans[at].left)
+        err = untrack(track, at);
+        if (!err)
             state->spans[at].left = IDLE_MAX + 1; /* the next collection does not count */
     }
     return err;
@@ -118,7 +108,7 @@ static bool add_different(struct vn_track *track, size_t off, size_t len,
 {
     bool any = false;
     for (size_t page = off / VN_PAGE_BYTES; page < (off + len) / VN_PAGE_BYTES; page++) {
-        if (track->owner.differs(track->owner.user, page)) {
+        if (track->differs(track->user, page)) {
             vn_pageset_add(written, page);
             any = true;
         }
@@ -171,7 +161,7 @@ static int take_tracked(struct vn_track *track, size_t off, size_t len, struct v
         stop = (at + 1) * SPAN_BYTES < end ? (at + 1) * SPAN_BYTES : end;
         size_t pages = (stop - off) / VN_PAGE_BYTES;
         if (pages >= PAGES_MIN && vn_pageset_run(written, off / VN_PAGE_BYTES, pages) == pages)
-            err = untrack(track, at, written);
+            err = untrack(track, at);
     }
     return err;
 }
@@ -193,22 +183,6 @@ static int take(struct vn_track *track, size_t off, size_t len, struct vn_pagese
     return err;
 }
 
-static int open_spans(struct vn_track *track, size_t off, size_t len)
-{
-    return vn_kernel_protect(track->kernel, (uintptr_t)track->base + off, len, false);
-}
-
-static int close_spans(struct vn_track *track, size_t off, size_t len)
-{
-    struct state *state = track->state;
-    int err = vn_kernel_protect(track->kernel, (uintptr_t)track->base + off, len, true);
-    for (size_t at = off / SPAN_BYTES; !err && at * SPAN_BYTES < off + len; at++) {
-        state->untracked -= state->spans[at].left != 0;
-        state->spans[at].left = 0;
-    }
-    return err;
-}
-
 const struct vn_track_ops vn_track_userfaultfd = {
     .name = "userfaultfd",
     .works = works,
@@ -216,7 +190,4 @@ const struct vn_track_ops vn_track_userfaultfd = {
     .fini = fini,
     .take = take,
     .begin_write = begin_write,
-    .open = open_spans,
-    .close = close_spans,
-    .grain = SPAN_BYTES,
 };

@@ -22,9 +22,9 @@ enum {
     /* Pages compared before the lock is given to others: 2 MiB, a fifth of a millisecond where the
      * CPU caches them. */
     PAGES_A_HOLD = 512,
-    /* Pages of one PAGES message: the client stores one message while the server writes the next,
-     * and needs no shadow copy of 256 KiB that come at once. */
-    PAGES_MOST = 64,
+    /* Pages of one PAGES message: the client stores one message while the server writes the next.
+     */
+    PAGES_MOST = 16,
     PAGES_LEAST = 8, /* fewer gather in a delta */
     PAGES_HEAD = 2 * sizeof(uint64_t),
     /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
@@ -393,8 +393,8 @@ int vns_memories_copy(struct vns_memories *m, uint64_t id, uint64_t off, void *t
     int rc = check_range(memory, off, len);
     if (rc == 0 && memory->demand_paged)
         rc = -ENODATA;
-    if (rc == 0 && !vn_shadow_read(&memory->shadow, memory->live, (size_t)off, len, to))
-        rc = -ENODATA;
+    if (rc == 0)
+        vn_shadow_read(&memory->shadow, memory->live, (size_t)off, len, to);
     vns_channel_unlock(m->channel);
     return rc;
 }
@@ -434,8 +434,7 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
 static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool still)
 {
     size_t off = page * VN_PAGE_BYTES;
-    if (still && memory->coherent && memory->cached &&
-        vn_shadow_omit(&memory->shadow, memory->live, page, count))
+    if (still && memory->coherent && memory->cached && vn_shadow_omit(&memory->shadow, page, count))
         return memory->live + off;
     vn_shadow_take_whole(&memory->shadow, memory->live, off, count * VN_PAGE_BYTES);
     return memory->shadow.bytes + off;
@@ -498,17 +497,6 @@ static bool pages_of(const struct memory *memory, const struct vns_range *range,
     return true;
 }
 
-/* Makes the shadow copies of pages first up to end, before a device can write the range. */
-static void expose(struct memory *memory, const struct vns_range *range, size_t first, size_t end)
-{
-    struct vn_pages filled = filled_pages(memory, range);
-    if (filled.first >= filled.end)
-        filled = (struct vn_pages){end, end};
-    vn_shadow_make(&memory->shadow, memory->live, first, filled.first);
-    vn_shadow_fill(&memory->shadow, memory->live, filled.first, filled.end);
-    vn_shadow_make(&memory->shadow, memory->live, filled.end, end);
-}
-
 uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ranges, uint32_t count)
 {
     size_t first, end;
@@ -517,7 +505,7 @@ uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ran
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
         if (pages_of(memory, &ranges[i], &first, &end) && !memory->demand_paged)
-            expose(memory, &ranges[i], first, end);
+            vn_shadow_make(&memory->shadow, memory->live, first, end);
     }
     vns_channel_unlock(m->channel);
     return exposed;

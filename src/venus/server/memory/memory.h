@@ -96,8 +96,8 @@ uint8_t *vns_memories_place(struct vns_memories *memories, uint64_t id, uint64_t
  * mapped, -EPROTO for a range that does not begin with a page or ends past the memory. */
 int vns_memories_write(struct vns_memories *memories, uint64_t id, uint64_t off, const void *bytes,
                        size_t len) MUST_CHECK;
-/* Copies what the client has there, the same way; -ENODATA where nobody here knows, and for
- * demand-paged memory, which is not read for a copy that nobody may ever want. */
+/* Copies what the client has there, the same way; -ENODATA for demand-paged memory, which is not
+ * read for a copy that nobody may ever want. */
 int vns_memories_copy(struct vns_memories *memories, uint64_t id, uint64_t off, void *to,
                       size_t len) MUST_CHECK;
 
