@@ -186,11 +186,32 @@ static float number(float logit)
     return isnan(logit) ? -INFINITY : logit;
 }
 
+/* The largest number, in lanes, which compilers make vectors of: a place would make each comparison
+ * wait for the last. */
+static float largest_of(const float *logits, uint32_t vocab)
+{
+    enum { LANES = 16 };
+    float most[LANES], largest = -INFINITY;
+    uint32_t i = 0;
+    for (uint32_t j = 0; j < LANES; j++)
+        most[j] = -INFINITY;
+    for (; i + LANES <= vocab; i += LANES)
+        for (uint32_t j = 0; j < LANES; j++)
+            most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
+    for (; i < vocab; i++)
+        largest = logits[i] > largest ? logits[i] : largest;
+    for (uint32_t j = 0; j < LANES; j++)
+        largest = most[j] > largest ? most[j] : largest;
+    return largest;
+}
+
+/* The first of the largest. */
 static uint32_t greedy(const float *logits, uint32_t vocab)
 {
+    float largest = largest_of(logits, vocab);
     uint32_t best = 0;
-    for (uint32_t i = 1; i < vocab; i++)
-        best = number(logits[i]) > number(logits[best]) ? i : best;
+    while (best + 1 < vocab && number(logits[best]) != largest)
+        best++;
     return best;
 }
 
@@ -320,7 +341,7 @@ uint32_t llm_logprobs(const float *logits, uint32_t vocab, uint32_t token, float
 {
     struct hw_ranked ranked[LLM_TOP_LOGPROBS_MAX];
     uint32_t count = hw_top(logits, vocab, at_most(room, LLM_TOP_LOGPROBS_MAX), ranked);
-    float largest = number(logits[greedy(logits, vocab)]);
+    float largest = largest_of(logits, vocab);
     double total = 0;
     for (uint32_t i = 0; i < vocab; i++)
         total += (double)llm_exp(number(logits[i]) - largest);
