@@ -611,7 +611,7 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     llm_kv_share_review(w);
     review(w);
     plan_make(w, &p);
-    w->answered = 0;
+    w->answered = w->awaited = 0;
     w->is_stalled = p.part_count == 0 && w->shares && w->running.first;
     if (p.part_count == 0) {
         publish(w);
@@ -629,6 +629,7 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
         p.parts[i].job->seq->kv.in_step = false;
     for (uint32_t i = 0; i < p.part_count; i++)
         finish_part(w, &p.parts[i]);
+    w->awaited = w->answered ? w->answered + w->queued : 0;
     if (send)
         send(w);
     for (uint32_t i = 0; i < p.part_count; i++)

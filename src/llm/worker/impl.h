@@ -263,6 +263,8 @@ struct llm_worker {
     bool is_stalled;                /* requests run, and none could take a step (engine) */
     uint64_t reviewed_ns;           /* page_host_ns when memory was last reviewed (engine) */
     uint32_t answered;              /* requests that the last step answered (engine) */
+    uint32_t awaited;               /* requests there if each of them brings another (engine) */
+    bool are_late;                  /* not all came in time (engine) */
     uint64_t step_ns;               /* time of the last step (engine) */
     uint64_t stepped_ns;            /* when it ended (engine) */
     _Atomic uint64_t step_began_ns; /* 0: no step; relaxed, the engine's thread writes */

@@ -397,12 +397,15 @@ static void look_for_work(const struct llm_worker *w)
 }
 
 /* Clients that were just answered send their next request at once.  If a step started without them,
- * they would wait for all of it, and from then on alternate with those in it. */
+ * they would wait for all of it, and from then on alternate with those in it.  Half a step is worth
+ * waiting while they come in time, an eighth to see whether they do again. */
 static void gather(struct llm_worker *w)
 {
-    uint64_t until = w->stepped_ns + w->step_ns / LLM_WORKER_GATHER;
-    while (w->queued < w->answered && !w->stopping && hw_now_ns() < until)
+    uint64_t until =
+        w->stepped_ns + w->step_ns / (w->are_late ? LLM_WORKER_GATHER_LATE : LLM_WORKER_GATHER);
+    while (w->queued < w->awaited && !w->stopping && hw_now_ns() < until)
         wait_until(w, until);
+    w->are_late = w->queued < w->awaited;
 }
 
 /* Waits for requests and takes them.  False when the worker stops. */

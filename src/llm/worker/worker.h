@@ -42,8 +42,9 @@ enum {
     LLM_WORKER_STRETCH = 2,       /* between the two, as many as make a step that decodes take
                                    * so many times as long: half of it is for prompts */
     LLM_WORKER_LOOK_AGAIN = 16,   /* steps between those without prompts, which are timed */
-    LLM_WORKER_GATHER = 8,        /* a step waits for clients just answered, at most 1/8 of the
+    LLM_WORKER_GATHER = 2,        /* a step waits for clients just answered, at most 1/2 of the
                                    * last step's time */
+    LLM_WORKER_GATHER_LATE = 8,   /* 1/8 when they were late for the last one */
     LLM_WORKER_SPIN_CORES = 4,    /* for a client, the server, the engine and others */
     LLM_WORKER_MODELS_MAX = 16,   /* each has an engine with its threads */
 };
