@@ -13,20 +13,10 @@ layout(constant_id = 4) const bool ROUNDS = false; // rounds activations to 11 b
 // parts[2].weight, and parts[2].flags rows share a row of activations.  COLS is 1.
 layout(constant_id = 5) const bool EXPERTS = false;
 
-const uint LANES = 32, TEAMS = 4, PARTS = 3;
+const uint LANES = 32, TEAMS = 4;
 layout(local_size_x = 128) in;
 
-struct Part {
-    uvec2 weight, bias, values;
-    uint count, flags;
-};
-
-layout(push_constant) uniform Push
-{
-    Part parts[PARTS];
-    uvec2 acts;
-    uint width, rows, stride, col_groups, groups;
-};
+#include "mul_parts.glsl"
 
 // One for each lane of each output of each team; swizzled, so that neither writing by lanes nor reading
 // by outputs has bank conflicts.
@@ -41,17 +31,6 @@ float sums[ROWS * COLS];
 
 void multiply(uvec2 weight, uint row_at[ROWS], uint col_at[COLS], uint lane);
 
-void put(Part part, uint matrix, uint row, uint col, float sum)
-{
-    Floats values = Floats(part.values);
-    uint at = col * part.count + row;
-    float value = sum;
-    if ((part.flags & FLAG_BIAS) != 0)
-        value += Floats(part.bias).at[matrix * part.count + row];
-    value = (part.flags & FLAG_ACCUMULATE) != 0 ? values.at[at] + value : value;
-    values.at[at] = (part.flags & FLAG_GELU) != 0 ? gelu(value) : value;
-}
-
 void main()
 {
     uint id = linear_group();
@@ -60,13 +39,7 @@ void main()
     uint lane = gl_LocalInvocationIndex % LANES, team = gl_LocalInvocationIndex / LANES;
     // Groups that share weights follow each other and find them in the cache.
     uint first_col = id % col_groups * COLS, block = id / col_groups;
-    uint p = 0;
-    for (uint blocks; p + 1 < PARTS; p++, block -= blocks) {
-        blocks = (parts[p].count + TEAMS * ROWS - 1) / (TEAMS * ROWS);
-        if (block < blocks)
-            break;
-    }
-    Part part = parts[p];
+    Part part = parts[part_of(block, TEAMS * ROWS)];
     uint matrix = EXPERTS ? Words(parts[2].weight).at[first_col] : 0;
     uint first_row = (block * TEAMS + team) * ROWS;
     // Rows past the end repeat the last and are not stored.

@@ -198,6 +198,7 @@ static enum cmd_exit read_options(struct llm_run *r)
 {
     const struct llm_run_options *o = r->o;
     r->config.engine = (struct llm_engine_options){.backend = llm_run_backends[o->backend],
+                                                   .math = (enum llm_math)o->math,
                                                    .threads = (unsigned)o->threads,
                                                    .context = (uint32_t)o->context};
     r->config.tokens_per_request = (uint32_t)o->tokens_per_request;

@@ -17,7 +17,7 @@ enum { LLM_RUN_DECODE, LLM_RUN_PREFILL }; /* --phase */
 struct llm_run_options {
     struct cmd_connect_options connect;
     const char *download, *model, *tokenizer, *prompt, *temperature, *top_p, *returns, *gpu_host;
-    int mode, phase, backend;
+    int mode, phase, backend, math;
     uint64_t decode_steps, threads, top_k, seed, context, prompt_tokens, tokens_per_request;
     uint64_t master_port, deadline_ns;
     bool ignore_end, lossy, trace, worker_metrics;

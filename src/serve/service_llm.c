@@ -215,6 +215,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
         .models = models,
         .model_count = s->count,
         .engine = {.backend = service_llm_backends[o->backend],
+                   .math = (enum llm_math)o->math,
                    .threads = (unsigned)o->threads,
                    .context = (uint32_t)o->context},
         .grace_ns = o->grace_ns,

@@ -14,7 +14,7 @@ extern const char *const service_llm_backends[]; /* NULL-terminated */
 
 struct service_llm_options {
     struct cmd_list models; /* [NAME=]FILE each */
-    int backend;
+    int backend, math;
     uint64_t threads, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences, tokens;
     const char *kv_group, *shadow, *evict;
     uint64_t shadow_bytes, tenant;
@@ -35,6 +35,13 @@ struct service_llm_options {
          .choices = service_llm_backends,                                                          \
          .def = "cpu",                                                                             \
          .help = "what computes it"},                                                              \
+        {.name = "math",                                                                           \
+         .kind = CMD_CHOICE,                                                                       \
+         .offset = offsetof(type, member.math),                                                    \
+         .choices = llm_math_names,                                                                \
+         .def = "exact",                                                                           \
+         .help = "exact: the same tokens alone, beside others and at another worker;\n"            \
+                 "fast: prompts on a GPU's matrix units (backend vulkan)"},                        \
         {.name = "threads",                                                                        \
          .kind = CMD_U64,                                                                          \
          .argument = "N",                                                                          \

@@ -34,7 +34,7 @@ struct bench_llm_options {
     const char *model;
     uint64_t threads, prefill, decode, repeats, beside, batch, mixed_rows, idle_ns;
     struct cmd_list clients, moves;
-    int backend;
+    int backend, math;
     bool json, no_gather, no_warm;
 };
 
@@ -124,6 +124,12 @@ static const struct cmd_option options[] = {
      .choices = backend_names,
      .def = "cpu",
      .help = "what computes"},
+    {.name = "math",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct bench_llm_options, math),
+     .choices = llm_math_names,
+     .def = "exact",
+     .help = "fast: prompts on matrix units (backend vulkan)"},
     {.name = "no-warm",
      .kind = CMD_FLAG,
      .offset = offsetof(struct bench_llm_options, no_warm),
@@ -359,6 +365,7 @@ static int open_bench(struct bench_run *r)
     const struct bench_llm_options *o = r->o;
     struct llm_engine_options engine = {.backend = backend_names[o->backend],
                                         .threads = (unsigned)o->threads,
+                                        .math = (enum llm_math)o->math,
                                         .context = (uint32_t)(o->prefill + o->decode)};
     int rc = llm_file_open(o->model, &r->file, r->why);
     if (rc == 0)
@@ -432,18 +439,19 @@ static enum cmd_exit run_serving(struct bench_run *r)
         return code;
     if (llm_file_open(o->model, &r->file, r->why))
         return cmd_fail(CMD_FAILED, "bench-llm: %s", r->why);
-    struct bench_serving serving = {
-        .file = r->file,
-        .engine = {.backend = backend_names[o->backend], .threads = (unsigned)o->threads},
-        .clients = counts,
-        .client_counts = o->clients.count,
-        .prefill = (uint32_t)o->prefill,
-        .decode = (uint32_t)o->decode,
-        .beside = (uint32_t)o->beside,
-        .repeats = (uint32_t)o->repeats,
-        .batch = (uint32_t)o->batch,
-        .mixed_rows = (uint32_t)o->mixed_rows,
-        .no_gather = o->no_gather};
+    struct bench_serving serving = {.file = r->file,
+                                    .engine = {.backend = backend_names[o->backend],
+                                               .threads = (unsigned)o->threads,
+                                               .math = (enum llm_math)o->math},
+                                    .clients = counts,
+                                    .client_counts = o->clients.count,
+                                    .prefill = (uint32_t)o->prefill,
+                                    .decode = (uint32_t)o->decode,
+                                    .beside = (uint32_t)o->beside,
+                                    .repeats = (uint32_t)o->repeats,
+                                    .batch = (uint32_t)o->batch,
+                                    .mixed_rows = (uint32_t)o->mixed_rows,
+                                    .no_gather = o->no_gather};
     struct hw_bench bench;
     hw_bench_begin(&bench, "llm-serving");
     if (bench_serving_run(&serving, &bench, r->why))
@@ -459,12 +467,13 @@ static enum cmd_exit run_serving(struct bench_run *r)
 static enum cmd_exit measure_moves(struct bench_run *r, struct hw_bench *bench)
 {
     const struct bench_llm_options *o = r->o;
-    struct bench_moves moves = {
-        .file = r->file,
-        .engine = {.backend = backend_names[o->backend], .threads = (unsigned)o->threads},
-        .prefill = (uint32_t)o->prefill,
-        .decode = (uint32_t)(o->decode + MOVES_TOKENS * (o->repeats + 1)),
-        .repeats = (uint32_t)o->repeats};
+    struct bench_moves moves = {.file = r->file,
+                                .engine = {.backend = backend_names[o->backend],
+                                           .threads = (unsigned)o->threads,
+                                           .math = (enum llm_math)o->math},
+                                .prefill = (uint32_t)o->prefill,
+                                .decode = (uint32_t)(o->decode + MOVES_TOKENS * (o->repeats + 1)),
+                                .repeats = (uint32_t)o->repeats};
     for (size_t i = 0; i < o->moves.count; i++) {
         moves.link = o->moves.items[i];
         if (bench_delay_parse_rate(moves.link, &moves.bits_s))

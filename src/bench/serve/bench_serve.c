@@ -8,6 +8,7 @@
 #include "bench/serve/load.h"
 #include "bench/serve/share.h"
 #include "llm/chat/chat.h"
+#include "llm/engine/backend.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -33,8 +34,11 @@ struct bench_serve_options {
     const char *model, *prompt, *peer;
     struct cmd_list clients;
     uint64_t tokens, reps, threads, kv_bytes, share, deadline_ns;
+    int backend, math;
     bool json, check;
 };
+
+static const char *const backend_names[] = {"cpu", "vulkan", NULL};
 
 static const struct cmd_option options[] = {
     {.name = "model",
@@ -82,6 +86,18 @@ static const struct cmd_option options[] = {
      .def = "0",
      .max = 256,
      .help = "of the worker; 0: one for each core"},
+    {.name = "backend",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct bench_serve_options, backend),
+     .choices = backend_names,
+     .def = "cpu",
+     .help = "of the worker"},
+    {.name = "math",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct bench_serve_options, math),
+     .choices = llm_math_names,
+     .def = "exact",
+     .help = "of the worker"},
     {.name = "kv-memory",
      .kind = CMD_SIZE,
      .argument = "SIZE",
@@ -377,10 +393,26 @@ static enum cmd_exit start_programs(struct bench_run *r)
     snprintf(threads, sizeof(threads), "%llu", (unsigned long long)r->o->threads);
     uint64_t kv_bytes = r->o->kv_bytes ? r->o->kv_bytes : KV_BYTES;
     snprintf(kv, sizeof(kv), "%llu", (unsigned long long)kv_bytes);
-    const char *const serve[] = {
-        "hawser", "serve",          "--no-devices", "--model",   r->o->model, "--listen",
-        listen,   "--http",         "127.0.0.1:0",  "--threads", threads,     "--kv-memory",
-        kv,       "--max-requests", "1024",         NULL};
+    const char *const serve[] = {"hawser",
+                                 "serve",
+                                 "--no-devices",
+                                 "--model",
+                                 r->o->model,
+                                 "--listen",
+                                 listen,
+                                 "--http",
+                                 "127.0.0.1:0",
+                                 "--threads",
+                                 threads,
+                                 "--kv-memory",
+                                 kv,
+                                 "--max-requests",
+                                 "1024",
+                                 "--backend",
+                                 backend_names[r->o->backend],
+                                 "--math",
+                                 llm_math_names[r->o->math],
+                                 NULL};
     const char *const gateway[] = {"hawser",      "gateway",        "--servers", listen, "--http",
                                    "127.0.0.1:0", "--max-requests", "1024",      NULL};
     enum cmd_exit code = bench_child_start(&r->worker, serve, "listening on ");

@@ -37,9 +37,15 @@ struct llm_buffer;    /* bytes at the device */
 struct llm_weight;    /* rows of a matrix, in the device's own layout */
 struct llm_kv_memory; /* K and V, in pages */
 
+/* exact: a row has the same bits alone and in any batch.  fast: a device may multiply many rows on
+ * matrix units, so that a row's bits depend on how many there are. */
+enum llm_math { LLM_MATH_EXACT, LLM_MATH_FAST };
+extern const char *const llm_math_names[]; /* NULL-terminated */
+
 struct llm_backend_config {
     unsigned threads; /* of cpu; 0: one for each core */
     uint32_t device;  /* which GPU, modulo their number */
+    enum llm_math math;
 };
 
 struct llm_place {

@@ -132,7 +132,9 @@ static int build(struct llm_engine *e, const struct llm_file *file,
     const struct llm_backend_ops *ops = llm_backend_find(name);
     if (!ops)
         return llm_why(why, -ENODEV, "there is no backend '%s'", name);
-    struct llm_backend_config config = {.threads = options->threads};
+    if (options->math == LLM_MATH_FAST && ops != &llm_backend_vulkan)
+        return llm_why(why, -EINVAL, "fast arithmetic is of the backend vulkan, not of %s", name);
+    struct llm_backend_config config = {.threads = options->threads, .math = options->math};
     int rc = choose_context(e, options->context, why);
     if (rc == 0)
         rc = ops->open(&config, &e->backend, why);

@@ -14,7 +14,7 @@
 #ifndef HAWSER_LLM_ENGINE_ENGINE_H
 #define HAWSER_LLM_ENGINE_ENGINE_H
 
-#include "llm/model/file.h"
+#include "llm/engine/backend.h"
 #include "llm/model/layers.h"
 
 enum {
@@ -26,6 +26,7 @@ enum {
 struct llm_engine_options {
     const char *backend; /* "cpu", "vulkan"; NULL: cpu */
     unsigned threads;    /* of the cpu backend; 0: one for each core */
+    enum llm_math math;  /* fast is of vulkan alone */
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
     uint64_t kv_bytes;   /* for all sequences together; 0: one sequence of full context */
     struct page_limit

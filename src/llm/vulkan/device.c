@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -196,6 +197,87 @@ static bool is_on(const char *name)
     return on;
 }
 
+/* ---- matrix units ---- */
+
+#ifdef LLM_VK_HAS_TILES
+enum { TILE_SIDE = 16, EXTENSIONS_MAX = 1024, SHAPES_MAX = 256 };
+
+static bool has_extension(const struct llm_vk_device *d, const char *name)
+{
+    PFN_vkEnumerateDeviceExtensionProperties list =
+        (PFN_vkEnumerateDeviceExtensionProperties)d->vk.GetInstanceProcAddr(
+            d->instance, "vkEnumerateDeviceExtensionProperties");
+    VkExtensionProperties *all = calloc(EXTENSIONS_MAX, sizeof *all);
+    uint32_t count = EXTENSIONS_MAX;
+    bool found = false;
+    if (all && list && list(d->physical, NULL, &count, all) >= 0)
+        for (uint32_t i = 0; i < count && !found; i++)
+            found = strcmp(all[i].extensionName, name) == 0;
+    free(all);
+    return found;
+}
+
+/* mul_tile.comp's shape: halves in, binary32 out. */
+static bool has_shape(const struct llm_vk_device *d)
+{
+    PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR list =
+        (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)d->vk.GetInstanceProcAddr(
+            d->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+    VkCooperativeMatrixPropertiesKHR all[SHAPES_MAX];
+    uint32_t count = SHAPES_MAX;
+    for (uint32_t i = 0; i < SHAPES_MAX; i++)
+        all[i] = (VkCooperativeMatrixPropertiesKHR){
+            .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
+    if (!list || list(d->physical, &count, all) < 0)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (all[i].MSize == TILE_SIDE && all[i].NSize == TILE_SIDE && all[i].KSize == TILE_SIDE &&
+            all[i].AType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+            all[i].BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+            all[i].CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
+            all[i].ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
+            all[i].scope == VK_SCOPE_SUBGROUP_KHR)
+            return true;
+    return false;
+}
+
+static bool can_tile(struct llm_vk_device *d)
+{
+    VkPhysicalDeviceSubgroupProperties subgroup = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES};
+    VkPhysicalDeviceProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &subgroup};
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+    VkPhysicalDeviceVulkan12Features two = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, .pNext = &matrix};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &two};
+    const VkPhysicalDeviceLimits *limits = &d->properties.limits;
+    if (!has_extension(d, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
+        return false;
+    d->vk.GetPhysicalDeviceProperties2(d->physical, &properties);
+    d->vk.GetPhysicalDeviceFeatures2(d->physical, &features);
+    d->subgroup = subgroup.subgroupSize;
+    return matrix.cooperativeMatrix && two.shaderFloat16 && two.vulkanMemoryModel &&
+           LLM_VK_TILE_SUBGROUPS * d->subgroup <= limits->maxComputeWorkGroupInvocations &&
+           limits->maxComputeSharedMemorySize >= LLM_VK_TILE_SHARED && has_shape(d);
+}
+static const char no_tiles[] = "fast arithmetic needs matrix units (VK_KHR_cooperative_matrix, "
+                               "tiles of 16 x 16 halves), which "
+                               "%s does not have; use --math exact";
+#else
+static const char no_tiles[] =
+    "this build has no fast arithmetic for %s, since its glslc was older than 2023.3; use --math "
+    "exact";
+
+static bool can_tile(struct llm_vk_device *d)
+{
+    (void)d;
+    return false;
+}
+#endif
+
 /* The largest allocation and buffer, and whether there are integer dot products. */
 static void learn_facts(struct llm_vk_device *d)
 {
@@ -227,18 +309,32 @@ static int make_device(struct llm_vk_device *d, char *why)
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
         .shaderIntegerDotProduct = VK_TRUE};
-    VkPhysicalDeviceBufferDeviceAddressFeatures addresses = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES,
+    VkPhysicalDeviceVulkan12Features two = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
         .pNext = d->has_dot ? &dot : NULL,
-        .bufferDeviceAddress = VK_TRUE};
+        .bufferDeviceAddress = VK_TRUE,
+        .shaderFloat16 = d->has_tiles,
+        .vulkanMemoryModel = d->has_tiles};
     VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                      .queueFamilyIndex = d->family,
                                      .queueCount = 1,
                                      .pQueuePriorities = &priority};
     VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                               .pNext = &addresses,
+                               .pNext = &two,
                                .queueCreateInfoCount = 1,
                                .pQueueCreateInfos = &queue};
+#ifdef LLM_VK_HAS_TILES
+    const char *names[] = {VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME};
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
+        .pNext = &two,
+        .cooperativeMatrix = VK_TRUE};
+    if (d->has_tiles) {
+        info.pNext = &matrix;
+        info.enabledExtensionCount = 1;
+        info.ppEnabledExtensionNames = names;
+    }
+#endif
     VkResult result = d->vk.CreateDevice(d->physical, &info, NULL, &d->device);
     if (result)
         return llm_vk_fail("vkCreateDevice", result, why);
@@ -277,7 +373,7 @@ static int make_commands(struct llm_vk_device *d, bool has_clock, char *why)
     return result ? llm_vk_fail("setting up a queue", result, why) : 0;
 }
 
-int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, char *why)
+int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, bool fast, char *why)
 {
     bool has_clock = false;
     *d = (struct llm_vk_device){0};
@@ -287,6 +383,9 @@ int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, char *why)
     if (rc)
         return rc;
     learn_facts(d);
+    d->has_tiles = fast && can_tile(d);
+    if (fast && !d->has_tiles)
+        return llm_why(why, -EOPNOTSUPP, no_tiles, d->properties.deviceName);
     rc = make_device(d, why);
     return rc ? rc : make_commands(d, has_clock, why);
 }

@@ -81,6 +81,9 @@ struct llm_vk_api {
 /* Two, so that a recorded step survives a copy. */
 enum llm_vk_commands { LLM_VK_MOVES, LLM_VK_STEP, LLM_VK_COMMANDS };
 
+/* What a workgroup of mul_tile.comp takes at most. */
+enum { LLM_VK_TILE_SUBGROUPS = 8, LLM_VK_TILE_SHARED = 48 * 1024 };
+
 struct llm_vk_device {
     void *library;
     struct llm_vk_api vk;
@@ -94,6 +97,8 @@ struct llm_vk_device {
     VkPhysicalDeviceMemoryProperties memory;
     uint64_t allocation_max; /* bytes of one allocation, and of one buffer */
     bool has_dot;            /* integer dot products of packed bytes */
+    bool has_tiles;          /* products of 16 x 16 halves on matrix units, and they are wanted */
+    uint32_t subgroup;       /* lanes of one */
     bool replays;            /* a step with the last one's ops is submitted again, not recorded */
 
     VkCommandPool pool;
@@ -106,9 +111,9 @@ struct llm_vk_device {
     bool lost;          /* a submission failed: no more are made */
 };
 
-/* index: modulo the number of usable devices.  0; -ENODEV, -ENOMEM, -EIO, and why.  Call close also
- * after a failure. */
-int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, char *why) MUST_CHECK;
+/* index: modulo the number of usable devices.  fast: with matrix units, or -ENOTSUP.  0; -ENODEV,
+ * -ENOMEM, -EIO, and why.  Call close also after a failure. */
+int llm_vk_device_open(struct llm_vk_device *d, uint32_t index, bool fast, char *why) MUST_CHECK;
 void llm_vk_device_close(struct llm_vk_device *d);
 
 /* Begins and ends a command buffer; it runs after all earlier submissions.  0, -ENOMEM, -EIO. */

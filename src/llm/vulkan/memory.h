@@ -10,8 +10,8 @@
 
 #include "llm/vulkan/device.h"
 
-#define LLM_VK_STAGING_BYTES (UINT64_C(16) << 20) /* a row of LLM_WIDTH_MAX binary32 is 4 MiB */
-#define LLM_VK_READBACK_BYTES (UINT64_C(4) << 20) /* logits of several rows */
+#define LLM_VK_STAGING_BYTES (UINT64_C(16) << 20)  /* a row of LLM_WIDTH_MAX binary32 is 4 MiB */
+#define LLM_VK_READBACK_BYTES (UINT64_C(16) << 20) /* logits of 64 rows of 64 K */
 
 enum llm_vk_kind {
     LLM_VK_LOCAL,    /* device-local, with an address */

@@ -7,8 +7,9 @@
 #include "llm/model/dtype.h"
 
 enum llm_vk_shader {
-    LLM_VK_EMBED, /* of a type */
-    LLM_VK_MUL,   /* of a type */
+    LLM_VK_EMBED,    /* of a type */
+    LLM_VK_MUL,      /* of a type */
+    LLM_VK_MUL_TILE, /* of a type; where the device has tiles */
     LLM_VK_PICK,
     LLM_VK_NORM,
     LLM_VK_ROUND,
@@ -16,6 +17,7 @@ enum llm_vk_shader {
     LLM_VK_ROPE,
     LLM_VK_APPEND,
     LLM_VK_ATTEND,
+    LLM_VK_ATTEND_TILE, /* where the device has tiles */
     LLM_VK_MERGE,
     LLM_VK_ACTIVATE,
     LLM_VK_ROUTE,

@@ -34,7 +34,8 @@ void llm_vk_step_fini(struct llm_vk_step *s)
     llm_vk_block_destroy(s->memory->device, &s->round_block);
     llm_vk_block_destroy(s->memory->device, &s->part_block);
     drop_retired(s);
-    free(s->pages);
+    free(s->pages.at);
+    free(s->seqs.at);
     free(s->noted.ops);
     free(s->recorded.ops);
 }
@@ -141,21 +142,26 @@ static void fill_inputs(struct llm_vk_step *s, const struct llm_batch *batch)
         memcpy(stage_at(s, s->inputs.rope), batch->rope, rope_bytes(batch));
 }
 
-static int keep_pages(struct llm_vk_step *s, const struct llm_batch *batch, char *why)
+static int keep(struct llm_vk_numbers *list, const uint32_t *from, size_t count, char *why)
 {
-    size_t count = (size_t)batch->layers * batch->page_count;
-    if (count > s->page_room) {
-        uint32_t *larger = realloc(s->pages, count * sizeof *larger);
+    if (count > list->room) {
+        uint32_t *larger = realloc(list->at, count * sizeof *larger);
         if (!larger)
-            return llm_why(why, -ENOMEM, "no memory for a list of %zu pages", count);
-        s->pages = larger;
-        s->page_room = count;
+            return llm_why(why, -ENOMEM, "no memory for a list of %zu numbers", count);
+        list->at = larger;
+        list->room = count;
     }
     if (count)
-        memcpy(s->pages, batch->pages, count * sizeof *s->pages);
+        memcpy(list->at, from, count * sizeof *from);
+    return 0;
+}
+
+static int keep_lists(struct llm_vk_step *s, const struct llm_batch *batch, char *why)
+{
     s->page_count = batch->page_count;
     s->layers = batch->layers;
-    return 0;
+    int rc = keep(&s->pages, batch->pages, (size_t)batch->layers * batch->page_count, why);
+    return rc ? rc : keep(&s->seqs, batch->seqs, batch->rows, why);
 }
 
 void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv_memory *kv)
@@ -164,7 +170,7 @@ void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv_memory *kv)
     if (s->kv)
         return;
     VkDeviceAddress *addresses = stage_at(s, s->inputs.pages);
-    const uint32_t *ids = s->pages;
+    const uint32_t *ids = s->pages.at;
     for (uint32_t l = 0; l < s->layers; l++, ids += s->page_count) {
         for (uint32_t i = 0; i < s->page_count; i++)
             addresses[(size_t)l * s->inputs.page_stride + i] = llm_vk_kv_page(kv, ids[i]);
@@ -204,7 +210,7 @@ int llm_vk_step_begin(struct llm_vk_step *s, const struct llm_batch *batch, uint
     assert(!s->noting && batch->rows > 0);
     int rc = place_inputs(s, batch, why);
     if (rc == 0)
-        rc = keep_pages(s, batch, why);
+        rc = keep_lists(s, batch, why);
     if (rc == 0)
         rc = grow(s, &s->round_block, LLM_VK_LOCAL, round_bytes, why);
     if (rc)

@@ -62,6 +62,12 @@ struct llm_vk_plan {
     uint64_t fetch_bytes;   /* 0: nothing */
 };
 
+/* A copy of a list of the batch; grows. */
+struct llm_vk_numbers {
+    uint32_t *at;
+    size_t room;
+};
+
 struct llm_vk_step {
     struct llm_vk_memory *memory;
     struct llm_vk_pipelines *pipelines;
@@ -73,13 +79,13 @@ struct llm_vk_step {
     struct llm_vk_block input_block, round_block;
     struct llm_vk_inputs inputs;
     uint32_t rows, rope_pairs, pick_count;
+    struct llm_vk_numbers seqs;                      /* of the rows */
     uint32_t positions_max;                          /* of a row: its own and those before */
     struct llm_vk_block part_block;                  /* attention's chunks; grows between ops */
     struct llm_vk_block retired[LLM_VK_RETIRED_MAX]; /* earlier ops may use them */
     uint32_t retired_count;
-    uint32_t *pages; /* ids of the batch; grows */
+    struct llm_vk_numbers pages; /* ids of the batch */
     uint32_t page_count, layers;
-    size_t page_room;
     const struct llm_kv_memory *kv; /* of the step; at most one */
 
     struct llm_vk_plan noted;    /* this step */

@@ -27,6 +27,10 @@ enum {
     FLAG_ACCUMULATE = 2,
     FLAG_GELU = 4,
     EXPERTS_PART = 2, /* mul_frame.glsl */
+    TILE_SIDE = 16,   /* mul_tile.comp, and the next */
+    TILE_DEPTH = 64,
+    ATTEND_TILE_DIMS = 128, /* attend_tile.comp: of a head; more do not fit its registers */
+    TILE_ROWS_MIN = 64,     /* with fewer, mul.comp is as quick, and exact */
 };
 
 struct vulkan {
@@ -60,7 +64,7 @@ static int vulkan_open(const struct llm_backend_config *config, struct llm_backe
     struct vulkan *self = calloc(1, sizeof *self);
     if (!self)
         return llm_why(why, -ENOMEM, "no memory for the backend");
-    int rc = llm_vk_device_open(&self->device, config->device, why);
+    int rc = llm_vk_device_open(&self->device, config->device, config->math == LLM_MATH_FAST, why);
     if (rc == 0)
         rc = llm_vk_memory_init(&self->memory, &self->device, why);
     if (rc == 0)
@@ -71,8 +75,8 @@ static int vulkan_open(const struct llm_backend_config *config, struct llm_backe
     }
     llm_vk_step_init(&self->step, &self->memory, &self->pipelines);
     self->base.ops = &llm_backend_vulkan;
-    snprintf(self->base.device, sizeof self->base.device, "%.120s",
-             self->device.properties.deviceName);
+    snprintf(self->base.device, sizeof self->base.device, "%.110s%s",
+             self->device.properties.deviceName, self->device.has_tiles ? ", fast" : "");
     *out = &self->base;
     return 0;
 }
@@ -388,17 +392,19 @@ struct round_half_push {
     uint32_t count, none;
 };
 
-static void round_acts_half(struct vulkan *self, const struct llm_op_matmul *op, uint32_t width)
+/* packed: to two halves a word, for tiles; else to numbers of binary32 that halves can hold. */
+static void round_acts_half(struct vulkan *self, const struct llm_op_matmul *op, uint32_t width,
+                            bool packed)
 {
-    struct round_half_push push = {.from = address(op->in),
-                                   .to = self->step.round_block.address,
-                                   .count = in_rows(op) * width};
+    uint32_t values = in_rows(op) * width, words = packed ? values / 2 : values;
+    struct round_half_push push = {
+        .from = address(op->in), .to = self->step.round_block.address, .count = words};
     struct llm_vk_dispatch dispatch = {
-        .variant = {.shader = LLM_VK_ROUND_HALF},
-        .uses = {reads(push.from, push.count), writes(push.to, push.count)},
+        .variant = {.shader = LLM_VK_ROUND_HALF, .constants = {packed}},
+        .uses = {reads(push.from, values), writes(push.to, words)},
         .use_count = 2};
     set_push(&dispatch, &push, sizeof push);
-    each_value(self, &dispatch, push.count);
+    each_value(self, &dispatch, words);
 }
 
 struct mul_part {
@@ -468,7 +474,7 @@ static VkDeviceAddress prepare_acts(struct vulkan *self, const struct llm_op_mat
     if (is_quantised(weight->dtype))
         round_acts(self, op, weight->dtype, weight->width);
     else if (weight->dtype == LLM_F16 && !*rounds)
-        round_acts_half(self, op, weight->width);
+        round_acts_half(self, op, weight->width, false);
     else
         return address(op->in);
     return self->step.round_block.address;
@@ -511,6 +517,59 @@ static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op)
     llm_vk_step_note(&self->step, &dispatch);
 }
 
+/* ---- matmul on matrix units ---- */
+
+struct tile_shape {
+    uint32_t rows_max, row_tiles, col_tiles, row_groups, col_groups;
+};
+
+/* On an H200 tiles of 128 x 128 were slower even for 512 rows, since fewer multiprocessors work. */
+static const struct tile_shape tile_shapes[] = {
+    {64, 1, 2, 2, 2},
+    {UINT32_MAX, 2, 2, 2, 2},
+};
+
+static bool can_tile(const struct vulkan *self, const struct llm_op_matmul *op)
+{
+    const struct llm_weight *weight = op->parts[0].weight;
+    return self->device.has_tiles && op->rows >= TILE_ROWS_MIN && !op->experts.chosen.buffer &&
+           weight->width % TILE_DEPTH == 0 &&
+           (weight->dtype == LLM_F16 || is_quantised(weight->dtype));
+}
+
+static void mul_tiles(struct vulkan *self, const struct llm_op_matmul *op)
+{
+    const struct llm_weight *weight = op->parts[0].weight;
+    const struct tile_shape *shape = tile_shapes;
+    while (shape->rows_max < op->rows)
+        shape++;
+    uint32_t tile_rows = shape->row_tiles * shape->row_groups * TILE_SIDE;
+    uint32_t tile_cols = shape->col_tiles * shape->col_groups * TILE_SIDE;
+    round_acts_half(self, op, weight->width, true);
+    struct mul_push push = {.acts = self->step.round_block.address,
+                            .width = weight->width,
+                            .rows = op->rows,
+                            .stride = weight->stride,
+                            .col_groups = (op->rows + tile_cols - 1) / tile_cols};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_MUL_TILE,
+                    .dtype = weight->dtype,
+                    .constants = {shape->row_groups * shape->col_groups * self->device.subgroup,
+                                  shape->row_tiles, shape->col_tiles, shape->row_groups,
+                                  shape->col_groups}},
+        .uses = {reads(push.acts, (uint64_t)op->rows * weight->width / 2)},
+        .use_count = op->part_count + 1};
+    for (uint32_t p = 0; p < op->part_count; p++) {
+        push.parts[p] = describe_part(&op->parts[p], 1);
+        dispatch.uses[p + 1] =
+            writes(push.parts[p].values, (uint64_t)op->rows * push.parts[p].count);
+        push.groups += (push.parts[p].count + tile_rows - 1) / tile_rows * push.col_groups;
+    }
+    set_push(&dispatch, &push, sizeof push);
+    spread(self, push.groups, dispatch.groups);
+    llm_vk_step_note(&self->step, &dispatch);
+}
+
 /* Notes the parts in runs of one type. */
 static void mul_runs(struct vulkan *self, const struct llm_op_matmul *op)
 {
@@ -520,7 +579,10 @@ static void mul_runs(struct vulkan *self, const struct llm_op_matmul *op)
         run.parts[run.part_count++] = op->parts[p];
         if (p + 1 < op->part_count && op->parts[p + 1].weight->dtype == op->parts[p].weight->dtype)
             continue;
-        mul_parts(self, &run);
+        if (can_tile(self, &run))
+            mul_tiles(self, &run);
+        else
+            mul_parts(self, &run);
         run.part_count = 0;
     }
 }
@@ -621,23 +683,43 @@ static uint32_t seen_most(uint32_t positions, uint32_t window)
     return window && positions > window ? window + LLM_KV_POSITIONS - 1 : positions;
 }
 
+/* Rows of the batch that attend together, and where theirs are. */
+struct attend_rows {
+    uint32_t first, count;
+    uint64_t values; /* of q, and of the result */
+    VkDeviceAddress q, out, positions, page_first;
+};
+
+static struct attend_rows attend_rows(const struct llm_vk_step *step,
+                                      const struct llm_op_attend *op, uint32_t first, uint32_t end)
+{
+    uint64_t row_values = (uint64_t)op->heads * op->head_dim;
+    uint64_t bytes = first * row_values * sizeof(float), words = first * sizeof(uint32_t);
+    return (struct attend_rows){.first = first,
+                                .count = end - first,
+                                .values = (end - first) * row_values,
+                                .q = address(op->q) + bytes,
+                                .out = address(op->out) + bytes,
+                                .positions = step->inputs.positions + words,
+                                .page_first = step->inputs.page_first + words};
+}
+
 struct merge_push {
     VkDeviceAddress values, positions, parts;
     uint32_t heads, head_dim, chunks_max, part_floats, count, window;
 };
 
-static void merge(struct vulkan *self, const struct llm_op_attend *op, uint32_t chunks,
-                  struct llm_vk_use parts)
+static void merge(struct vulkan *self, const struct llm_op_attend *op,
+                  const struct attend_rows *rows, uint32_t chunks, struct llm_vk_use parts)
 {
-    struct llm_vk_step *step = &self->step;
-    struct merge_push push = {.values = address(op->out),
-                              .positions = step->inputs.positions,
+    struct merge_push push = {.values = rows->out,
+                              .positions = rows->positions,
                               .parts = parts.from,
                               .heads = op->heads,
                               .head_dim = op->head_dim,
                               .chunks_max = chunks,
                               .part_floats = op->head_dim + PART_FLOATS,
-                              .count = step->rows * op->heads * op->head_dim,
+                              .count = (uint32_t)rows->values,
                               .window = op->window};
     struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_MERGE},
                                        .uses = {parts, writes(push.values, push.count)},
@@ -655,15 +737,14 @@ struct attend_push {
     VkDeviceAddress sinks;
 };
 
-static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
+static void attend_each(struct vulkan *self, const struct llm_op_attend *op,
+                        const struct attend_rows *rows)
 {
-    struct vulkan *self = self_of(b);
     struct llm_vk_step *step = &self->step;
-    llm_vk_step_use_kv(step, op->kv);
-    struct attend_push push = {.q = address(op->q),
-                               .values = address(op->out),
-                               .positions = step->inputs.positions,
-                               .page_first = step->inputs.page_first,
+    struct attend_push push = {.q = rows->q,
+                               .values = rows->out,
+                               .positions = rows->positions,
+                               .page_first = rows->page_first,
                                .pages = llm_vk_step_pages(step, op->layer),
                                .heads = op->heads,
                                .kv_heads = op->kv_heads,
@@ -679,15 +760,15 @@ static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
                                .window = op->window,
                                .cap = op->cap,
                                .sinks = address(op->sinks)};
-    uint64_t values = (uint64_t)step->rows * op->heads * op->head_dim, parts = 0;
+    uint64_t parts = 0;
     if (push.chunks_max > 1) {
-        parts = (uint64_t)step->rows * op->heads * push.chunks_max * push.part_floats;
+        parts = (uint64_t)rows->count * op->heads * push.chunks_max * push.part_floats;
         push.parts = llm_vk_step_parts(step, parts * sizeof(float));
     }
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_ATTEND, .constants = {op->head_dim % 8 == 0}},
-        .groups = {op->heads, step->rows, push.dim_groups * push.chunks_max},
-        .uses = {reads(push.q, values), writes(push.values, values),
+        .groups = {op->heads, rows->count, push.dim_groups * push.chunks_max},
+        .uses = {reads(push.q, rows->values), writes(push.values, rows->values),
                  kv_use(op->kv, op->layer, false), writes(push.parts, parts)},
         .use_count = 4};
     set_push(&dispatch, &push, sizeof push);
@@ -695,7 +776,79 @@ static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
         step->error = llm_why(step->why, -EIO, "%u heads are too many for this device", op->heads);
     llm_vk_step_note(step, &dispatch);
     if (parts)
-        merge(self, op, push.chunks_max, reads(push.parts, parts));
+        merge(self, op, rows, push.chunks_max, reads(push.parts, parts));
+}
+
+struct attend_tile_push {
+    VkDeviceAddress q, values, positions, page_first, pages, sinks;
+    uint32_t heads, kv_heads, row_words, k_words, v_words;
+    float scale;
+    uint32_t window;
+    float cap;
+    uint32_t rows, none;
+};
+
+/* Rows of one sequence. */
+static void attend_tiles(struct vulkan *self, const struct llm_op_attend *op,
+                         const struct attend_rows *rows)
+{
+    struct llm_vk_step *step = &self->step;
+    uint32_t group = op->heads / op->kv_heads;
+    uint32_t heads = group < LLM_VK_TILE_SUBGROUPS ? group : LLM_VK_TILE_SUBGROUPS;
+    uint32_t row_tiles = LLM_VK_TILE_SUBGROUPS / heads;
+    uint32_t block_rows = row_tiles * TILE_SIDE;
+    struct attend_tile_push push = {.q = rows->q,
+                                    .values = rows->out,
+                                    .positions = rows->positions,
+                                    .page_first = rows->page_first,
+                                    .pages = llm_vk_step_pages(step, op->layer),
+                                    .sinks = address(op->sinks),
+                                    .heads = op->heads,
+                                    .kv_heads = op->kv_heads,
+                                    .row_words = llm_vk_kv_row_words(op->kv),
+                                    .k_words = llm_vk_kv_words(op->kv, 0),
+                                    .v_words = llm_vk_kv_words(op->kv, 1),
+                                    .scale = op->scale,
+                                    .window = op->window,
+                                    .cap = op->cap,
+                                    .rows = rows->count};
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_ATTEND_TILE,
+                    .constants = {heads * row_tiles * self->device.subgroup,
+                                  op->head_dim / TILE_SIDE, heads, row_tiles}},
+        .groups = {op->kv_heads * ((group + heads - 1) / heads),
+                   (rows->count + block_rows - 1) / block_rows, 1},
+        .uses = {reads(push.q, rows->values), writes(push.values, rows->values),
+                 kv_use(op->kv, op->layer, false)},
+        .use_count = 3};
+    set_push(&dispatch, &push, sizeof push);
+    llm_vk_step_note(step, &dispatch);
+}
+
+/* Rows in a row of one sequence, a prompt's, have tiles; those between them are computed alone. */
+static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
+{
+    struct vulkan *self = self_of(b);
+    struct llm_vk_step *step = &self->step;
+    bool can_tile =
+        self->device.has_tiles && op->head_dim % TILE_SIDE == 0 && op->head_dim <= ATTEND_TILE_DIMS;
+    uint32_t alone = 0, end;
+    llm_vk_step_use_kv(step, op->kv);
+    for (uint32_t first = 0; first < step->rows && can_tile; first = end) {
+        for (end = first + 1; end < step->rows && step->seqs.at[end] == step->seqs.at[first]; end++)
+            ;
+        if (end - first < TILE_SIDE)
+            continue;
+        struct attend_rows before = attend_rows(step, op, alone, first);
+        struct attend_rows tiles = attend_rows(step, op, first, end);
+        if (before.count)
+            attend_each(self, op, &before);
+        attend_tiles(self, op, &tiles);
+        alone = end;
+    }
+    struct attend_rows rest = attend_rows(step, op, alone, step->rows);
+    if (rest.count)
+        attend_each(self, op, &rest);
 }
 
 /* ---- activate ---- */
@@ -710,7 +863,8 @@ static bool fuse_gelu(struct vulkan *self, const struct llm_op_activate *op)
 {
     struct llm_vk_dispatch *last = llm_vk_step_last(&self->step);
     struct mul_push push;
-    if (op->kind != LLM_GELU || !last || last->variant.shader != LLM_VK_MUL)
+    if (op->kind != LLM_GELU || !last ||
+        (last->variant.shader != LLM_VK_MUL && last->variant.shader != LLM_VK_MUL_TILE))
         return false;
     memcpy(&push, last->push, sizeof push);
     if (push.parts[1].count || push.parts[0].values != address(op->x) || push.rows != op->rows ||

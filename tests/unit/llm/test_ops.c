@@ -7,6 +7,7 @@
 #include "llm/cpu/kernels.h"
 #include "llm/engine/arith.h"
 #include "llm/engine/backend.h"
+#include "llm/engine/quantise.h"
 #include "llm/engine/rope.h"
 
 #include <math.h>
@@ -20,6 +21,7 @@ struct subject {
     const char *kernels; /* cpu: the set, which may not run here; else NULL */
     unsigned threads;
     double tolerance; /* 0: the same bits */
+    enum llm_math math;
 };
 
 static const struct subject subjects[] = {
@@ -64,12 +66,13 @@ static float random_float(struct hw_rng *rng)
 static bool duo_open(struct duo *d, const struct subject *s)
 {
     struct llm_backend_config config = {.threads = s->threads};
+    struct llm_backend_config own = {.threads = s->threads, .math = s->math};
     *d = (struct duo){.tolerance = s->tolerance};
     hw_rng_seed(&d->rng, 7);
     if (s->kernels && llm_kernels_use(s->kernels) != 0)
         return false;
     assert_int_equal(llm_backend_reference.open(&config, &d->b[0], why), 0);
-    int rc = s->ops->open(&config, &d->b[1], why);
+    int rc = s->ops->open(&own, &d->b[1], why);
     if (rc) {
         print_message("%s does not open: %s\n", s->ops->name, why);
         d->b[0]->ops->close(d->b[0]);
@@ -177,7 +180,7 @@ static void unbind(struct duo *d, struct llm_weight *w[SIDES])
 
 /* ---- a batch of rows that nothing else is asked of ---- */
 
-static uint32_t zeros[ROWS_MAX];
+static uint32_t zeros[512];
 
 static struct llm_batch plain_batch(uint32_t rows)
 {
@@ -387,6 +390,93 @@ static void multiplies_weights_of_every_type(void **state)
 {
     (void)state;
     on_every_backend(matmul_types);
+}
+
+/* ---- matmul on matrix units ---- */
+
+/* Halves of weights and activations; the reference rounds activations of quantised types to 8 bits
+ * instead. */
+static bool open_tiles(struct duo *d)
+{
+    static const struct subject tiles = {&llm_backend_vulkan, NULL, 1, 0, LLM_MATH_FAST};
+    return is_asked_for(&tiles) && duo_open(d, &tiles);
+}
+
+static bool has_tiles(enum llm_dtype dtype)
+{
+    return dtype == LLM_F16 || llm_act_of(dtype) == LLM_ACT_Q32 ||
+           llm_act_of(dtype) == LLM_ACT_Q256;
+}
+
+static void tiles_are_near_the_reference(void **state)
+{
+    static const struct shape shapes[] = {{9, 1, 15},   {16, 2, 128}, {17, 3, 130}, {33, 1, 64},
+                                          {64, 2, 300}, {65, 1, 256}, {150, 3, 257}};
+    struct duo d;
+    (void)state;
+    if (!open_tiles(&d))
+        skip();
+    for (size_t t = 0; t < LLM_DTYPES; t++) {
+        enum llm_dtype type = llm_dtype_at(t), types[] = {type, type, type};
+        d.tolerance = type == LLM_F16 ? 2e-3 : 2e-2;
+        for (size_t i = 0; has_tiles(type) && i < sizeof shapes / sizeof shapes[0]; i++) {
+            struct shape s = shapes[i];
+            s.width *= 256;
+            matmul_parts(&d, s, types, 3);
+        }
+    }
+    duo_close(&d);
+}
+
+/* The first `rows` rows of one product, computed in a batch of so many. */
+static float *in_batch(struct duo *d, struct llm_weight *w, uint64_t in, uint64_t out,
+                       uint32_t outputs, uint32_t rows, uint32_t batch_rows)
+{
+    struct llm_batch batch = plain_batch(batch_rows);
+    struct llm_op_matmul op = {.in = at(d, 1, in),
+                               .rows = batch_rows,
+                               .part_count = 1,
+                               .parts = {{.weight = w, .out = at(d, 1, out)}}};
+    float *values = malloc((size_t)rows * outputs * sizeof *values);
+    begin(d, 1, &batch);
+    d->b[1]->ops->matmul(d->b[1], &op);
+    finish(d, 1);
+    assert_int_equal(d->b[1]->ops->download(d->b[1], op.parts[0].out, values,
+                                            (uint64_t)rows * outputs * sizeof *values, why),
+                     0);
+    return values;
+}
+
+static void tiles_of_any_batch_have_the_same_bits(void **state)
+{
+    static const uint32_t batches[] = {9, 16, 31, 33, 64, 65, 200, 512};
+    enum { ROWS = 9, WIDTH = 512, OUTPUTS = 200 };
+    struct duo d;
+    (void)state;
+    if (!open_tiles(&d))
+        skip();
+    for (size_t t = 0; t < LLM_DTYPES; t++) {
+        enum llm_dtype type = llm_dtype_at(t);
+        if (!has_tiles(type))
+            continue;
+        struct llm_tensor tensor = make_tensor(&d.rng, type, WIDTH, OUTPUTS);
+        struct llm_weight *w[SIDES];
+        bind(&d, &tensor, 0, OUTPUTS, w);
+        uint64_t in = put_random(&d, (size_t)512 * WIDTH), out = put_random(&d, 512 * OUTPUTS);
+        float *want = in_batch(&d, w[1], in, out, OUTPUTS, ROWS, batches[0]);
+        for (size_t i = 1; i < sizeof batches / sizeof batches[0]; i++) {
+            float *got = in_batch(&d, w[1], in, out, OUTPUTS, ROWS, batches[i]);
+            if (memcmp(want, got, (size_t)ROWS * OUTPUTS * sizeof *got) != 0)
+                fail_msg("%s: rows differ in batches of %u and %u", llm_dtype_name(type),
+                         batches[0], batches[i]);
+            free(got);
+        }
+        free(want);
+        unbind(&d, w);
+        free((void *)(uintptr_t)tensor.data);
+        d.used = 0;
+    }
+    duo_close(&d);
 }
 
 /* Row i of the weights has 1 at place i and 0 elsewhere: a product shows how one activation was
@@ -778,14 +868,13 @@ struct extras {
     bool sinks;
 };
 
-static void attend_one(struct duo *d, struct heads h, struct extras extras)
+static void attend_batch(struct duo *d, struct heads h, struct extras extras, uint32_t rows,
+                         const uint32_t positions[], const uint32_t seqs[])
 {
-    static const uint32_t positions[] = {300, 0, 1, 2, 3, 4, 130, 301};
-    static const uint32_t seqs[] = {0, 1, 1, 1, 1, 1, 2, 0};
     static const uint32_t page_first[] = {0, 5, 6};
     static const uint32_t pages[LAYERS * PAGES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, /* not this one's */
                                                    3, 8, 0, 5, 1, 7, 4, 2, 6};
-    uint32_t rows = 8, values = h.kv_heads * h.dim;
+    uint32_t values = h.kv_heads * h.dim;
     struct llm_kv_memory *kv[SIDES];
     make_kv(d, kv, values);
     uint64_t q = put_random(d, (size_t)rows * h.heads * h.dim);
@@ -824,6 +913,13 @@ static void attend_one(struct duo *d, struct heads h, struct extras extras)
     for (int i = 0; i < SIDES; i++)
         d->b[i]->ops->kv_destroy(d->b[i], kv[i]);
     d->used = 0;
+}
+
+static void attend_one(struct duo *d, struct heads h, struct extras extras)
+{
+    static const uint32_t positions[] = {300, 0, 1, 2, 3, 4, 130, 301};
+    static const uint32_t seqs[] = {0, 1, 1, 1, 1, 1, 2, 0};
+    attend_batch(d, h, extras, 8, positions, seqs);
 }
 
 static void attend_all(struct duo *d)
@@ -983,6 +1079,35 @@ static void attention_follows_its_definition(void **state)
     ops->kv_destroy(b, kv);
     ops->buffer_destroy(b, buffer);
     ops->close(b);
+}
+
+/* Two prompts between rows that decode. */
+static void tiles_attend_near_the_reference(void **state)
+{
+    static const struct heads shapes[] = {
+        {8, 1, 64}, {4, 4, 128}, {7, 1, 32}, {12, 1, 16}, {6, 2, 80}};
+    static const struct extras extras[] = {{0},           {.window = 3},   {.window = 70},
+                                           {.cap = 1.5f}, {.sinks = true}, {70, 1.5f, true}};
+    enum { FIRST = 40, SECOND = 18, ROWS = FIRST + SECOND + 2 };
+    uint32_t positions[ROWS] = {300}, seqs[ROWS] = {0};
+    struct duo d;
+    (void)state;
+    if (!open_tiles(&d))
+        skip();
+    for (uint32_t i = 0; i < FIRST; i++) {
+        positions[1 + i] = 100 + i;
+        seqs[1 + i] = 2;
+    }
+    for (uint32_t i = 0; i < SECOND; i++) {
+        positions[1 + FIRST + i] = i;
+        seqs[1 + FIRST + i] = 1;
+    }
+    positions[ROWS - 1] = 301;
+    d.tolerance = 4e-3; /* q and the weights of V are halves */
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (size_t e = 0; e < sizeof extras / sizeof extras[0]; e++)
+            attend_batch(&d, shapes[s], extras[e], ROWS, positions, seqs);
+    duo_close(&d);
 }
 
 static void attends_to_pages_of_several_sequences(void **state)
@@ -1254,6 +1379,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_reference_follows_the_formats),
         cmocka_unit_test(rounds_activations_to_the_same_step),
         cmocka_unit_test(multiplies_weights_of_every_type),
+        cmocka_unit_test(tiles_are_near_the_reference),
+        cmocka_unit_test(tiles_of_any_batch_have_the_same_bits),
+        cmocka_unit_test(tiles_attend_near_the_reference),
         cmocka_unit_test(parts_of_one_product_may_have_different_types),
         cmocka_unit_test(extreme_weights_do_not_overflow),
         cmocka_unit_test(turns_pairs_of_both_kinds),
