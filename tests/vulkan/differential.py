@@ -12,9 +12,9 @@ With --hawser B is behind a server that this script starts, with A's drivers.
 
 Each case is a process of its own on either side.  Standard output and exit status must be equal;
 a case that A skips (77) is skipped, one that only B skips has failed.  With --sanitized, A is not run:
-B must end well or skip, and no sanitizer may have a finding, in B or at the server.  With --validate, B is native
-under Khronos' validation layer, or has it at the server; it must have nothing to say.  Speaks TAP;
-status 1 if a case failed.
+B must end well or skip, and no sanitizer may have a finding, in B or at the server.  With --validate, A runs
+under Khronos' validation layer too, and so does B with the layer at the server; the layer must have
+nothing to say.  Speaks TAP; status 1 if a case failed.
 """
 import argparse
 import collections
@@ -106,13 +106,15 @@ class Side:
 
 
 class Once:
-    """A side that runs a case once and remembers how it went."""
+    """A side that runs a case once in its own environment and remembers how it went."""
 
     def __init__(self, side):
         self.side = side
         self.outcomes = {}
 
-    def run(self, program, case):
+    def run(self, program, case, extra=None):
+        if extra is not None:
+            return self.side.run(program, case, extra)
         if (program, case) not in self.outcomes:
             self.outcomes[program, case] = self.side.run(program, case)
         return self.outcomes[program, case]
@@ -210,7 +212,7 @@ class Validate:
     def check(self, program, case, invalid):
         native = self.a.run(program, case)
         if invalid:
-            return judge(native, self.a.run(program, case))
+            return judge(native, self.a.run(program, case, {}))
         self.log.unlink(missing_ok=True)
         verdict = judge(native, self.a.run(program, case, self.env))
         if verdict.result == "not ok":
@@ -219,6 +221,21 @@ class Validate:
             return Verdict("not ok", "the validation layer did not load")
         said = findings(self.log.read_text(encoding="utf-8", errors="replace"))
         return Verdict("not ok", f"the validation layer says:\n{said}") if said else verdict
+
+
+class Each:
+    """What several checkers find: the first that is not content decides."""
+
+    def __init__(self, *checkers):
+        self.checkers = checkers
+
+    def check(self, program, case, invalid):
+        verdict = Verdict("ok", "")
+        for checker in self.checkers:
+            verdict = checker.check(program, case, invalid)
+            if verdict.result != "ok":
+                break
+        return verdict
 
 
 class Server:
@@ -246,19 +263,18 @@ class Server:
         self.process.wait(RUN_SECONDS)
 
 
-class AlsoValidated:
-    """What another checker finds, then B behind a server with the validation layer, which must have
-    nothing to say; but not for cases that are invalid on purpose."""
+class ValidatedServer:
+    """B behind a server with the validation layer, which must have nothing to say; but not for cases that
+    are invalid on purpose."""
 
-    def __init__(self, first, a, b, server):
-        self.first, self.again, self.server = first, Compare(a, b, ["plain"]), server
+    def __init__(self, a, b, server):
+        self.compare, self.server = Compare(a, b, ["plain"]), server
 
     def check(self, program, case, invalid):
-        verdict = self.first.check(program, case, invalid)
-        if invalid or verdict.result != "ok":
-            return verdict
+        if invalid:
+            return Verdict("ok", "")
         before = len(self.server.words())
-        verdict = self.again.check(program, case, invalid)
+        verdict = self.compare.check(program, case, invalid)
         said = [line for line in self.server.words()[before:].splitlines()
                 if "validation: " in line
                 and not any(excuse in line for excuse in ("Performance Warning", *LAYER_EXCUSED))]
@@ -358,6 +374,13 @@ def starve(library, folder, a_env, b_env):
             "LD_PRELOAD": ":".join(filter(None, [a_env.get("LD_PRELOAD"), os.path.abspath(library)]))}
 
 
+def validate_native(a, folder):
+    if layer_is_installed():
+        return Validate(a, folder)
+    print("# no validation layer here: native against native only")
+    return Compare(a, a, ["plain"])
+
+
 def run_behind_server(options, a, program):
     """How many cases failed."""
     hawser = os.path.abspath(options.hawser)
@@ -374,11 +397,14 @@ def run_behind_server(options, a, program):
             server, b = start()
             return run_cases(program, options.cases, Sanitized(b, server, options.modes))
         native = Once(a)
-        checker = Compare(native, start()[1], options.modes)
+        checkers = [Compare(native, start()[1], options.modes)]
+        if options.validate:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            checkers.insert(0, validate_native(native, folder))
         if options.validate and layer_is_installed():
             server, b = start("--validate")
-            checker = AlsoValidated(checker, native, b, server)
-        return run_cases(program, options.cases, checker)
+            checkers.append(ValidatedServer(native, b, server))
+        return run_cases(program, options.cases, Each(*checkers))
 
 
 def main(argv):
@@ -395,11 +421,9 @@ def main(argv):
     a = Side([], native)
     if options.hawser:
         return 1 if run_behind_server(options, a, program) else 0
-    if options.validate and layer_is_installed():
-        with tempfile.TemporaryDirectory() as folder:
-            return 1 if run_cases(program, options.cases, Validate(a, folder)) else 0
     if options.validate:
-        print("# no validation layer here: native against native only")
+        with tempfile.TemporaryDirectory() as folder:
+            return 1 if run_cases(program, options.cases, validate_native(a, folder)) else 0
     b_env = {**(dict(os.environ) if options.b else native), **pairs(options.b_env)}
     b = Side(shlex.split(options.b or ""), b_env)
     return 1 if run_cases(program, options.cases, Compare(a, b, options.modes)) else 0

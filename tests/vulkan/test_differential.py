@@ -99,11 +99,14 @@ class Differential(unittest.TestCase):
         self.assertNotEqual(self.remote("exit 0", "--modes", "never").returncode, 0)
         self.assertNotEqual(self.run_it("exit 0", self.path("vkt-fake")).returncode, 0)
 
-    def sanitized(self, behaviour):
-        """The server is a fake one, too."""
+    def behind_server(self):
         self.write("hawser", SERVER)
         os.chmod(self.path("hawser"), 0o755)
-        return self.run_it(behaviour, "--hawser", self.path("hawser"), "--sanitized")
+        return ["--hawser", self.path("hawser")]
+
+    def sanitized(self, behaviour):
+        """The server is a fake one, too."""
+        return self.run_it(behaviour, *self.behind_server(), "--sanitized")
 
     def test_sanitized_programs_run_alone(self):
         self.assertEqual(self.sanitized("echo anything; exit 0").returncode, 0)
@@ -118,22 +121,24 @@ class Differential(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("# WARNING: ThreadSanitizer: data race", done.stdout)
 
-    def validate(self, layer, case="one"):
+    def validate(self, layer, case="one", options=()):
         """The fake layer acts where its settings are, as the real one does."""
         self.write("VkLayer_khronos_validation.json", "{}")
         self.write("behaviour", 'echo same\n[ "$VK_INSTANCE_LAYERS" ] || exit 0\n'
                    'log=$VK_LAYER_SETTINGS_PATH/validation.log\n' + layer)
-        return subprocess.run([sys.executable, "-B", DIFFERENTIAL, "--validate",
+        return subprocess.run([sys.executable, "-B", DIFFERENTIAL, "--validate", *options,
                                self.path("vkt-fake"), case], env=self.env, capture_output=True,
                               text=True, check=False)
 
     def test_a_silent_layer_is_ok(self):
         self.assertEqual(self.validate(': >"$log"').returncode, 0)
+        self.assertEqual(self.validate(': >"$log"', "one", self.behind_server()).returncode, 0)
 
     def test_a_message_of_the_layer_is_a_failure(self):
-        done = self.validate('echo VUID-one >"$log"')
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("# VUID-one", done.stdout)
+        for options in ((), self.behind_server()):
+            done = self.validate('echo VUID-one >"$log"', "one", options)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("# VUID-one", done.stdout)
 
     def test_a_bug_that_the_layer_calls_its_own_is_no_failure(self):
         late = 'printf "UNASSIGNED-VkSemaphore-state-timeout: late\\n    Objects: 1\\n" >"$log"\n'
