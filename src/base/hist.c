@@ -2,13 +2,9 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/clock.h"
-#include "base/units.h"
 
 static uint64_t bucket_low(uint32_t bucket)
 {
@@ -132,10 +128,9 @@ double hw_hist_mean(const struct hw_hist *hist)
     return hist->count == 0 ? 0 : (double)hist->sum / (double)hist->count;
 }
 
-static uint64_t count_below(const struct hw_hist *hist, uint64_t edge, bool *exact_out)
+uint64_t hw_hist_count_below(const struct hw_hist *hist, uint64_t edge)
 {
     uint64_t below = 0;
-    *exact_out = true;
     if (hist->linear && edge % hist->linear_width == 0 &&
         edge / hist->linear_width <= hist->linear_count) {
         for (uint64_t i = 0; i < edge / hist->linear_width; i++)
@@ -150,50 +145,6 @@ static uint64_t count_below(const struct hw_hist *hist, uint64_t edge, bool *exa
         }
         unsigned __int128 width = (unsigned __int128)(range.high - range.low) + 1;
         below += (uint64_t)((unsigned __int128)range.count * (edge - range.low) / width);
-        *exact_out = false;
     }
     return below;
-}
-
-uint64_t hw_hist_count_below(const struct hw_hist *hist, uint64_t edge)
-{
-    bool exact;
-    return count_below(hist, edge, &exact);
-}
-
-static void print_row(FILE *out, uint64_t low_ns, bool rest, bool exact, uint64_t count)
-{
-    char us[HW_FORMAT_CHARS];
-    fprintf(out, "%s%s\t%s%" PRIu64 "\n", hw_format_double(us, (double)low_ns / HW_US),
-            rest ? "+" : "", exact ? "" : "~", count);
-}
-
-int hw_hist_print_buckets(FILE *out, const struct hw_hist *hist, uint64_t bucket_ns)
-{
-    if (bucket_ns == 0)
-        return -EINVAL;
-    errno = 0;
-    fputs("us\tcount\n", out);
-    uint64_t first = hist->count ? hist->min / bucket_ns : 0;
-    uint64_t last = hist->count ? hist->max / bucket_ns : 0;
-    uint64_t below = 0, at = first;
-    bool below_exact = true;
-    while (hist->count && at <= last && at - first < HW_HIST_PRINT_ROWS) {
-        bool exact = true;
-        uint64_t upto = hist->count;
-        if (at < last)
-            upto = count_below(hist, (at + 1) * bucket_ns, &exact);
-        /* Past the end of the linear part an estimate may fall short of what is known. */
-        if (upto < below)
-            upto = below;
-        print_row(out, at * bucket_ns, false, below_exact && exact, upto - below);
-        below = upto;
-        below_exact = exact;
-        at++;
-    }
-    if (below < hist->count)
-        print_row(out, at * bucket_ns, true, below_exact, hist->count - below);
-    if (ferror(out))
-        return errno ? -errno : -EIO;
-    return 0;
 }

@@ -5,9 +5,7 @@
  * nearest-rank would pick from the sorted values.  The memory is fixed, 58 KiB, for any values.
  *
  * For tables with fixed-width buckets (1 us, as in latency reports) a histogram can also keep an
- * exact linear part: hw_hist_init_linear.  Without it, hw_hist_print_buckets spreads the count of
- * a log-linear bucket that crosses an edge in proportion, which keeps the total exact, and marks
- * the lines it touched with '~'.
+ * exact linear part: hw_hist_init_linear.
  *
  * Threads: one writer; nobody reads while it writes.  One histogram a thread, merged at the end.
  * Lifetime: init/fini; the struct is the caller's, the buckets are on the heap. */
@@ -16,7 +14,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/attr.h"
 
@@ -98,12 +95,5 @@ bool hw_hist_next(const struct hw_hist *hist, uint32_t *at, struct hw_hist_range
 /* How many values were below `edge`: exact where the linear part has that edge, else the bucket
  * that holds the edge counts in proportion. */
 uint64_t hw_hist_count_below(const struct hw_hist *hist, uint64_t edge);
-
-/* The fixed-width table: a heading, then a line a bucket with its lower edge in us, a tab and the
- * count, from the bucket of the least value to that of the greatest; after HW_HIST_PRINT_ROWS of
- * them one line "18+" for the rest.  "~12" is an interpolated count.  Counts add up to hist->count.
- * 0, -EINVAL (bucket_ns 0), or the negative errno of the failed write. */
-enum { HW_HIST_PRINT_ROWS = 200 }; /* what a person still scrolls through */
-int hw_hist_print_buckets(FILE *out, const struct hw_hist *hist, uint64_t bucket_ns);
 
 #endif

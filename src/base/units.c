@@ -278,22 +278,6 @@ int hw_env_size(const char *name, uint64_t def, uint64_t min, uint64_t max, uint
     return 0;
 }
 
-int hw_env_duration(const char *name, uint64_t def, uint64_t min, uint64_t max, uint64_t *out)
-{
-    assert(min <= max);
-    const char *text = env_text(name);
-    uint64_t value = def;
-    *out = def;
-    if (text && (hw_parse_duration(text, &value) < 0 || value < min || value > max)) {
-        char low[HW_FORMAT_CHARS], high[HW_FORMAT_CHARS], used[HW_FORMAT_CHARS];
-        return env_refuse(name, text, "a duration like 500us, 20ms or 1.5s",
-                          hw_format_duration(low, min), hw_format_duration(high, max),
-                          hw_format_duration(used, def));
-    }
-    *out = value;
-    return 0;
-}
-
 int hw_env_u64(const char *name, uint64_t def, uint64_t min, uint64_t max, uint64_t *out)
 {
     assert(min <= max);

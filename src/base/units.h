@@ -45,7 +45,6 @@ const char *hw_format_figure(char buf[HW_FORMAT_CHARS], double value);
  * outside [min, max] leaves def in *out, logs one warning that names the variable, the value and
  * the accepted form, and returns -EINVAL, which a caller may ignore: *out is always usable. */
 int hw_env_size(const char *name, uint64_t def, uint64_t min, uint64_t max, uint64_t *out);
-int hw_env_duration(const char *name, uint64_t def, uint64_t min, uint64_t max, uint64_t *out);
 int hw_env_u64(const char *name, uint64_t def, uint64_t min, uint64_t max, uint64_t *out);
 int hw_env_bool(const char *name, bool def, bool *out);
 

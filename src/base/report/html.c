@@ -212,11 +212,6 @@ void hw_html_paragraph(struct hw_html *html, const char *fmt, ...)
     free(text);
 }
 
-void hw_html_preformatted(struct hw_html *html, const char *text)
-{
-    element(html, "<pre>", text, "</pre>\n");
-}
-
 void hw_html_fold_begin(struct hw_html *html, const char *title, bool open)
 {
     hw_html_raw(html, open ? "<details open=\"open\">" : "<details>");

@@ -50,7 +50,6 @@ int hw_page_end(struct hw_page *page, int rc) MUST_CHECK;
 
 void hw_html_heading(struct hw_html *html, const char *text);
 void hw_html_paragraph(struct hw_html *html, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void hw_html_preformatted(struct hw_html *html, const char *text);
 void hw_html_table(struct hw_html *html, const struct hw_table *table);
 /* A part of the page that the reader opens by its title. */
 void hw_html_fold_begin(struct hw_html *html, const char *title, bool open);

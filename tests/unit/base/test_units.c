@@ -261,8 +261,6 @@ static void unset_or_empty_variable_is_the_default(void **state)
     for (int round = 0; round < 2; round++) {
         assert_int_equal(hw_env_size("VENUS_TEST", 9, 1, 10, &value), 0);
         assert_int_equal(value, 9);
-        assert_int_equal(hw_env_duration("VENUS_TEST", 8, 1, 10, &value), 0);
-        assert_int_equal(value, 8);
         assert_int_equal(hw_env_u64("VENUS_TEST", 7, 1, 10, &value), 0);
         assert_int_equal(value, 7);
         assert_int_equal(hw_env_bool("VENUS_TEST", true, &flag), 0);
@@ -280,9 +278,6 @@ static void set_variable_is_read(void **state)
     setenv("VENUS_TEST", "4MiB", 1);
     assert_int_equal(hw_env_size("VENUS_TEST", 9, 0, UINT64_MAX, &value), 0);
     assert_int_equal(value, 4 << 20);
-    setenv("VENUS_TEST", "5us", 1);
-    assert_int_equal(hw_env_duration("VENUS_TEST", 9, 0, UINT64_MAX, &value), 0);
-    assert_int_equal(value, 5000);
     setenv("VENUS_TEST", "off", 1);
     assert_int_equal(hw_env_bool("VENUS_TEST", true, &flag), 0);
     assert_false(flag);
@@ -299,20 +294,16 @@ static void bad_variable_is_named_with_value_and_form(void **state)
     assert_int_equal(value, 4096);
     assert_string_equal(logged, "hawser: warn: general: VENUS_TEST='4 bananas' is not a size like "
                                 "4096, 256KiB or 4MiB from 1KiB to 1MiB; using 4KiB\n");
-    assert_int_equal(hw_env_duration("VENUS_TEST", HW_SEC, 0, 9 * HW_SEC, &value), -EINVAL);
-    assert_int_equal(value, HW_SEC);
-    assert_string_equal(logged, "hawser: warn: general: VENUS_TEST='4 bananas' is not a duration "
-                                "like 500us, 20ms or 1.5s from 0s to 9s; using 1s\n");
     assert_int_equal(hw_env_u64("VENUS_TEST", 3, 1, 5, &value), -EINVAL);
     assert_string_equal(logged, "hawser: warn: general: VENUS_TEST='4 bananas' is not a whole "
                                 "number from 1 to 5; using 3\n");
     assert_int_equal(hw_env_bool("VENUS_TEST", true, &flag), -EINVAL);
     assert_true(flag);
-    assert_int_equal(logged_lines, 4);
+    assert_int_equal(logged_lines, 3);
     setenv("VENUS_TEST", "2MiB", 1); /* well-formed, too large */
     assert_int_equal(hw_env_size("VENUS_TEST", 4096, 1024, 1 << 20, &value), -EINVAL);
     assert_int_equal(value, 4096);
-    assert_int_equal(logged_lines, 5);
+    assert_int_equal(logged_lines, 4);
 }
 
 static void *format_many(void *arg)

@@ -9,15 +9,6 @@
 
 #include <stdlib.h>
 
-bool vnc_device_has_extension(const struct vnc_device *device, const char *name)
-{
-    for (uint32_t i = 0; i < device->extension_count; i++) {
-        if (strcmp(device->extensions[i], name) == 0)
-            return true;
-    }
-    return false;
-}
-
 VkResult vnc_device_status(const struct vnc_device *device)
 {
     if (vnc_link_is_lost(vnc_device_link(device)) ||
