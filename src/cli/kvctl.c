@@ -4,12 +4,12 @@
 #include "base/clock.h"
 #include "base/report/out.h"
 #include "base/units.h"
+#include "command/interrupt.h"
 #include "command/kvgroups.h"
 #include "page/broadcast/link.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,14 +54,6 @@ static const struct cmd_env environment[] = {
     CMD_KV_ENV,
     {NULL},
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
 
 /* ---- list and watch ---- */
 
@@ -183,10 +175,8 @@ static enum cmd_exit look(const struct kvctl_options *o, const char *only)
 
 static enum cmd_exit watch(const struct kvctl_options *o, const char *only)
 {
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    for (uint64_t i = 0; !interrupted; i++) {
+    cmd_catch_interrupts();
+    for (uint64_t i = 0; !cmd_interrupted(); i++) {
         enum cmd_exit code = look(o, only);
         if (code != CMD_DONE || fflush(stdout) || i + 1 == o->count)
             return code;

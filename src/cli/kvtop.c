@@ -4,10 +4,10 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "cli/screen.h"
+#include "command/interrupt.h"
 #include "command/kvgroups.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,14 +54,6 @@ static const struct cmd_env environment[] = {
     CMD_KV_ENV,
     {NULL},
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
 
 /* ---- one group ---- */
 
@@ -198,13 +190,11 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     const struct kvtop_options *o = values;
     const char *only = operands->count ? operands->items[0] : NULL;
     struct cmd_kv_names *n = calloc(1, sizeof *n);
-    struct sigaction action = {.sa_handler = on_signal};
     enum cmd_exit code = CMD_DONE;
     if (!n)
         return cmd_fail(CMD_FAILED, "out of memory");
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    for (uint64_t i = 0; !interrupted && code == CMD_DONE; i++) {
+    cmd_catch_interrupts();
+    for (uint64_t i = 0; !cmd_interrupted() && code == CMD_DONE; i++) {
         code = show(n, only, !o->once);
         if (o->once || i + 1 == o->count)
             break;

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "bench/bench.h"
 #include "bench/rpc/link.h"
+#include "command/interrupt.h"
 #include "command/kvranks.h"
 #include "command/measure.h"
 #include "kv/daemon/host.h"
@@ -648,14 +649,6 @@ static enum cmd_exit await_ranks(const pid_t *pids, uint32_t count)
     return code;
 }
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1; /* the ranks get the signal, too, and end: we clear up behind them */
-}
-
 static enum cmd_exit run_here(struct bench *b)
 {
     pid_t pids[KV_RANKS_MAX];
@@ -678,9 +671,7 @@ static enum cmd_exit run_here(struct bench *b)
             return run_rank(b);
         }
     }
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cmd_catch_interrupts(); /* the ranks get the signal, too, and end: we clear up behind them */
     if (started < b->world.ranks)
         for (uint32_t i = 0; i < started; i++)
             (void)kill(pids[i], SIGTERM);
@@ -688,7 +679,7 @@ static enum cmd_exit run_here(struct bench *b)
     remove_dir(b->world.dir);
     if (started < b->world.ranks)
         return cmd_fail(CMD_FAILED, "benchkv: cannot start a rank: %s", strerror(EAGAIN));
-    return interrupted ? CMD_FAILED : code;
+    return cmd_interrupted() ? CMD_FAILED : code;
 }
 
 /* ---- ranks started by hand or by a launcher ---- */

@@ -5,12 +5,12 @@
 #include "base/report/html.h"
 #include "base/units.h"
 #include "bench/page/report.h"
+#include "command/interrupt.h"
 #include "page/broadcast/processes.h"
 #include "page/group.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,15 +191,6 @@ static const struct cmd_env environment[] = {
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
-
-/* Set by SIGINT and SIGTERM: workers and files are gone before we are. */
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
 
 struct run {
     const struct bench_ipc_options *o;
@@ -386,7 +377,7 @@ static enum cmd_exit measure(struct run *r)
     for (uint64_t i = 0; i < r->o->iters; i++) {
         for (size_t k = 0; k < r->series_count && code == CMD_DONE; k++) {
             struct ipc_series *s = &r->series[(i + k) % r->series_count];
-            if (interrupted)
+            if (cmd_interrupted())
                 return cmd_fail(CMD_FAILED, "bench-ipc: interrupted");
             if (r->o->compare)
                 code = iterate(r, s, i, false);
@@ -450,9 +441,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 {
     (void)operands;
     struct run r = {.o = values};
-    struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cmd_catch_interrupts(); /* workers and files are gone before we are */
     if (r.o->group)
         snprintf(r.group_name, sizeof r.group_name, "%s", r.o->group);
     else
