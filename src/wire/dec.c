@@ -90,19 +90,6 @@ void wire_get_str_copy(struct wire_dec *d, char *dst, size_t cap)
     dst[len] = '\0';
 }
 
-void wire_get_align(struct wire_dec *d, size_t n)
-{
-    assert(n && (n & (n - 1)) == 0 && n <= WIRE_ALIGN_MAX);
-    size_t pad = -(size_t)(d->at - d->base) & (n - 1);
-    const uint8_t *p = wire_get_bytes(d, pad);
-    for (size_t i = 0; p && i < pad; i++) {
-        if (p[i] == 0)
-            continue;
-        wire_dec_fail(d, -EPROTO);
-        return;
-    }
-}
-
 uint32_t wire_dec_count(struct wire_dec *d, size_t min_elem_bytes, uint32_t limit)
 {
     uint32_t n = wire_get_u32(d);

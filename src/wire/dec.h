@@ -146,12 +146,6 @@ static inline uint64_t wire_get_varint(struct wire_dec *d)
     return wire_get_varint_long(d);
 }
 
-static inline int64_t wire_get_zigzag(struct wire_dec *d)
-{
-    uint64_t v = wire_get_varint(d);
-    return (int64_t)((v >> 1) ^ (0 - (v & 1)));
-}
-
 /* The next n bytes, in place.  NULL only after an error, also when n is 0. */
 static inline const uint8_t *wire_get_bytes(struct wire_dec *d, size_t n)
 {
@@ -177,9 +171,6 @@ const char *wire_get_str(struct wire_dec *d, size_t limit, size_t *len);
 
 /* The same, copied and terminated; cap is at least 1 and counts the NUL.  "" after an error. */
 void wire_get_str_copy(struct wire_dec *d, char *dst, size_t cap);
-
-/* Skips padding up to a multiple of n from the start; it must be zeros.  n as wire_put_align. */
-void wire_get_align(struct wire_dec *d, size_t n);
 
 /* A u32 element count that the rest of the input can hold when each element takes at least
  * min_elem_bytes, and that is at most limit.  0 after an error.  With min_elem_bytes 0 only the

@@ -109,13 +109,6 @@ void wire_put_str(struct wire_enc *e, const char *s)
         wire_put_blob(e, s, n);
 }
 
-void wire_put_align(struct wire_enc *e, size_t n)
-{
-    assert(n && (n & (n - 1)) == 0 && n <= WIRE_ALIGN_MAX);
-    static const uint8_t zeros[WIRE_ALIGN_MAX];
-    wire_put_bytes(e, zeros, -wire_enc_len(e) & (n - 1));
-}
-
 void wire_fill_len(struct wire_enc *e, size_t hole)
 {
     if (e->err)

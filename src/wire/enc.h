@@ -167,12 +167,6 @@ static inline void wire_put_varint(struct wire_enc *e, uint64_t v)
         wire_put_varint_long(e, v);
 }
 
-/* Signed varint: 0, -1, 1, -2, ... become 0, 1, 2, 3, ... so that small magnitudes stay short. */
-static inline void wire_put_zigzag(struct wire_enc *e, int64_t v)
-{
-    wire_put_varint(e, ((uint64_t)v << 1) ^ (v < 0 ? UINT64_MAX : 0));
-}
-
 /* n bytes as they are; the reader must know n. */
 static inline void wire_put_bytes(struct wire_enc *e, const void *src, size_t n)
 {
@@ -187,9 +181,6 @@ void wire_put_blob(struct wire_enc *e, const void *src, size_t n);
 
 /* As a blob, without its NUL.  Past WIRE_STR_MAX: -EMSGSIZE. */
 void wire_put_str(struct wire_enc *e, const char *s);
-
-/* Zeros up to a multiple of n bytes from the start; n is a power of two up to WIRE_ALIGN_MAX. */
-void wire_put_align(struct wire_enc *e, size_t n);
 
 /* A u32 to be known later: put the hole, keep what it returns, fill it.  Holes nest in any
  * order.  After an error both calls do nothing. */

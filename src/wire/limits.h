@@ -26,9 +26,6 @@ enum {
 
     /* 64 bits in groups of 7. */
     WIRE_VARINT_MAX = 10,
-
-    /* Padding is zeros that travel; nothing on the wire needs more than a cache line pair. */
-    WIRE_ALIGN_MAX = 128,
 };
 
 #endif

@@ -36,7 +36,6 @@ struct runner {
     struct hw_rng rng;
     struct flight flights[KV_DEPTH_MAX];
     uint32_t idle[KV_DEPTH_MAX], idle_count;
-    uint64_t next_due_ns;
     bool measuring;
     struct hw_hist latency, local, remote;
     double sum, local_sum, remote_sum;

@@ -47,8 +47,7 @@ struct bench_spec {
 };
 
 enum {
-    BENCH_MESSAGE_MAX = 1 << 20, /* one payload, and a raw burst */
-    BENCH_DEPTH_MAX = 1024
+    BENCH_MESSAGE_MAX = 1 << 20 /* one payload, and a raw burst */
 };
 
 struct bench_link;

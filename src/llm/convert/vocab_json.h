@@ -14,8 +14,6 @@
 
 #include <jansson.h>
 
-enum { LLM_VOCAB_JSON_PAIRS_MAX = 16 };
-
 /* Writes the pairs.  rows: of the model's embedding; ids that no token has get a filler.  0;
  * -ENOENT (neither tokenizer.json nor tokenizer.model), -EPROTO, -EOPNOTSUPP (why names what is not
  * computed), -ENOMEM. */

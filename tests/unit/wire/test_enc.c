@@ -40,11 +40,9 @@ static void put_everything(struct wire_enc *e)
     wire_put_f32(e, -1.5f);
     wire_put_f64(e, 0.1);
     wire_put_varint(e, 300);
-    wire_put_zigzag(e, -65);
     wire_put_bytes(e, "xyz", 3);
     wire_put_blob(e, "blob", 4);
     wire_put_str(e, "name");
-    wire_put_align(e, 16);
     wire_fill_len(e, outer);
 }
 
@@ -88,37 +86,6 @@ static void varints_are_as_short_as_their_value(void **state)
         assert_int_equal(wire_enc_error(&e), 0);
         assert_int_equal(wire_enc_len(&e), bit / 7 + 1);
     }
-}
-
-static void zigzag_keeps_small_magnitudes_short(void **state)
-{
-    (void)state;
-    uint8_t buf[32];
-    struct wire_enc e;
-    wire_enc_init_fixed(&e, buf, sizeof(buf));
-    wire_put_zigzag(&e, 0);
-    wire_put_zigzag(&e, -1);
-    wire_put_zigzag(&e, 1);
-    wire_put_zigzag(&e, -64);
-    wire_put_zigzag(&e, 64);
-    wire_put_zigzag(&e, INT64_MIN);
-    assert_bytes(&e, "\x00\x01\x02\x7f\x80\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 16);
-}
-
-static void alignment_pads_with_zeros_and_only_when_needed(void **state)
-{
-    (void)state;
-    uint8_t buf[16];
-    memset(buf, 0xee, sizeof(buf));
-    struct wire_enc e;
-    wire_enc_init_fixed(&e, buf, sizeof(buf));
-    wire_put_align(&e, 8);
-    assert_int_equal(wire_enc_len(&e), 0);
-    wire_put_u8(&e, 1);
-    wire_put_align(&e, 8);
-    wire_put_align(&e, 8);
-    wire_put_align(&e, 1);
-    assert_bytes(&e, "\x01\x00\x00\x00\x00\x00\x00\x00", 8);
 }
 
 static void holes_nest_and_survive_growth(void **state)
@@ -296,8 +263,6 @@ int main(void)
         cmocka_unit_test(fixed_width_puts_are_little_endian),
         cmocka_unit_test(floats_keep_their_bits),
         cmocka_unit_test(varints_are_as_short_as_their_value),
-        cmocka_unit_test(zigzag_keeps_small_magnitudes_short),
-        cmocka_unit_test(alignment_pads_with_zeros_and_only_when_needed),
         cmocka_unit_test(holes_nest_and_survive_growth),
         cmocka_unit_test(a_message_is_refused_at_every_size_short_of_its_own),
         cmocka_unit_test(growing_and_fixed_write_the_same),
