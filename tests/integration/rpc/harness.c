@@ -547,7 +547,8 @@ void raw_wait_closed(int fd, struct rpc_client *healthy)
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return;
         if (n > 0)
-            shutdown(fd, SHUT_WR); /* the refusal was read: the server need not wait for a slow reader */
+            shutdown(
+                fd, SHUT_WR); /* the refusal was read: the server need not wait for a slow reader */
     }
     fail_msg("the server did not close a bad client's connection");
 }

@@ -48,7 +48,6 @@ static inline struct vnc_link *vnc_device_link(const struct vnc_device *device)
     return device->physical->link;
 }
 
-
 /* VK_SUCCESS, or VK_ERROR_DEVICE_LOST once the server is lost, a queue failed or a posted command
  * did. */
 VkResult vnc_device_status(const struct vnc_device *device);
