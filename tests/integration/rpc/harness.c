@@ -547,8 +547,7 @@ void raw_wait_closed(int fd, struct rpc_client *healthy)
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return;
         if (n > 0)
-            shutdown(
-                fd, SHUT_WR); /* the refusal was read: the server need not wait for a slow reader */
+            shutdown(fd, SHUT_WR); /* a server waits a second for one that reads slowly */
     }
     fail_msg("the server did not close a bad client's connection");
 }
