@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { CHECK_COLUMN = 15, DETAIL_CHARS = 1024 };
-#define CHILD_NS (20 * HW_SEC) /* a GPU that wakes up takes seconds; a hung driver, for ever */
+#define CHILD_NS (20 * HW_SEC) /* a GPU wakes up in seconds; a hung driver never answers */
 
 static const char *const statuses[] = {"ok", "warning", "failed"};
 

@@ -13,7 +13,7 @@
 #include "page/broadcast/broadcast.h"
 
 #define PAGE_TIMEOUT_DEFAULT_NS (UINT64_C(5) * 1000 * 1000 * 1000) /* a full GPU takes 0.1 s */
-#define PAGE_TIMEOUT_MAX_NS (UINT64_C(3600) * 1000 * 1000 * 1000)  /* longer is for ever */
+#define PAGE_TIMEOUT_MAX_NS (UINT64_C(3600) * 1000 * 1000 * 1000)  /* an hour */
 
 struct page_group_config {
     const char *base;      /* runtime folder; NULL: the environment's */

@@ -15,8 +15,7 @@
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan.h>
 
-#define FIND_TIMEOUT_NS                                                                            \
-    (20 * HW_SEC) /* a GPU that wakes up takes seconds; a hung driver, for ever */
+#define FIND_TIMEOUT_NS (20 * HW_SEC) /* a GPU wakes up in seconds; a hung driver never answers */
 
 struct vk {
     PFN_vkGetInstanceProcAddr get;

@@ -354,7 +354,7 @@ static void long_bodies(void)
     repeat_fills(VERY_LONG);
 }
 
-/* A body of updates with the bytes of `words`, the first of them longer by `tail` bytes. */
+/* A recording of updates with the bytes of `words`, the first of them longer by `tail` bytes. */
 static void record_updates(VkCommandBuffer command, const uint32_t *words, VkDeviceSize tail)
 {
     vkt_record(command, 0);

@@ -37,22 +37,22 @@ static const uint64_t longest_ns = 60 * HW_MS; /* three that never sleep, on two
 enum kind { KIND_NEAR, KIND_FAR, KIND_STOP };
 
 /* One direction of a flag.  `count` is written last (release) and polled (acquire). */
-struct lane {
+struct cell {
     _Alignas(HW_CACHE_LINE) _Atomic uint32_t count;
     uint8_t kind;
     _Alignas(HW_CACHE_LINE) _Atomic uint32_t sleeps; /* the reader's */
 };
 
-/* One end of a connection: a socket, or a lane each way. */
+/* One end of a connection: a socket, or a cell each way. */
 struct end {
-    int fd; /* -1: lanes */
-    struct lane *in, *out;
+    int fd; /* -1: cells */
+    struct cell *in, *out;
     uint32_t taken;
 };
 
 struct chain {
-    struct lane *lanes;          /* four: client and near, near and far */
-    int fds[2];                  /* near and far, of a socket; -1: lanes */
+    struct cell *cells;          /* four: client and near, near and far */
+    int fds[2];                  /* near and far, of a socket; -1: cells */
     struct end client, near_end; /* of the flag between the two */
     struct end to_far, far_end;
     enum rpc_wait_mode wait;
@@ -213,11 +213,11 @@ static void *client_main(void *user)
 
 static int make_hops(struct chain *c, enum rpc_scheme transport)
 {
-    void *map = mmap(NULL, 4 * sizeof(struct lane), PROT_READ | PROT_WRITE,
+    void *map = mmap(NULL, 4 * sizeof(struct cell), PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return -ENOMEM;
-    struct lane *l = c->lanes = map;
+    struct cell *l = c->cells = map;
     int rc = 0;
     if (transport == RPC_SCHEME_TCP)
         rc = raw_tcp_pair(c->fds);
@@ -235,8 +235,8 @@ static void chain_fini(struct chain *c)
     for (int i = 0; i < 2; i++)
         if (c->fds[i] >= 0)
             close(c->fds[i]);
-    if (c->lanes)
-        munmap(c->lanes, 4 * sizeof(struct lane));
+    if (c->cells)
+        munmap(c->cells, 4 * sizeof(struct cell));
     hw_hist_fini(&c->client_hist);
     hw_hist_fini(&c->rtt);
 }

@@ -188,7 +188,7 @@ static int open_loop(struct runner *r)
         if (receive(r, wait < open_loop_wait_ns ? wait : open_loop_wait_ns) == 0 &&
             kv_client_in_flight(r->client) == 0 && due > now) {
             struct timespec nap = {.tv_nsec = (long)(wait < open_loop_wait_ns ? wait : HW_MS)};
-            nanosleep(&nap, NULL); /* nothing is on its way: only time is waited for */
+            nanosleep(&nap, NULL); /* no request is in flight: wait until the next one is due */
         }
     }
     return 0;

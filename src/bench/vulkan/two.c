@@ -14,7 +14,7 @@
 /* Of work that fills the device: long beside a wake-up, short beside a repetition. */
 #define BUSY_NS (5 * HW_MS)
 
-enum { ROUNDS_MAX = 1 << 24 }; /* a device that does these in less is not of this world */
+enum { ROUNDS_MAX = 1 << 24 }; /* bounds the search; no device does so many in BUSY_NS */
 
 /* Cycles a second over the repetitions: of one alone, of both together, and the slower one's beside
  * the quicker one's. */

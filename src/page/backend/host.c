@@ -382,7 +382,7 @@ static int host_unbind(struct page_backend *b, const struct page_bind *binds, si
 
 static int host_finish(struct page_backend *b, struct page_error *why)
 {
-    (void)b, (void)why; /* no queue: what a thread of the program does is the program's to end */
+    (void)b, (void)why; /* no queue: the program waits for its own threads */
     return 0;
 }
 

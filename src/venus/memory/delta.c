@@ -347,7 +347,7 @@ static void get_all(struct wire_dec *d, struct vn_change *c, bool zeros, enum pu
     get_content(d, c, 0, VN_PAGE_BYTES, zeros, purpose);
 }
 
-/* Past the end of the region there is nothing to name, in its last page. */
+/* The change names no byte of the last page behind the end of the region. */
 static bool is_inside(const struct vn_change *c, size_t region_bytes)
 {
     size_t start = c->page * VN_PAGE_BYTES;

@@ -521,7 +521,7 @@ static void a_batch_with_an_incomplete_command_buffer_is_lost(void **state)
     VkQueue none = client_object(&b.c, VK_OBJECT_TYPE_QUEUE);
     vn_enc_cmd_vkGetDeviceQueue(&b.c.out, b.device, 0, 77, &none);
     client_sync(&b.c);
-    /* Recording a fill of a buffer that is void spoils the command buffer. */
+    /* A command buffer that fills a poisoned buffer is poisoned. */
     VkBuffer buffer = client_object(&b.c, VK_OBJECT_TYPE_BUFFER);
     VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                .size = UINT64_MAX,

@@ -269,11 +269,11 @@ static bool is_compared(void)
     return sent() > before;
 }
 
-static void expect_twins(bool stands)
+static void expect_shadow_copies(bool stands)
 {
     fill_and_read(1);
     assert_int_equal(is_compared(), !stands);
-    fill_and_read(1); /* the twin was made when the device could write it */
+    fill_and_read(1); /* the shadow copy was made when the device could write it */
     fill_and_read(1);
     (void)vns_memories_expose(session->memories, &filled, 1);
     assert_true(is_compared());
@@ -282,16 +282,16 @@ static void expect_twins(bool stands)
     vns_memories_conceal(session->memories, 1);
 }
 
-static void what_is_read_back_stands_for_its_twin(void **state)
+static void what_is_read_back_stands_for_its_shadow_copy(void **state)
 {
     (void)state;
-    expect_twins(true);
+    expect_shadow_copies(true);
 }
 
-static void what_is_read_back_has_a_twin(void **state)
+static void what_is_read_back_has_a_shadow_copy(void **state)
 {
     (void)state;
-    expect_twins(false);
+    expect_shadow_copies(false);
 }
 
 int main(void)
@@ -308,9 +308,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_a_device_wrote_afterwards_is_found, start_cached, end),
         cmocka_unit_test_setup_teardown(what_a_device_wrote_afterwards_is_found, start_uncached,
                                         end),
-        cmocka_unit_test_setup_teardown(what_is_read_back_stands_for_its_twin, start_cached, end),
-        cmocka_unit_test_setup_teardown(what_is_read_back_has_a_twin, start_uncached, end),
-        cmocka_unit_test_setup_teardown(what_is_read_back_has_a_twin, start_incoherent, end),
+        cmocka_unit_test_setup_teardown(what_is_read_back_stands_for_its_shadow_copy, start_cached,
+                                        end),
+        cmocka_unit_test_setup_teardown(what_is_read_back_has_a_shadow_copy, start_uncached, end),
+        cmocka_unit_test_setup_teardown(what_is_read_back_has_a_shadow_copy, start_incoherent, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

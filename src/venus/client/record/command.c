@@ -650,8 +650,8 @@ static VKAPI_ATTR void VKAPI_CALL cmd_copy_buffer(VkCommandBuffer commands, VkBu
     vn_vkCmdCopyBuffer(commands, from, to, count, regions);
 }
 
-/* Of memory, all that happens in a recording of copies is in order anyway.  Those of buffers and
- * images may hand them to another queue family. */
+/* A recording that is held back has copies only, which are executed in order: it needs no barrier
+ * of memory.  A barrier of a buffer or an image may give it to another queue family. */
 static VKAPI_ATTR void VKAPI_CALL
 cmd_pipeline_barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkPipelineStageFlags to,
                      VkDependencyFlags flags, uint32_t memory_count, const VkMemoryBarrier *memory,

@@ -5,8 +5,8 @@
 
 #include "venus/server/submit/queue.h"
 
-/* Under way at once: a program that fills a buffer piece by piece keeps the device busy with these,
- * and what the driver holds for each is what came in one message. */
+/* Submissions of updates in flight.  They keep the device busy while a program fills a buffer piece
+ * by piece; for each the driver holds the bytes of one message. */
 enum { SLOTS = 16 };
 
 struct vns_updater {
