@@ -49,7 +49,7 @@ struct bkv_point {
 /* What one rank measured. */
 struct bkv_result {
     uint64_t stats[KV_STATS_COUNT]; /* of all its daemons, over the measured time */
-    struct hw_hist phase[KV_PHASES], loop, rtt;
+    struct hw_hist phase[KV_PHASES], stage[KV_STAGES], loop, rtt;
     struct hw_hist latency, local, remote; /* as clients see them */
     double rtt_mean, latency_mean, local_mean, remote_mean;
     uint64_t results[KV_RESULT_COUNT];
@@ -138,7 +138,9 @@ struct bkv_summary {
         remote_mean_us;
     double remote_p50_us; /* as clients see it */
     double in_flight;     /* mean, of one rank's daemons together */
-    double useful, empty; /* shares of the daemons' time; the rest they slept */
+    double grounded;      /* the other request slots of a rank's clients: seed 002's group queue */
+    double stage_ns[KV_STAGES]; /* medians; 0: too few samples */
+    double useful, empty;       /* shares of the daemons' time; the rest they slept */
     double loop_mean_ns;
     uint64_t errors;
 };
@@ -154,6 +156,17 @@ struct bkv_fit {
     double r2; /* 1: the points lie on the line */
 };
 bool bkv_fit_cycle(const struct bkv_summary *points, uint32_t count, struct bkv_fit *out);
+
+/* Where the time of a mean request goes.  Only with holds does the sum of the parts give the rate
+ * that was measured, within a tenth. */
+struct bkv_gap {
+    double remote_share;
+    double local_us, remote_us, average_us; /* by the clients */
+    double predicted_rps;                   /* of a rank: request slots / average */
+    double base_us, queue_us, shm_us;       /* parts of remote_us: least, more at most clients */
+    bool holds;
+};
+struct bkv_gap bkv_find_gap(const struct bkv_summary *base, const struct bkv_summary *loaded);
 
 /* Peaks of the round-trip histogram: places where a smoothed count is the highest within reach and
  * stands out from the valleys beside it. */

@@ -43,6 +43,23 @@ fini:
     hw_hist_fini(&remote_hist);
 }
 
+/* Medians: a turn in which the kernel ran something else must not count. */
+static void add_stages(struct bkv_summary *s, const struct bkv_result *results, uint32_t ranks)
+{
+    static const uint64_t enough = 20; /* samples for a median */
+    for (int k = 0; k < KV_STAGES; k++) {
+        struct hw_hist all;
+        int rc = hw_hist_init(&all);
+        if (rc)
+            return;
+        for (uint32_t i = 0; i < ranks && rc == 0; i++)
+            rc = hw_hist_merge(&all, &results[i].stage[k]);
+        if (rc == 0 && all.count >= enough)
+            s->stage_ns[k] = (double)hw_hist_percentile(&all, 50);
+        hw_hist_fini(&all);
+    }
+}
+
 struct bkv_summary bkv_summarise(const struct bkv_point *point, const struct bkv_result *results,
                                  uint32_t ranks)
 {
@@ -73,8 +90,28 @@ struct bkv_summary bkv_summarise(const struct bkv_point *point, const struct bkv
         s.empty /= awake;
     }
     s.loop_mean_ns = loops > 0 ? s.loop_mean_ns / loops : 0;
+    s.grounded = fmax((double)point->clients * point->depth - s.in_flight, 0);
     add_times(&s, results, ranks);
+    add_stages(&s, results, ranks);
     return s;
+}
+
+struct bkv_gap bkv_find_gap(const struct bkv_summary *base, const struct bkv_summary *loaded)
+{
+    const struct bkv_point *p = loaded->point;
+    struct bkv_gap g = {.local_us = loaded->local_mean_us,
+                        .remote_us = loaded->remote_mean_us,
+                        .base_us = base->rtt_mean_us,
+                        .queue_us = loaded->rtt_mean_us - base->rtt_mean_us,
+                        .shm_us = loaded->remote_mean_us - loaded->rtt_mean_us};
+    if (loaded->rank_rps <= 0 || loaded->remote_rps <= 0 || p->rate > 0)
+        return g;
+    g.remote_share = loaded->remote_rps / loaded->rank_rps;
+    g.average_us = (1 - g.remote_share) * g.local_us + g.remote_share * g.remote_us;
+    g.predicted_rps = g.average_us > 0 ? p->clients * p->depth / g.average_us * 1e6 : 0;
+    g.holds =
+        fabs(g.predicted_rps / loaded->rank_rps - 1) <= 0.1 && g.queue_us >= 0 && g.shm_us >= 0;
+    return g;
 }
 
 bool bkv_fit_cycle(const struct bkv_summary *points, uint32_t count, struct bkv_fit *out)

@@ -140,6 +140,8 @@ static int add_unit(struct bkv_result *into, const struct unit *u, double *rtt_s
         rc = hw_hist_merge(&into->loop, &p->loop);
     for (int i = 0; i < KV_PHASES && rc == 0; i++)
         rc = hw_hist_merge(&into->phase[i], &p->phase[i]);
+    for (int i = 0; i < KV_STAGES && rc == 0; i++)
+        rc = hw_hist_merge(&into->stage[i], &p->stage[i]);
     into->useful_ns += p->useful_ns;
     into->empty_ns += p->empty_ns;
     into->in_flight_ns += p->in_flight_ns;

@@ -55,6 +55,15 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* A derived figure, or "-" where the derivation does not hold. */
+static void PRINTF_LIKE(3, 0) cell_if(struct hw_table *t, bool holds, const char *fmt, double value)
+{
+    if (holds)
+        hw_table_cell(t, fmt, value);
+    else
+        hw_table_cell(t, "-");
+}
+
 /* ---- the tables ---- */
 
 static void build_conditions(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
@@ -137,15 +146,17 @@ static void build_scaling(const struct bkv_set *s, struct hw_table *t, char note
 
 static void build_little(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
-    columns(t, (const char *const[]){"Clients", "In flight (mean)", "lambda_remote (/s)",
-                                     "RTT predicted (us)", "RTT measured mean (us)",
-                                     "RTT measured p50 (us)", "predicted/measured", NULL});
+    columns(t, (const char *const[]){"Clients", "GQ size (mean)", "In flight (mean)",
+                                     "lambda_remote (/s)", "RTT predicted (us)",
+                                     "RTT measured mean (us)", "RTT measured p50 (us)",
+                                     "predicted/measured", NULL});
     double worst = 1;
     for (uint32_t i = 0; i < s->sweep; i++) {
         const struct bkv_summary *m = &s->summaries[i];
         double predicted = m->remote_rps > 0 ? m->in_flight / m->remote_rps * 1e6 : 0;
         double held = ratio(predicted, m->rtt_mean_us);
         hw_table_cell(t, "%u", m->point->clients);
+        hw_table_cell(t, "%.2f", m->grounded);
         hw_table_cell(t, "%.2f", m->in_flight);
         hw_table_cell(t, "%.0f", m->remote_rps);
         hw_table_cell(t, "%.2f", predicted);
@@ -156,6 +167,7 @@ static void build_little(const struct bkv_set *s, struct hw_table *t, char note[
             worst = held;
     }
     add_note(note,
+             "GQ size: request slots of a rank's clients that are not at another rank. "
              "L = lambda x W, with L integrated over time by the daemon. %s: the worst ratio "
              "is %.3f. It speaks of means; where the mean is far from p50 the distribution has a "
              "tail, and the law says nothing about p50.",
@@ -213,6 +225,44 @@ static void build_histogram(const struct bkv_set *s, struct hw_table *t, char no
     add_note(note, ".");
 }
 
+static void build_stages(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    static const struct {
+        const char *name, *what;
+    } stages[KV_STAGES] = {
+        [KV_STAGE_ASK] = {"Source scan", "request from shared memory, decode, call()"},
+        [KV_STAGE_DECODE] = {"Remote batch decode", "read the batch, message headers"},
+        [KV_STAGE_SERVE] = {"Remote incoming", "recv(), look up, reply()"},
+        [KV_STAGE_ANSWER] = {"Source callback", "read the batch, answer to shared memory"},
+    };
+    columns(t, (const char *const[]){"Stage", "1st point (ns)", "last point (ns)", "<Description",
+                                     NULL});
+    const struct bkv_summary *at[] = {&s->summaries[0], &s->summaries[top(s)]};
+    double sum[2] = {0};
+    bool all[2] = {true, true};
+    for (int k = 0; k < KV_STAGES; k++) {
+        hw_table_cell(t, "%s", stages[k].name);
+        for (int i = 0; i < 2; i++) {
+            sum[i] += at[i]->stage_ns[k];
+            all[i] = all[i] && at[i]->stage_ns[k] > 0;
+            cell_if(t, at[i]->stage_ns[k] > 0, "%.0f", at[i]->stage_ns[k]);
+        }
+        hw_table_cell(t, "%s", stages[k].what);
+    }
+    hw_table_cell(t, "Total");
+    for (int i = 0; i < 2; i++)
+        cell_if(t, all[i], "%.0f", sum[i]);
+    hw_table_cell(t, "both daemons, without the writes of the flush");
+    add_note(
+        note,
+        "Cost per request: a phase's time by the requests in it, medians of the timed loops in "
+        "which the phase did only this; each includes one look at the clock. \"-\": too few "
+        "such loops. ");
+    if (all[1] && at[1]->remote_rps > 0)
+        add_note(note, "One remote request of a rank ends every %.0f ns at %u clients.",
+                 1e9 / at[1]->remote_rps, at[1]->point->clients);
+}
+
 static double cycle_us(const struct bkv_summary *m)
 {
     return m->remote_rps > 0 ? m->in_flight / m->remote_rps * 1e6 : 0;
@@ -227,15 +277,6 @@ static double slope_ns(const struct bkv_summary *a, const struct bkv_summary *b)
                : 0;
 }
 
-/* A derived figure, or "-" where the derivation does not hold. */
-static void PRINTF_LIKE(3, 0) cell_if(struct hw_table *t, bool holds, const char *fmt, double value)
-{
-    if (holds)
-        hw_table_cell(t, fmt, value);
-    else
-        hw_table_cell(t, "-");
-}
-
 static void build_model(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
     struct bkv_fit fit;
@@ -248,7 +289,7 @@ static void build_model(const struct bkv_set *s, struct hw_table *t, char note[N
         return;
     }
     /* A line that falls, or begins below nothing, predicts nothing. */
-    bool line = fit.fixed_us >= 0 && fit.per_request_us > 0;
+    bool line = fit.fixed_us >= 0 && fit.per_request_us > 0 && s->sweep > 2;
     double worst = 1;
     for (uint32_t i = 0; i < s->sweep; i++) {
         const struct bkv_summary *m = &s->summaries[i];
@@ -266,6 +307,11 @@ static void build_model(const struct bkv_set *s, struct hw_table *t, char note[N
         cell_if(t, slope > 0, "%.0f", slope);
         if (held > 0 && fabs(log(held)) > fabs(log(worst)))
             worst = held;
+    }
+    if (s->sweep < 3) {
+        add_note(note,
+                 "No model: two points always lie on a line, so it takes a third to test it.");
+        return;
     }
     if (!line) {
         add_note(note,
@@ -392,6 +438,8 @@ static void build_derived(const struct bkv_set *s, struct hw_table *t, char note
     double overhead = m->remote_mean_us - m->rtt_mean_us;
     double local =
         remote_share < 1 ? (average - remote_share * m->remote_mean_us) / (1 - remote_share) : 0;
+    bool holds = !p->rate && m->local_mean_us > 0 &&
+                 fabs(local - m->local_mean_us) <= 0.25 * m->local_mean_us;
     hw_table_cell(t, "T_avg");
     hw_table_cell(t, "%.2f", average);
     hw_table_cell(t, "in flight / rate of a rank");
@@ -399,13 +447,13 @@ static void build_derived(const struct bkv_set *s, struct hw_table *t, char note
     hw_table_cell(t, "%.2f", m->rtt_mean_us);
     hw_table_cell(t, "mean, measured by the daemon");
     hw_table_cell(t, "SHM overhead");
-    hw_table_cell(t, "%.2f", overhead);
+    cell_if(t, overhead >= 0, "%.2f", overhead);
     hw_table_cell(t, "client's remote mean less the daemon's");
     hw_table_cell(t, "T_remote_client");
     hw_table_cell(t, "%.2f", m->remote_mean_us);
     hw_table_cell(t, "mean, measured by clients");
     hw_table_cell(t, "T_local derived");
-    hw_table_cell(t, "%.2f", local);
+    cell_if(t, holds, "%.2f", local);
     hw_table_cell(t, "(T_avg - share x T_remote) / (1 - share)");
     hw_table_cell(t, "T_local measured");
     hw_table_cell(t, "%.2f", m->local_mean_us);
@@ -414,7 +462,7 @@ static void build_derived(const struct bkv_set *s, struct hw_table *t, char note
         add_note(note,
                  "Open loop: clients are not always waiting, so T_avg is no response time and "
                  "the derivation does not apply.");
-    else if (m->local_mean_us > 0 && fabs(local - m->local_mean_us) <= 0.25 * m->local_mean_us)
+    else if (holds)
         add_note(note, "The derivation holds within 25%%: %.0f%% of the requests are remote.",
                  100 * remote_share);
     else
@@ -444,6 +492,9 @@ static void build_ranks(const struct bkv_set *s, struct hw_table *t, char note[N
     hw_table_cell(t, "SHM req/loop");
     hw_table_cell(t, "%.2f", ratio((double)BKV_STAT(r1, requests), (double)BKV_STAT(r1, loops)));
     hw_table_cell(t, "%.2f", ratio((double)BKV_STAT(r2, requests), (double)BKV_STAT(r2, loops)));
+    hw_table_cell(t, "GQ size (mean)");
+    hw_table_cell(t, "%.2f", one->grounded);
+    hw_table_cell(t, "%.2f", all->grounded);
     hw_table_cell(t, "In flight at other ranks");
     hw_table_cell(t, "%.2f", one->in_flight);
     hw_table_cell(t, "%.2f", all->in_flight);
@@ -456,6 +507,43 @@ static void build_ranks(const struct bkv_set *s, struct hw_table *t, char note[N
              "Of the %.2f us of a request on several ranks %.2f us are the remote share.",
              all->point->clients, ratio(one->total_rps, all->total_rps), all->client_mean_us,
              remote_part);
+}
+
+static void gap_row(struct hw_table *t, const char *name, bool holds, double us, const char *from)
+{
+    hw_table_cell(t, "%s", name);
+    cell_if(t, holds, "%.2f", us);
+    hw_table_cell(t, "%s", from);
+}
+
+static void build_gap(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
+{
+    columns(t, (const char *const[]){"Part", "us", "<from", NULL});
+    const struct bkv_summary *m = &s->summaries[top(s)];
+    struct bkv_gap g = bkv_find_gap(&s->summaries[0], m);
+    bool several = s->sweep > 1 && g.holds;
+    gap_row(t, "local share x T_local", g.holds, (1 - g.remote_share) * g.local_us,
+            "measured by clients");
+    gap_row(t, "remote share x T_remote", g.holds, g.remote_share * g.remote_us,
+            "measured by clients");
+    gap_row(t, "T_avg", g.holds, g.average_us, "their sum");
+    gap_row(t, "T_remote: base copyrpc RTT", several, g.base_us, "mean at the fewest clients");
+    gap_row(t, "T_remote: batch processing", several, g.queue_us, "what more clients add to it");
+    gap_row(t, "T_remote: shared memory", g.holds, g.shm_us, "the clients' mean less the daemon's");
+    if (!g.holds) {
+        add_note(note, "No breakdown: %s.",
+                 m->point->rate       ? "clients of an open loop are not always waiting"
+                 : m->remote_rps <= 0 ? "there are no remote requests"
+                                      : "the parts do not give the rate that was measured");
+        return;
+    }
+    add_note(note,
+             "RPS a rank = request slots / T_avg = %.0f, measured %.0f (%.2f). %.0f%% of the "
+             "requests are remote. ",
+             g.predicted_rps, m->rank_rps, g.predicted_rps / m->rank_rps, 100 * g.remote_share);
+    if (several)
+        add_note(note, "Batch processing is %.2f us for each of %.2f requests in flight.",
+                 ratio(g.queue_us, m->in_flight), m->in_flight);
 }
 
 static void build_optimisations(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
@@ -487,14 +575,16 @@ static const struct section sections[] = {
     {"2. copyrpc RTT scaling", build_scaling},
     {"3. Little's law", build_little},
     {"4. RTT distribution at most clients (1 us lines)", build_histogram},
-    {"5. Per-cycle model", build_model},
+    {"5.2 Cost of a remote request by stage", build_stages},
+    {"5.4 Per-cycle model", build_model},
     {"6.1 Events per loop", build_events},
     {"6.2 Phase times", build_phases},
     {"6.3 Loop time distribution", build_loop},
     {"6.4 Daemon utilisation", build_use},
     {"7. T_local and T_remote", build_derived},
     {"8. One rank against all", build_ranks},
-    {"9. Optimisations", build_optimisations},
+    {"9.2 Breakdown of the gap", build_gap},
+    {"9.3 Optimisations", build_optimisations},
 };
 
 /* ---- text ---- */

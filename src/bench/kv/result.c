@@ -8,13 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESULT_BYTES_MAX = 8 << 20, HISTS = KV_PHASES + 5 };
+enum { RESULT_BYTES_MAX = 8 << 20, HISTS = KV_PHASES + KV_STAGES + 5 };
 
 static void hists_of(struct bkv_result *r, struct hw_hist *out[HISTS])
 {
     int n = 0;
     for (int i = 0; i < KV_PHASES; i++)
         out[n++] = &r->phase[i];
+    for (int i = 0; i < KV_STAGES; i++)
+        out[n++] = &r->stage[i];
     out[n++] = &r->loop;
     out[n++] = &r->rtt;
     out[n++] = &r->latency;

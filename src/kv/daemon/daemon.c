@@ -123,6 +123,8 @@ static void probe_start(struct kv_daemon *d, struct kv_probe *p)
 {
     for (int i = 0; i < KV_PHASES; i++)
         hw_hist_reset(&p->phase[i]);
+    for (int i = 0; i < KV_STAGES; i++)
+        hw_hist_reset(&p->stage[i]);
     hw_hist_reset(&p->loop);
     hw_hist_reset(&p->rtt);
     p->useful_ns = p->empty_ns = p->in_flight_ns = p->took_ns = 0;
@@ -178,9 +180,41 @@ static phase_fn *const phases[KV_PHASES] = {
     [KV_PHASE_FLUSH] = flush_phase,
 };
 
+/* What a turn handled, to tell which stages its phases were. */
+struct handled {
+    uint64_t requests, remote, incoming, responses;
+};
+
+static struct handled handled_so_far(const struct kv_daemon *d)
+{
+    return (struct handled){hw_counter_load(&d->stats.requests), hw_counter_load(&d->stats.remote),
+                            hw_counter_load(&d->stats.incoming),
+                            hw_counter_load(&d->stats.responses)};
+}
+
+static void note_stages(const struct kv_daemon *d, struct handled before,
+                        const uint64_t at[KV_PHASES + 1])
+{
+    struct hw_hist *stage = d->config.probe->stage;
+    struct handled now = handled_so_far(d);
+    uint64_t remote = now.remote - before.remote, incoming = now.incoming - before.incoming;
+    uint64_t responses = now.responses - before.responses;
+    uint64_t poll_ns = at[KV_PHASE_POLL + 1] - at[KV_PHASE_POLL];
+    if (remote > 0 && remote == now.requests - before.requests)
+        hw_hist_record(&stage[KV_STAGE_ASK], (at[KV_PHASE_SCAN + 1] - at[KV_PHASE_SCAN]) / remote);
+    if (incoming > 0)
+        hw_hist_record(&stage[KV_STAGE_SERVE],
+                       (at[KV_PHASE_INCOMING + 1] - at[KV_PHASE_INCOMING]) / incoming);
+    if (incoming > 0 && responses == 0)
+        hw_hist_record(&stage[KV_STAGE_DECODE], poll_ns / incoming);
+    if (responses > 0 && incoming == 0)
+        hw_hist_record(&stage[KV_STAGE_ANSWER], poll_ns / responses);
+}
+
 static uint32_t timed_turn(struct kv_daemon *d)
 {
     struct kv_probe *p = d->config.probe;
+    struct handled before = handled_so_far(d);
     uint64_t at[KV_PHASES + 1] = {kv_daemon_now(d)};
     uint32_t events = 0;
     for (int i = 0; i < KV_PHASES; i++) {
@@ -190,6 +224,7 @@ static uint32_t timed_turn(struct kv_daemon *d)
     }
     for (int i = 0; i < KV_PHASES; i++)
         hw_hist_record(&p->phase[i], at[i + 1] - at[i]);
+    note_stages(d, before, at);
     uint64_t took = at[KV_PHASES] - at[0];
     hw_hist_record(&p->loop, took);
     *(events ? &p->useful_ns : &p->empty_ns) += took;

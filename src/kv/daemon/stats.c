@@ -23,6 +23,8 @@ int kv_probe_init(struct kv_probe *p, uint32_t every)
         rc = hw_hist_init_linear(&p->rtt, 1000, KV_RTT_LINES);
     for (int i = 0; i < KV_PHASES && rc == 0; i++)
         rc = hw_hist_init(&p->phase[i]);
+    for (int i = 0; i < KV_STAGES && rc == 0; i++)
+        rc = hw_hist_init(&p->stage[i]);
     if (rc)
         kv_probe_fini(p);
     return rc;
@@ -32,6 +34,8 @@ void kv_probe_fini(struct kv_probe *p)
 {
     for (int i = 0; i < KV_PHASES; i++)
         hw_hist_fini(&p->phase[i]);
+    for (int i = 0; i < KV_STAGES; i++)
+        hw_hist_fini(&p->stage[i]);
     hw_hist_fini(&p->loop);
     hw_hist_fini(&p->rtt);
 }

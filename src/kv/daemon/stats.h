@@ -75,6 +75,16 @@ enum { KV_STATS_COUNT = sizeof(struct kv_stats) / sizeof(_Atomic uint64_t) };
 enum kv_phase { KV_PHASE_POLL, KV_PHASE_INCOMING, KV_PHASE_SCAN, KV_PHASE_FLUSH, KV_PHASES };
 extern const char *const kv_phase_names[KV_PHASES];
 
+/* What a remote request goes through at the two daemons.  A timed turn counts for a stage where its
+ * phase did nothing else. */
+enum kv_stage {
+    KV_STAGE_ASK,    /* scan: take it from the client's region and call */
+    KV_STAGE_DECODE, /* poll at the owner: read the batch */
+    KV_STAGE_SERVE,  /* incoming: look up and reply */
+    KV_STAGE_ANSWER, /* poll at the asker: read the batch, write the client's answer */
+    KV_STAGES
+};
+
 enum { KV_RTT_LINES = 4096 }; /* exact 1 us lines of the round-trip histogram */
 
 /* What benchkv reads.  One turn in `every` is timed, since five looks at the clock take as long as
@@ -84,6 +94,7 @@ struct kv_probe {
     _Atomic bool measuring; /* set by the daemon; release when it ends, acquire by the reader */
     uint32_t every;
     struct hw_hist phase[KV_PHASES];
+    struct hw_hist stage[KV_STAGES]; /* ns of the phase by request */
     struct hw_hist loop;
     struct hw_hist rtt;           /* from rpc_call to its callback, as the daemon sees it */
     uint64_t useful_ns, empty_ns; /* of the loops that were timed */

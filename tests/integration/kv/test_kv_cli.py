@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, USAGE, Case, clean_environment, hawser, lines_of
 
 QUICK = ("--duration", "30ms", "--warmup", "5ms")
-TITLES = ["1. ", "2. ", "3. ", "4. ", "5. ", "6.1", "6.2", "6.3", "6.4", "7. ", "8. ", "9. "]
+TITLES = ["1. ", "2. ", "3. ", "4. ", "5.2", "5.4", "6.1", "6.2", "6.3", "6.4", "7. ", "8. ", "9.2", "9.3"]
 
 
 class Daemon:
@@ -88,6 +88,12 @@ class Benchkv(Case):
         self.assertEqual([t["title"][:3] for t in report["tables"]], TITLES)
         for table in report["tables"][:-1]:
             self.assertTrue(table["rows"], table["title"])
+            for row in table["rows"]:
+                self.assertNotRegex(" ".join(row), r"(^| )-\d|\b(inf|nan)\b", table["title"])
+        little = report["tables"][2]
+        for row in little["rows"]:  # the group queue and what is in flight are all request slots
+            slots = sum(float(row[little["columns"].index(c)]) for c in ("GQ size (mean)", "In flight (mean)"))
+            self.assertAlmostEqual(slots, int(row[0]), delta=0.02)
         rows = {row["name"]: row for row in report["rows"]}
         for point in ("c1.d1", "c2.d1", "one-rank"):
             self.assertGreater(rows[f"{point}.rps"]["value"], 0)

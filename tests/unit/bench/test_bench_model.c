@@ -59,6 +59,32 @@ static void noise_is_no_population(void **state)
     assert_int_equal(modes[0].us, 50);
 }
 
+/* The published breakdown: 16 clients, half of the requests remote. */
+static void the_gap_is_broken_down_or_not_at_all(void **state)
+{
+    (void)state;
+    struct bkv_point point = {.clients = 16, .depth = 1};
+    struct bkv_summary one = {.point = &point, .rtt_mean_us = 4.2};
+    struct bkv_summary many = {.point = &point,
+                               .rtt_mean_us = 13.9,
+                               .remote_mean_us = 14.1,
+                               .local_mean_us = 0.12,
+                               .rank_rps = 2.25e6,
+                               .remote_rps = 1.125e6};
+    struct bkv_gap gap = bkv_find_gap(&one, &many);
+    assert_true(gap.holds);
+    assert_true(fabs(gap.average_us - 7.11) < 0.001);
+    assert_true(fabs(gap.queue_us - 9.7) < 0.001 && fabs(gap.shm_us - 0.2) < 0.001);
+    assert_true(fabs(gap.predicted_rps / many.rank_rps - 1) < 0.01);
+    one.rtt_mean_us = 20; /* more clients were quicker */
+    assert_false(bkv_find_gap(&one, &many).holds);
+    one.rtt_mean_us = 4.2;
+    many.rank_rps = 2 * (many.remote_rps = 0.5e6); /* clients did something else most of the time */
+    assert_false(bkv_find_gap(&one, &many).holds);
+    many.rank_rps = many.remote_rps = 0;
+    assert_false(bkv_find_gap(&one, &many).holds);
+}
+
 static void results_survive_the_way_to_rank_0(void **state)
 {
     (void)state;
@@ -70,6 +96,7 @@ static void results_survive_the_way_to_rank_0(void **state)
     for (uint64_t i = 1; i < 5000; i += 7) {
         hw_hist_record(&from->rtt, i * 100);
         hw_hist_record(&from->latency, i * 10);
+        hw_hist_record(&from->stage[KV_STAGE_SERVE], i);
     }
     from->rtt_us[3] = 9;
     from->rtt_mean = 1.25;
@@ -79,6 +106,7 @@ static void results_survive_the_way_to_rank_0(void **state)
     assert_int_equal(bkv_result_encode(from, &data, &len), 0);
     assert_int_equal(bkv_result_decode(data, len, to), 0);
     assert_int_equal(to->rtt.count, from->rtt.count);
+    assert_int_equal(to->stage[KV_STAGE_SERVE].count, from->rtt.count);
     for (double p = 1; p < 100; p += 7) {
         uint64_t want = hw_hist_percentile(&from->rtt, p), got = hw_hist_percentile(&to->rtt, p);
         assert_in_range(got, want - want / 128, want + want / 128);
@@ -103,6 +131,7 @@ int main(void)
         cmocka_unit_test(too_few_points_give_no_line),
         cmocka_unit_test(two_populations_are_told_apart),
         cmocka_unit_test(noise_is_no_population),
+        cmocka_unit_test(the_gap_is_broken_down_or_not_at_all),
         cmocka_unit_test(results_survive_the_way_to_rank_0),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
