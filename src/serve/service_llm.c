@@ -25,20 +25,31 @@ static const char *needs_shadow(const struct service_llm_options *o)
 static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm_options *o,
                                  struct llm_worker_options *out)
 {
-    static const char kvd[] = "kvd:";
+    static const char kvd[] = "kvd:", redis[] = "redis";
     const char *needs = needs_shadow(o);
     if (!o->shadow && needs)
         return cmd_fail(CMD_USAGE, "serve: %s needs a store for evicted KV: --shadow host", needs);
     if (!o->shadow)
         return CMD_DONE;
-    out->shadow = (struct llm_shadow_config){.bytes = o->shadow_bytes, .tenant = o->tenant};
+    out->shadow = (struct llm_shadow_config){.bytes = o->shadow_bytes,
+                                             .tenant = o->tenant,
+                                             .url = o->shadow,
+                                             .ca = o->shadow_ca,
+                                             .login = o->shadow_login};
     if (strcmp(o->shadow, "host") == 0)
         out->shadow_ops = host_store;
     else if (strncmp(o->shadow, kvd, sizeof kvd - 1) == 0 && o->shadow[sizeof kvd - 1])
         out->shadow_ops = &llm_shadow_kvd;
+    else if (strncmp(o->shadow, redis, sizeof redis - 1) == 0 && strstr(o->shadow, "://"))
+        out->shadow_ops = &llm_shadow_redis;
     else
-        return cmd_fail(CMD_USAGE, "serve: --shadow %s: host, or kvd: and a daemon's socket",
+        return cmd_fail(CMD_USAGE,
+                        "serve: --shadow %s: host, kvd: and a daemon's socket, or redis:// and "
+                        "addresses",
                         o->shadow);
+    if (out->shadow_ops != &llm_shadow_redis && (o->shadow_ca || o->shadow_login))
+        return cmd_fail(CMD_USAGE, "serve: %s is for --shadow redis://",
+                        o->shadow_ca ? "--shadow-ca" : "--shadow-login");
     if (out->shadow_ops == &llm_shadow_kvd)
         out->shadow.socket = o->shadow + sizeof kvd - 1;
     uint32_t layers = llm_file_config(s->files[0])->layers;

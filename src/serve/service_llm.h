@@ -16,7 +16,7 @@ struct service_llm_options {
     struct cmd_list models; /* [NAME=]FILE each */
     int backend, math;
     uint64_t threads, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences, tokens;
-    const char *kv_group, *shadow, *evict;
+    const char *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
     uint64_t shadow_bytes, tenant;
     bool share_prefixes;
 };
@@ -101,8 +101,21 @@ struct service_llm_options {
          .kind = CMD_STRING,                                                                       \
          .argument = "WHERE",                                                                      \
          .offset = offsetof(type, member.shadow),                                                  \
-         .help = "where KV is evicted to when memory is short: host, this process's memory;\n"     \
-                 "kvd:SOCKET, a KV daemon with --blocks [default: nowhere, clients are refused]"}, \
+         .help =                                                                                   \
+             "where KV is evicted to when memory is short: host, this process's memory;\n"         \
+             "kvd:SOCKET, a KV daemon with --blocks; redis://HOST:PORT,..., Redis or Valkey,\n"    \
+             "a cluster or one server, or rediss:// with TLS\n"                                    \
+             "[default: nowhere, clients are refused]"},                                           \
+        {.name = "shadow-ca",                                                                      \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "FILE",                                                                       \
+         .offset = offsetof(type, member.shadow_ca),                                               \
+         .help = "of --shadow rediss://: the CA of Redis' certificate"},                           \
+        {.name = "shadow-login",                                                                   \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "FILE",                                                                       \
+         .offset = offsetof(type, member.shadow_login),                                            \
+         .help = "of --shadow redis://: one line, NAME:PASSWORD or :PASSWORD; mode 0600"},         \
         {.name = "shadow-memory",                                                                  \
          .kind = CMD_SIZE,                                                                         \
          .argument = "SIZE",                                                                       \
@@ -115,7 +128,7 @@ struct service_llm_options {
          .argument = "N",                                                                          \
          .offset = offsetof(type, member.tenant),                                                  \
          .def = "0",                                                                               \
-         .help = "of --shadow kvd: owner of the blocks; workers of one tenant share them"},        \
+         .help = "of a shared --shadow: owner of the blocks; workers of one tenant share them"},   \
         {.name = "evict",                                                                          \
          .kind = CMD_STRING,                                                                       \
          .argument = "LAYERS@N",                                                                   \

@@ -1,4 +1,4 @@
-/* llm/evict/shadow.h - the shadow store: where evicted KV goes, main memory or a KV daemon.
+/* llm/evict/shadow.h - the shadow store: where evicted KV goes: main memory, a KV daemon or Redis.
  *
  * A chunk is a run of rows of one layer.  It never changes, its key (llm/evict/eviction.h)
  * determines its bytes, and it is stored as one block of wire/codec.h.  A store may lose any chunk
@@ -31,8 +31,11 @@ enum {
 #define LLM_SHADOW_TIMEOUT_NS (2 * HW_SEC) /* of one request to a daemon: longer is a stall */
 
 struct llm_shadow_config {
-    const char *socket; /* of a KV daemon; NULL: main memory */
-    uint64_t bytes;     /* main memory: limit of all chunks */
+    const char *socket; /* of a KV daemon */
+    /* Of Redis: redis:// or rediss:// and HOST[:PORT],...; files of its CA and of [NAME]:PASSWORD,
+     * NULL: none. */
+    const char *url, *ca, *login;
+    uint64_t bytes; /* main memory: limit of all chunks */
     uint64_t tenant;
     uint64_t timeout_ns; /* 0: LLM_SHADOW_TIMEOUT_NS */
 };
@@ -47,7 +50,8 @@ struct llm_shadow_want {
     struct kv_block_key key;
     void *user;
 };
-/* The outcome of a chunk, as get answers; once for each, in order. */
+/* The outcome of a chunk, as get answers; once for each.  In order, but for those that a store had
+ * to ask for twice. */
 typedef void llm_shadow_came(void *user, int status);
 
 /* One thread at a time uses a channel; channels are used concurrently.  0, or
@@ -72,7 +76,7 @@ struct llm_shadow_ops {
                uint32_t count, bool *there);
 };
 
-extern const struct llm_shadow_ops llm_shadow_memory, llm_shadow_kvd;
+extern const struct llm_shadow_ops llm_shadow_memory, llm_shadow_kvd, llm_shadow_redis;
 
 struct llm_shadow;
 
