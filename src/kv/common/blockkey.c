@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <openssl/sha.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -23,23 +24,16 @@ bool kv_block_key_equal(const struct kv_block_key *a, const struct kv_block_key 
     return a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0;
 }
 
-static struct kv_prefix hash(const void *bytes, size_t len)
-{
-    XXH128_hash_t h = XXH3_128bits(bytes, len);
-    return (struct kv_prefix){.lo = h.low64, .hi = h.high64};
-}
-
 /* Tokens are hashed as little-endian bytes, some at a time, each hash chained to the last. */
 struct kv_prefix kv_prefix_next(struct kv_prefix before, const uint32_t *tokens, size_t count)
 {
-    uint8_t piece[16 + 4 * TOKENS_A_PIECE];
+    uint8_t piece[sizeof before.hash + 4 * TOKENS_A_PIECE];
     do {
         size_t n = count < TOKENS_A_PIECE ? count : TOKENS_A_PIECE;
-        wire_store64(piece, before.lo);
-        wire_store64(piece + 8, before.hi);
+        memcpy(piece, before.hash, sizeof before.hash);
         for (size_t i = 0; i < n; i++)
-            wire_store32(piece + 16 + 4 * i, tokens[i]);
-        before = hash(piece, 16 + 4 * n);
+            wire_store32(piece + sizeof before.hash + 4 * i, tokens[i]);
+        SHA256(piece, sizeof before.hash + 4 * n, before.hash);
         tokens += n;
         count -= n;
     } while (count > 0);
@@ -53,7 +47,6 @@ struct kv_block_key kv_block_key_make(const char *model, const char *layout, uin
     wire_store64(key.bytes, XXH3_64bits(model, strlen(model)));
     wire_store64(key.bytes + 8, XXH3_64bits(layout, strlen(layout)));
     wire_store64(key.bytes + 16, tenant);
-    wire_store64(key.bytes + 24, prefix.lo);
-    wire_store64(key.bytes + 32, prefix.hi);
+    memcpy(key.bytes + 24, prefix.hash, sizeof prefix.hash);
     return key;
 }

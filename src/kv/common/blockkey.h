@@ -7,10 +7,11 @@
  *   offset 0   model        u64, XXH3 of its name
  *          8   layout       u64, XXH3 of a text that says types, heads, layers and tokens a block
  *         16   tenant       u64
- *         24   prefix hash  128 bits, XXH3: low u64, high u64
+ *         24   prefix hash  32 bytes, SHA-256
  *
- * All little-endian.  XXH3 is not a cryptographic hash, and the store compares names, not tokens.
- * So tenants that must not read each other's blocks need different tenant numbers.
+ * Numbers are little-endian.  The store compares names, not tokens, and clients choose the tokens:
+ * hence a cryptographic hash for those.  The operator chooses model and layout.  Tenants that must
+ * not read each other's blocks need different tenant numbers.
  *
  * Threads: any (no state).  Lifetime: values. */
 #ifndef HAWSER_KV_COMMON_BLOCKKEY_H
@@ -23,8 +24,8 @@
 #include <stdint.h>
 
 enum {
-    KV_BLOCK_KEY_MAX = 64, /* a cache line; kv_block_key_make needs 40 */
-    KV_BLOCK_KEY_MADE = 40
+    KV_BLOCK_KEY_MAX = 64, /* a cache line; kv_block_key_make needs 56 */
+    KV_BLOCK_KEY_MADE = 56
 };
 
 struct kv_block_key {
@@ -37,7 +38,7 @@ int kv_block_key_set(struct kv_block_key *key, const void *bytes, size_t len) MU
 bool kv_block_key_equal(const struct kv_block_key *a, const struct kv_block_key *b);
 
 struct kv_prefix {
-    uint64_t lo, hi;
+    uint8_t hash[32];
 };
 
 /* The prefix that ends with these tokens, after `before`; all zeros before the first block. */
