@@ -24,9 +24,8 @@ struct lin_op {
     uint64_t value;           /* read or written; LIN_REMOVE: LIN_ABSENT for a miss, else any */
 };
 
-enum lin_verdict { LIN_YES, LIN_NO, LIN_TOO_LONG };
-
-/* Sorts the operations.  LIN_TOO_LONG when the search was given up. */
-enum lin_verdict lin_check(struct lin_op *ops, uint32_t count);
+/* Sorts the operations.  The search is never given up: it ends within memory or the process does.
+ */
+bool lin_check(struct lin_op *ops, uint32_t count);
 
 #endif

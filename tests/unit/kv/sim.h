@@ -15,9 +15,9 @@
 
 struct sim_report {
     uint64_t log; /* hash of all that happened */
-    uint32_t requests;
-    uint32_t results[KV_RESULT_COUNT];
-    uint32_t restarts, deaths, cuts, stalls, naps, unchecked;
+    uint64_t requests;
+    uint64_t results[KV_RESULT_COUNT];
+    uint64_t restarts, deaths, cuts, stalls, naps;
     char failure[160]; /* "" when all held */
 };
 

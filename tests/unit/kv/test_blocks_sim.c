@@ -6,7 +6,8 @@
  * again every member reads every block, and nothing is held that nobody holds.
  *
  *   test-kv-blocks-sim              every seed
- *   test-kv-blocks-sim SEED         one, with what happened */
+ *   test-kv-blocks-sim SEED         one, with what happened
+ *   test-kv-blocks-sim SEED COUNT   so many from there on */
 #include "unit.h"
 
 #include "base/log.h"
@@ -101,7 +102,7 @@ struct sim {
 
 /* Of all seeds. */
 struct figures {
-    uint32_t results[KV_RESULT_COUNT];
+    uint64_t results[KV_RESULT_COUNT];
     uint64_t stale_views, evicted, troubles;
     uint64_t late;    /* reads that came after the lease's time */
     uint64_t corrupt; /* reads whose checksum did not fit */
@@ -592,7 +593,7 @@ static void run(uint64_t seed, struct figures *sum)
 static void print(const struct figures *f)
 {
     for (int i = 0; i < KV_RESULT_COUNT; i++)
-        printf("%s %u, ", kv_result_name((enum kv_result)i), f->results[i]);
+        printf("%s %llu, ", kv_result_name((enum kv_result)i), (unsigned long long)f->results[i]);
     printf("stale views %llu, evicted %llu, cut %llu, late %llu, corrupt %llu, early %llu\n",
            (unsigned long long)f->stale_views, (unsigned long long)f->evicted,
            (unsigned long long)f->troubles, (unsigned long long)f->late,
@@ -603,7 +604,7 @@ static void without_faults_nothing_is_lost(void **state)
 {
     (void)state;
     struct figures f = {0};
-    const uint32_t *n = f.results;
+    const uint64_t *n = f.results;
     for (uint64_t i = 1; i <= CALM_SEEDS; i++)
         run(2 * i, &f);
     print(&f);
@@ -617,7 +618,7 @@ static void with_faults_requests_end_and_bytes_are_right(void **state)
 {
     (void)state;
     struct figures f = {0};
-    const uint32_t *n = f.results;
+    const uint64_t *n = f.results;
     for (uint64_t i = 0; i < FAULTY_SEEDS; i++)
         run(2 * i + 1, &f);
     print(&f);
@@ -678,8 +679,12 @@ int main(int argc, char **argv)
     fill_contents();
     if (argc > 1) {
         struct figures f = {0};
-        run(strtoull(argv[1], NULL, 10), &f);
+        uint64_t seed = strtoull(argv[1], NULL, 10);
+        uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+        for (uint64_t i = 0; i < count; i++)
+            run(seed + i, &f);
         print(&f);
+        printf("%llu histories, all hold\n", (unsigned long long)count);
         return 0;
     }
     const struct CMUnitTest tests[] = {

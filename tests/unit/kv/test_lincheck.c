@@ -2,7 +2,7 @@
 #include "lincheck.h"
 #include "unit.h"
 
-static void check(struct lin_op *ops, uint32_t count, enum lin_verdict verdict)
+static void check(struct lin_op *ops, uint32_t count, bool verdict)
 {
     assert_int_equal(lin_check(ops, count), verdict);
 }
@@ -13,9 +13,9 @@ static void a_read_after_a_write_sees_it(void **state)
     struct lin_op good[] = {{LIN_WRITE, 1, 2, 7}, {LIN_READ, 3, 4, 7}};
     struct lin_op stale[] = {{LIN_WRITE, 1, 2, 7}, {LIN_READ, 3, 4, LIN_ABSENT}};
     struct lin_op future[] = {{LIN_READ, 1, 2, 7}, {LIN_WRITE, 3, 4, 7}};
-    check(good, 2, LIN_YES);
-    check(stale, 2, LIN_NO);
-    check(future, 2, LIN_NO);
+    check(good, 2, true);
+    check(stale, 2, false);
+    check(future, 2, false);
 }
 
 static void operations_at_the_same_time_may_go_either_way(void **state)
@@ -23,8 +23,8 @@ static void operations_at_the_same_time_may_go_either_way(void **state)
     (void)state;
     struct lin_op before[] = {{LIN_WRITE, 1, 5, 7}, {LIN_READ, 2, 4, LIN_ABSENT}};
     struct lin_op after[] = {{LIN_WRITE, 1, 5, 7}, {LIN_READ, 2, 4, 7}};
-    check(before, 2, LIN_YES);
-    check(after, 2, LIN_YES);
+    check(before, 2, true);
+    check(after, 2, true);
 }
 
 static void a_value_does_not_flicker(void **state)
@@ -32,7 +32,7 @@ static void a_value_does_not_flicker(void **state)
     (void)state;
     struct lin_op back[] = {
         {LIN_WRITE, 1, 2, 7}, {LIN_WRITE, 3, 9, 8}, {LIN_READ, 4, 5, 8}, {LIN_READ, 6, 7, 7}};
-    check(back, 4, LIN_NO);
+    check(back, 4, false);
 }
 
 static void an_unknown_write_may_happen_late_or_never_but_not_twice(void **state)
@@ -45,9 +45,9 @@ static void an_unknown_write_may_happen_late_or_never_but_not_twice(void **state
                              {LIN_READ, 4, 5, 7},
                              {LIN_REMOVE, 6, 7, 1},
                              {LIN_READ, 8, 9, 7}};
-    check(never, 2, LIN_YES);
-    check(late, 3, LIN_YES);
-    check(twice, 4, LIN_NO);
+    check(never, 2, true);
+    check(late, 3, true);
+    check(twice, 4, false);
 }
 
 static void removing_tells_whether_it_was_there(void **state)
@@ -55,8 +55,8 @@ static void removing_tells_whether_it_was_there(void **state)
     (void)state;
     struct lin_op there[] = {{LIN_WRITE, 1, 2, 7}, {LIN_REMOVE, 3, 4, 1}, {LIN_REMOVE, 5, 6, 0}};
     struct lin_op missed[] = {{LIN_WRITE, 1, 2, 7}, {LIN_REMOVE, 3, 4, 0}};
-    check(there, 3, LIN_YES);
-    check(missed, 2, LIN_NO);
+    check(there, 3, true);
+    check(missed, 2, false);
 }
 
 static void a_restart_forgets_at_its_moment_only(void **state)
@@ -67,9 +67,9 @@ static void a_restart_forgets_at_its_moment_only(void **state)
     struct lin_op kept[] = {{LIN_WRITE, 1, 2, 7}, {LIN_RESET, 3, 3, 0}, {LIN_READ, 4, 5, 7}};
     struct lin_op early[] = {
         {LIN_WRITE, 1, 2, 7}, {LIN_READ, 3, 4, LIN_ABSENT}, {LIN_RESET, 5, 5, 0}};
-    check(good, 3, LIN_YES);
-    check(kept, 3, LIN_NO);
-    check(early, 3, LIN_NO);
+    check(good, 3, true);
+    check(kept, 3, false);
+    check(early, 3, false);
 }
 
 int main(void)
