@@ -34,7 +34,7 @@ struct kvd_options {
     bool numa, insecure, plain;
     const char *cert, *key, *token_file, *ca, *fingerprint;
     const char *metrics;
-    const char *resp;
+    const char *resp, *tenants;
     uint64_t ready_fd;
 };
 
@@ -264,6 +264,12 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct kvd_options, resp),
      .help = "let Redis clients in at host:port or unix:PATH; values are blocks.\n"
              "On host:port they AUTH with the token of --token-file"},
+    {.name = "tenants",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     .offset = offsetof(struct kvd_options, tenants),
+     .help = "of --resp: lines NAME TOKEN (mode 0600).  A client that AUTHs with such a\n"
+             "token sees the values of that tenant and no others"},
     SERVE_READY_OPTION(struct kvd_options, ready_fd),
     {NULL},
 };
@@ -292,6 +298,7 @@ struct kvd {
     struct cmd_members members;
     struct metrics *metrics;
     struct resp_door *resp;
+    struct resp_tenants *tenants;
     struct unit units[KV_DAEMONS_MAX];
     uint32_t unit_count;
 };
@@ -478,6 +485,9 @@ static enum cmd_exit open_resp(struct kvd *k)
                                   .password_len = k->listen.host_token ? 0 : k->listen.token_len};
     if (!k->o->resp)
         return CMD_DONE;
+    if (k->o->tenants && resp_tenants_load(k->o->tenants, &k->tenants, why))
+        return cmd_fail(CMD_FAILED, "kvd: %s", why);
+    o.tenants = k->tenants;
     if (rpc_addr_parse(k->o->resp, &o.addr, why))
         return cmd_fail(CMD_USAGE, "kvd: --resp: %s", why);
     if (o.addr.scheme != RPC_SCHEME_TCP && o.addr.scheme != RPC_SCHEME_UNIX)
@@ -486,11 +496,12 @@ static enum cmd_exit open_resp(struct kvd *k)
     if (k->o->arena_bytes == 0)
         return cmd_fail(CMD_USAGE, "kvd: --resp: values are blocks: give --blocks, too");
     if (o.addr.scheme == RPC_SCHEME_UNIX)
-        o.password_len = 0; /* only this user may open it */
-    else if (!k->o->insecure && (!rpc_addr_is_local(&o.addr) || o.password_len == 0))
+        o.open = true; /* only this user may open it */
+    else if (!k->o->insecure &&
+             (!rpc_addr_is_local(&o.addr) || (o.password_len == 0 && !o.tenants)))
         return cmd_fail(CMD_REFUSED,
                         "kvd: --resp: others may reach %s: use unix:PATH, an address of this host "
-                        "with --token-file, or --insecure",
+                        "with --token-file or --tenants, or --insecure",
                         k->o->resp);
     if (resp_door_open(&o, &k->resp, why))
         return cmd_fail(CMD_FAILED, "kvd: --resp: %s", why);
@@ -571,6 +582,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (code == CMD_DONE)
         code = serve(k);
     resp_door_close(k->resp);
+    resp_tenants_free(k->tenants);
     cmd_members_fini(&k->members);
     for (uint32_t i = 0; i < k->unit_count; i++)
         kv_host_destroy(k->units[i].host);

@@ -557,6 +557,11 @@ int kv_client_batch(struct kv_client *c, const struct kv_ask *asks, struct kv_an
 
 /* ---- state ---- */
 
+uint64_t kv_client_tenant(const struct kv_client *c)
+{
+    return c->options.tenant;
+}
+
 int kv_client_status(const struct kv_client *c)
 {
     for (uint32_t i = 0; i < c->link_count; i++)

@@ -29,6 +29,7 @@ struct kv_client_options {
     uint32_t staging_bytes;  /* room for the blocks being put, with each daemon; 0: no blocks */
     uint64_t timeout_ns;     /* of a request; 0: KV_TIMEOUT_DEFAULT_NS */
     enum rpc_wait_mode wait; /* adaptive unless told otherwise */
+    uint64_t tenant;         /* whose named values (kv/client/named.h); 0: nobody's in particular */
 };
 
 /* 0, or a negative errno with cause and remedy in why. */
@@ -154,6 +155,7 @@ enum kv_result kv_block_stat(struct kv_client *client, struct kv_blocks_stat *ou
 
 /* 0, or -ECONNRESET once a daemon of this rank is gone. */
 int kv_client_status(const struct kv_client *client);
+uint64_t kv_client_tenant(const struct kv_client *client);
 uint32_t kv_client_in_flight(const struct kv_client *client);
 /* The cluster as the daemons see it. */
 uint32_t kv_client_ranks(const struct kv_client *client);

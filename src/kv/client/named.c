@@ -14,18 +14,27 @@ uint64_t kv_named_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / HW_MS;
 }
 
-static bool key_of(const void *name, size_t len, struct kv_block_key *out)
+static bool key_of(const struct kv_client *c, const void *name, size_t len,
+                   struct kv_block_key *out)
 {
-    static const char kind[] = "name";
+    enum { KIND = 5 };
+    uint64_t tenant = kv_client_tenant(c);
+    uint8_t number[8];
     unsigned digest = 0;
-    struct kv_block_key key = {.len = sizeof(kind) + 32};
-    _Static_assert(sizeof(kind) + 32 <= KV_BLOCK_KEY_MAX, "it fits");
-    memcpy(key.bytes, kind, sizeof(kind));
-    if (!EVP_Digest(name, len, key.bytes + sizeof(kind), &digest, EVP_sha256(), NULL))
-        return false;
-    assert(digest == 32);
-    *out = key;
-    return true;
+    struct kv_block_key key = {.len = KIND + 32};
+    _Static_assert(KIND + 32 <= KV_BLOCK_KEY_MAX, "it fits");
+    memcpy(key.bytes, tenant ? "mine" : "name", KIND);
+    wire_store64(number, tenant);
+    EVP_MD_CTX *hash = EVP_MD_CTX_new();
+    bool ok = hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) &&
+              EVP_DigestUpdate(hash, number, tenant ? sizeof(number) : 0) &&
+              EVP_DigestUpdate(hash, name, len) &&
+              EVP_DigestFinal_ex(hash, key.bytes + KIND, &digest);
+    EVP_MD_CTX_free(hash);
+    assert(!ok || digest == 32);
+    if (ok)
+        *out = key;
+    return ok;
 }
 
 void kv_named_let_go(struct kv_client *c, struct kv_named *value)
@@ -59,7 +68,7 @@ enum kv_result kv_named_get(struct kv_client *c, const void *name, size_t name_l
                             struct kv_named *out)
 {
     struct kv_block_key key;
-    return key_of(name, name_len, &key) ? get_key(c, &key, out) : KV_REFUSED;
+    return key_of(c, name, name_len, &key) ? get_key(c, &key, out) : KV_REFUSED;
 }
 
 /* Makes the key free for another value.  KV_EXISTS: it has one that must stay. */
@@ -77,7 +86,8 @@ static enum kv_result make_way(struct kv_client *c, const struct kv_block_key *k
 static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *key,
                                 const struct kv_named_set *set, struct kv_block_put *put)
 {
-    enum kv_result result = kv_block_put_start(c, key, 0, KV_NAMED_HEAD + set->len, put);
+    enum kv_result result =
+        kv_block_put_start(c, key, kv_client_tenant(c), KV_NAMED_HEAD + set->len, put);
     if (result == KV_OK)
         wire_store64(put->data, set->end_ms);
     return result;
@@ -89,7 +99,7 @@ enum kv_result kv_named_set_start(struct kv_client *c, const struct kv_named_set
     struct kv_block_key key;
     if (set->len > KV_NAMED_MAX)
         return KV_TOO_LARGE;
-    if (!key_of(set->name, set->name_len, &key))
+    if (!key_of(c, set->name, set->name_len, &key))
         return KV_REFUSED;
     enum kv_result result = put_start(c, &key, set, put);
     if (result != KV_EXISTS)
@@ -117,7 +127,7 @@ enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t nam
 {
     struct kv_block_key key;
     bool there;
-    if (!key_of(name, name_len, &key))
+    if (!key_of(c, name, name_len, &key))
         return KV_REFUSED;
     enum kv_result result = kv_block_exists(c, &key, 1, &there);
     return result == KV_OK && !there ? KV_MISS : result;
@@ -126,5 +136,5 @@ enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t nam
 enum kv_result kv_named_delete(struct kv_client *c, const void *name, size_t name_len)
 {
     struct kv_block_key key;
-    return key_of(name, name_len, &key) ? kv_block_delete(c, &key) : KV_REFUSED;
+    return key_of(c, name, name_len, &key) ? kv_block_delete(c, &key) : KV_REFUSED;
 }

@@ -1,8 +1,9 @@
 /* kv/client/named.h - values with a name and perhaps an end, each a block of the cluster.
  *
- * The block's key is the SHA-256 of the name, so nobody can find two names of one key.  Its bytes
- * are the end in milliseconds since 1970 (u64, little-endian; 0: none), then the value.  A value
- * past its end is a miss; who finds it deletes it.
+ * The block's key is the SHA-256 of the name, so nobody can find two names of one key.  The values
+ * of a tenant (struct kv_client_options) have keys of their own: the hash is of its number and the
+ * name. The block's bytes are the end in milliseconds since 1970 (u64, little-endian; 0: none),
+ * then the value.  A value past its end is a miss; who finds it deletes it.
  *
  * Blocks never change: a set over another value deletes that first.  Of two sets of one name at the
  * same time one remains, and a get between may miss.  With two copies, two sets of one name through

@@ -26,9 +26,9 @@ static void syntax_error(struct resp_session *s)
 static struct kv_client *client_of(struct resp_session *s)
 {
     char why[RPC_WHY_CHARS] = "";
-    struct kv_client_options options = {.socket = s->options.socket,
-                                        .staging_bytes = KV_NAMED_STAGING};
-    if (s->client && kv_client_status(s->client)) {
+    struct kv_client_options options = {
+        .socket = s->options.socket, .staging_bytes = KV_NAMED_STAGING, .tenant = s->tenant};
+    if (s->client && (kv_client_status(s->client) || kv_client_tenant(s->client) != s->tenant)) {
         kv_client_close(s->client);
         s->client = NULL;
     }
@@ -301,7 +301,9 @@ static void do_dbsize(struct resp_session *s, const struct resp_arg *args, uint3
     struct kv_blocks_stat stat;
     (void)args;
     (void)count;
-    if (stat_of(s, &stat))
+    if (s->tenant) /* how much others keep is not its business */
+        resp_error(s, "NOPERM DBSIZE counts the values of all tenants");
+    else if (stat_of(s, &stat))
         resp_integer(s, (int64_t)(stat.blocks - stat.cached));
 }
 
@@ -313,6 +315,8 @@ static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_
     (void)count;
     if (!stat_of(s, &b))
         return;
+    if (s->tenant)
+        b = (struct kv_blocks_stat){.room = b.room};
     int n = snprintf(text, sizeof(text),
                      "# Server\r\nredis_version:" REDIS_VERSION "\r\nredis_mode:standalone\r\n"
                      "hawser_version:" HAWSER_VERSION "\r\n"
@@ -412,16 +416,22 @@ static bool right_password(const struct resp_session *s, const struct resp_arg *
 static bool let_in(struct resp_session *s, const struct resp_arg *user,
                    const struct resp_arg *given)
 {
-    if (!s->options.password) {
+    if (!s->options.password && !s->options.tenants) {
         resp_error(s, "ERR Client sent AUTH, but no password is set");
         return false;
     }
-    if ((user && !is(user, "default")) || !right_password(s, given)) {
+    uint64_t tenant = s->options.tenants
+                          ? resp_tenants_find(s->options.tenants, user ? user->data : NULL,
+                                              user ? user->len : 0, given->data, given->len)
+                          : 0;
+    bool all = s->options.password && (!user || is(user, "default")) && right_password(s, given);
+    if (!tenant && !all) {
         resp_error(s, "WRONGPASS invalid username-password pair or user is disabled.");
         s->ends = true; /* each guess costs a connection */
         return false;
     }
     s->allowed = true;
+    s->tenant = tenant;
     return true;
 }
 

@@ -49,7 +49,9 @@ static void *session_main(void *user)
     struct resp_session_options options = {.fd = s->fd,
                                            .socket = door->options.socket,
                                            .id = s->id,
-                                           .password_len = door->options.password_len};
+                                           .password_len = door->options.password_len,
+                                           .tenants = door->options.tenants,
+                                           .open = door->options.open};
     if (options.password_len)
         options.password = door->options.password;
     resp_session_run(&options);

@@ -1,13 +1,13 @@
 /* kv/resp/door.h - where clients of Redis' protocol connect: a listener and a thread a connection.
  *
- * Who may: on a Unix socket this user; on TCP whoever knows the password.
+ * Who may: on a Unix socket this user; on TCP whoever knows the password or a tenant's token.
  *
  * Trust: see kv/resp/session.h.  Threads: open and close from one.  Lifetime: open/close; the KV
  * daemon runs meanwhile. */
 #ifndef HAWSER_KV_RESP_DOOR_H
 #define HAWSER_KV_RESP_DOOR_H
 
-#include "rpc/transport/addr.h"
+#include "kv/resp/tenants.h"
 
 enum { RESP_SESSIONS_MAX = 128 }; /* half of a daemon's clients by default */
 
@@ -15,7 +15,9 @@ struct resp_door_options {
     struct rpc_addr addr; /* tcp or unix */
     const char *socket;   /* of the KV daemon; must stay */
     const uint8_t *password;
-    size_t password_len; /* 0: none; the bytes must stay */
+    size_t password_len;                /* 0: none; the bytes must stay */
+    const struct resp_tenants *tenants; /* NULL: none; must stay */
+    bool open;                          /* no AUTH is needed for what belongs to no tenant */
 };
 
 struct resp_door;

@@ -192,7 +192,7 @@ void resp_session_run(const struct resp_session_options *options)
     if (!s)
         return;
     s->options = *options;
-    s->allowed = !options->password;
+    s->allowed = options->open || (!options->password && !options->tenants);
     while (read_some(s, need) && serve_buffer(s, &need))
         if (s->in_len == 0 && s->in_size > IN_KEPT) { /* fresh memory costs page faults */
             free(s->in);

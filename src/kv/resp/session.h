@@ -9,8 +9,7 @@
 #ifndef HAWSER_KV_RESP_SESSION_H
 #define HAWSER_KV_RESP_SESSION_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "kv/resp/tenants.h"
 
 struct resp_session_options {
     int fd;             /* blocking, with a limit for sends */
@@ -18,6 +17,8 @@ struct resp_session_options {
     uint64_t id;
     const uint8_t *password; /* NULL: none is wanted */
     size_t password_len;
+    const struct resp_tenants *tenants; /* NULL: none */
+    bool open; /* without AUTH the session sees what belongs to no tenant */
 };
 
 void resp_session_run(const struct resp_session_options *options);

@@ -12,6 +12,7 @@ struct resp_session {
     struct resp_session_options options;
     struct kv_client *client; /* NULL: not attached */
     bool allowed;             /* no password is wanted, or it was given */
+    uint64_t tenant;          /* 0: none */
     bool resp3, ends, broken; /* ends: after this reply; broken: at once */
     char out[RESP_OUT_BYTES];
     size_t out_len;

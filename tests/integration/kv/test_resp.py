@@ -174,7 +174,42 @@ class RespCase(Case):
         unknown.socket.sendall(b"*1\r\n$100000\r\n")
         self.error(unknown.reply(), "Protocol error")
 
+    def test_tenants_do_not_see_each_other(self):
+        tenants = self.dir / "tenants"
+        tenants.write_text(f"# name token\nred {'r' * 32}\n\nblue {'b' * 32}\n")
+        tenants.chmod(0o600)
+        (self.dir / "token").write_text(TOKEN)
+        (self.dir / "token").chmod(0o600)
+        address = self.start("--resp", "127.0.0.1:0", "--tenants", tenants, "--token-file", self.dir / "token",
+                             "--tenant-max", "1MiB")
+        red, blue, owner = (self.connect(address) for _ in range(3))
+        self.error(red("GET", "k"), "NOAUTH")
+        self.assertEqual((red("AUTH", "r" * 32), blue("AUTH", "blue", "b" * 32), owner("AUTH", TOKEN)), ("OK",) * 3)
+        for client, value in ((red, "1"), (blue, "2"), (owner, "3")):
+            self.assertIsNone(client("GET", "k"))
+            self.assertEqual(client("SET", "k", value), "OK")
+        self.assertEqual((red("GET", "k"), blue("GET", "k"), owner("GET", "k")), (b"1", b"2", b"3"))
+        self.assertEqual((red("DEL", "k"), red("EXISTS", "k"), blue("EXISTS", "k")), (1, 0, 1))
+        self.error(red("DBSIZE"), "NOPERM")
+        self.assertIn(b"keys=0,", red("INFO"))
+        self.assertEqual(owner("DBSIZE"), 2)
+        for i in range(8):  # a tenant's limit is its own trouble
+            self.assertEqual(red("SET", f"large {i}", "x" * 300000), "OK")
+        self.assertLess(red("EXISTS", *(f"large {i}" for i in range(8))), 8)
+        self.assertEqual((blue("GET", "k"), owner("GET", "k")), (b"2", b"3"))
+        self.assertEqual(self.expect(hawser("kv", "--socket", self.dir / "kvd", "get", "k"), DONE).stdout, "3")
+        self.assertEqual((red("AUTH", "b" * 32), red("GET", "k")), ("OK", b"2"))  # the same connection, another one
+        for wrong in (("red", "b" * 32), ("green", "r" * 32), ("default", "r" * 32), ("r" * 31,)):
+            self.error(self.connect(address)("AUTH", *wrong), "WRONGPASS")
+
     def test_what_is_not_safe_is_refused(self):
+        tenants = self.dir / "tenants"
+        for text, why in (("red", "NAME TOKEN"), ("red short", "16 to 256"), ("", "no tenant"),
+                          (f"a {'x' * 16}\nb {'x' * 16}", "line 2")):
+            tenants.write_text(text)
+            tenants.chmod(0o600)
+            self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--blocks", "1MiB", "--resp", f"unix:{self.dir}/r",
+                               "--tenants", tenants), FAILED, why)
         base = ("kvd", "--socket", self.dir / "kvd", "--blocks", "1MiB", "--resp")
         self.expect(hawser(*base, "127.0.0.1:0"), REFUSED, "--token-file")
         self.expect(hawser(*base, "0.0.0.0:0"), REFUSED, "unix:PATH")
