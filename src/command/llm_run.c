@@ -120,7 +120,7 @@ static enum cmd_exit connect_worker(struct llm_run *r)
 static enum cmd_exit fail_run(const struct llm_run *r, int rc)
 {
     bool gone = rc == -ECONNRESET || rc == -ESHUTDOWN || rc == -EHOSTDOWN || rc == -ETIMEDOUT;
-    bool refused = rc == -ENOSPC || rc == -EMSGSIZE || rc == -EBUSY;
+    bool refused = rc == -ENOSPC || rc == -EMSGSIZE || rc == -EBUSY || rc == -EPERM;
     enum cmd_exit code = !r->remote ? CMD_FAILED
                          : gone     ? CMD_UNREACHABLE
                          : refused  ? CMD_REFUSED

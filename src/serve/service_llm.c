@@ -233,6 +233,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
         .upload_bytes = o->upload_bytes,
         .sequences = (uint32_t)o->sequences,
         .tokens = (uint32_t)o->tokens,
+        .downloads = o->downloads,
     };
     code = read_shadow(s, o, &options);
     if (code != CMD_DONE)

@@ -18,7 +18,7 @@ struct service_llm_options {
     uint64_t threads, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences, tokens;
     const char *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
     uint64_t shadow_bytes, tenant;
-    bool share_prefixes;
+    bool share_prefixes, downloads;
 };
 
 /* Rows for the option table of a command whose values hold a struct service_llm_options. */
@@ -89,6 +89,10 @@ struct service_llm_options {
          .def = "16GiB",                                                                           \
          .max = INT64_MAX,                                                                         \
          .help = "weights and KV caches that clients may send, together"},                         \
+        {.name = "allow-download",                                                                 \
+         .kind = CMD_FLAG,                                                                         \
+         .offset = offsetof(type, member.downloads),                                               \
+         .help = "let clients fetch the model's file (hawser llm --download)"},                    \
         {.name = "max-sequences",                                                                  \
          .kind = CMD_U64,                                                                          \
          .argument = "N",                                                                          \

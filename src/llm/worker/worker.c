@@ -696,6 +696,11 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
         on_upload(w, c, msg, r);
         break;
     case LLM_METHOD_DOWNLOAD_WEIGHTS:
+        if (!w->options.downloads) {
+            answer_error(c, msg, -EPERM,
+                         "the model is not for download: start the worker with --allow-download");
+            break;
+        }
         if (w->served_count)
             file = llm_file_bytes(w->served[0]->file, &bytes);
         on_piece(c, msg, r, file, bytes);

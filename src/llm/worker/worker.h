@@ -80,6 +80,7 @@ struct llm_worker_options {
     uint32_t batch;        /* sequences in a step; 0: LLM_WORKER_BATCH_MAX; 1: one at a time */
     uint32_t mixed_rows;   /* of prompts in a step that decodes, at most
                             * LLM_WORKER_MIXED_MAX; 0: found by timing */
+    bool downloads;        /* clients may fetch the served file */
     bool no_prefixes;      /* texts that begin alike do not share pages */
     bool no_gather;        /* a step does not wait for clients just answered */
     bool no_lend;          /* the server's thread carries all answers */

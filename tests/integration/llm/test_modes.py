@@ -150,8 +150,10 @@ class Bytes(Modes):
 
 class Download(Modes):
     def test_the_model_comes_whole(self):
-        port = self.serve().addresses[0].rsplit(":", 1)[1]
         copy = self.dir / "copy.gguf"
+        port = self.serve().addresses[0].rsplit(":", 1)[1]
+        self.expect(hawser("llm", "--download", copy, "--master_port", port), REFUSED, "--allow-download")
+        port = self.serve("--allow-download").addresses[0].rsplit(":", 1)[1]
         self.expect(hawser("llm", "--download", copy, "--master_port", port), DONE)
         self.assertEqual(copy.read_bytes(), self.model.read_bytes())
         self.expect(hawser("llm", "--download", self.dir / "no" / "x", "--master_port", port),

@@ -28,7 +28,8 @@ static struct llm_worker_options options_of(uint64_t grace_ns, uint64_t upload_b
                                        .grace_ns = grace_ns,
                                        .upload_bytes = upload_bytes,
                                        .sequences = SEQUENCES,
-                                       .tokens = TOKENS};
+                                       .tokens = TOKENS,
+                                       .downloads = true};
 }
 
 static void start(struct worker_server *h, uint64_t grace_ns, uint64_t upload_bytes)
