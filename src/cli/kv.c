@@ -1,4 +1,4 @@
-/* hawser kv - values of the KV store from a shell: put, get, del, exists, info. */
+/* hawser kv - values of the KV store from a shell: put, get, del, exists, keys, info, watch. */
 #include "cli/commands.h"
 
 #include "base/clock.h"
@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 struct kv_options {
     const char *socket;
-    uint64_t expire_ns, timeout_ns;
+    uint64_t expire_ns, timeout_ns, every_ns, count;
     bool only_new, json;
 };
 
@@ -47,6 +48,21 @@ static const struct cmd_option options[] = {
      .min = 10 * HW_MS,
      .max = KV_TIMEOUT_MAX_NS,
      .help = "how long to wait for the daemon"},
+    {.name = "every",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct kv_options, every_ns),
+     .def = "1s",
+     .min = 10 * HW_MS,
+     .max = 3600 * HW_SEC,
+     .help = "watch: between two lines"},
+    {.name = "count",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct kv_options, count),
+     .def = "0",
+     .max = UINT32_MAX,
+     .help = "watch: so many lines; 0: until it is ended"},
     {.name = "json",
      .letter = 'j',
      .kind = CMD_FLAG,
@@ -224,6 +240,63 @@ static enum cmd_exit each(struct kv_client *c, const char *const *names, size_t 
     return code;
 }
 
+static void print_name(void *user, const char *name, size_t len)
+{
+    const char *pattern = user;
+    if (pattern && !kv_named_fits(pattern, strlen(pattern), name, len))
+        return;
+    (void)fwrite(name, 1, len, stdout);
+    putchar('\n');
+}
+
+static enum cmd_exit keys(struct kv_client *c, const char *pattern)
+{
+    uint64_t cursor = 0;
+    enum kv_result result;
+    do
+        result = kv_named_list(c, &cursor, print_name, (void *)(uintptr_t)pattern);
+    while (result == KV_OK && cursor);
+    return result == KV_OK ? CMD_DONE : refuse("keys", result);
+}
+
+/* ---- watch ---- */
+
+/* A line of what has happened since the last one. */
+static void print_change(const struct kv_blocks_stat *now, const struct kv_blocks_stat *before,
+                         double seconds)
+{
+    const uint64_t changes[] = {now->hits - before->hits, now->misses - before->misses,
+                                now->committed - before->committed, now->deleted - before->deleted,
+                                now->evicted - before->evicted};
+    printf("%10llu %10.1f", (unsigned long long)now->blocks, (double)now->bytes / (1 << 20));
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
+        printf(" %9.0f", (double)changes[i] / seconds);
+    printf(" %9llu\n", (unsigned long long)now->below_copies);
+    (void)fflush(stdout);
+}
+
+static enum cmd_exit watch(struct kv_client *c, const struct kv_options *o)
+{
+    struct kv_blocks_stat before, now;
+    struct timespec pause = {(time_t)(o->every_ns / HW_SEC), (long)(o->every_ns % HW_SEC)};
+    enum kv_result result = kv_block_stat(c, &before);
+    uint64_t since = hw_now_ns();
+    if (result == KV_OK)
+        printf("%10s %10s %9s %9s %9s %9s %9s %9s\n", "blocks", "MiB", "hits/s", "misses/s",
+               "puts/s", "deletes/s", "evicted/s", "below");
+    for (uint64_t i = 0; result == KV_OK && (o->count == 0 || i < o->count); i++) {
+        (void)nanosleep(&pause, NULL);
+        result = kv_block_stat(c, &now);
+        if (result != KV_OK)
+            break;
+        uint64_t at = hw_now_ns();
+        print_change(&now, &before, (double)(at - since) / 1e9);
+        before = now;
+        since = at;
+    }
+    return result == KV_OK ? CMD_DONE : refuse("watch", result);
+}
+
 /* ---- info ---- */
 
 static enum cmd_exit info(struct kv_client *c, bool json)
@@ -286,6 +359,10 @@ static enum cmd_exit run_verb(struct kv_client *c, const struct kv_options *o,
         return get(c, args[0], count > 1 ? args[1] : NULL);
     if (strcmp(verb, "info") == 0)
         return info(c, o->json);
+    if (strcmp(verb, "keys") == 0)
+        return keys(c, count > 0 ? args[0] : NULL);
+    if (strcmp(verb, "watch") == 0)
+        return watch(c, o);
     return each(c, args, count, strcmp(verb, "del") == 0);
 }
 
@@ -294,11 +371,8 @@ static bool is_verb(const struct cmd_operands *operands)
     static const struct {
         const char *name;
         size_t min, max;
-    } verbs[] = {{"put", 1, 2},
-                 {"get", 1, 2},
-                 {"del", 1, SIZE_MAX},
-                 {"exists", 1, SIZE_MAX},
-                 {"info", 0, 0}};
+    } verbs[] = {{"put", 1, 2},  {"get", 1, 2},  {"del", 1, SIZE_MAX}, {"exists", 1, SIZE_MAX},
+                 {"keys", 0, 1}, {"info", 0, 0}, {"watch", 0, 0}};
     size_t count = operands->count - 1;
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
         if (strcmp(operands->items[0], verbs[i].name) == 0)
@@ -315,7 +389,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         .socket = o->socket, .staging_bytes = KV_NAMED_STAGING, .timeout_ns = o->timeout_ns};
     if (!is_verb(operands))
         return cmd_fail(CMD_USAGE, "kv: use put NAME [FILE], get NAME [FILE], del NAME..., exists"
-                                   " NAME... or info; see hawser kv --help");
+                                   " NAME..., keys [PATTERN], info or watch; see hawser kv --help");
     if (kv_client_open(&attach, &client, why))
         return cmd_fail(CMD_FAILED, "kv: %s", why);
     enum cmd_exit code = run_verb(client, o, operands);
@@ -328,7 +402,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 const struct cmd_command cmd_kv = {
     .name = "kv",
     .summary = "put, get and delete values of the key-value store",
-    .operands = "put|get|del|exists|info [NAME...] [FILE]",
+    .operands = "put|get|del|exists|keys|info|watch [NAME...] [FILE]",
     .operands_min = 1,
     .operands_max = CMD_OPERANDS_MAX,
     .description =
@@ -336,7 +410,11 @@ const struct cmd_command cmd_kv = {
         "get NAME [FILE]    write the value to FILE, or out\n"
         "del NAME...        delete values\n"
         "exists NAME...     say which are there, and how long they are\n"
+        "keys [PATTERN]     names of the values at this host's daemons; * stands for any part of "
+        "a\n"
+        "                   name, ? for any character\n"
         "info               figures of this host's daemons\n"
+        "watch              what happens there, a line each --every\n"
         "\n"
         "Values are blocks of the daemon's cluster, the same that kvd --resp shows to Redis\n"
         "clients.  A name that is not there is a failure.",

@@ -31,7 +31,7 @@ struct kvd_options {
     uint64_t store_bytes, entries, value_max, max_clients, ring_bytes, heartbeat_ns;
     uint64_t arena_bytes, block_entries, copies, min_copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
-    bool numa, insecure, plain;
+    bool numa, insecure, plain, may_flush;
     const char *cert, *key, *token_file, *ca, *fingerprint;
     const char *metrics;
     const char *resp, *tenants;
@@ -264,6 +264,10 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct kvd_options, resp),
      .help = "let Redis clients in at host:port or unix:PATH; values are blocks.\n"
              "On host:port they AUTH with the token of --token-file"},
+    {.name = "allow-flush",
+     .kind = CMD_FLAG,
+     .offset = offsetof(struct kvd_options, may_flush),
+     .help = "of --resp: FLUSHDB deletes a client's values at this host's daemons"},
     {.name = "tenants",
      .kind = CMD_STRING,
      .argument = "FILE",
@@ -488,6 +492,7 @@ static enum cmd_exit open_resp(struct kvd *k)
     if (k->o->tenants && resp_tenants_load(k->o->tenants, &k->tenants, why))
         return cmd_fail(CMD_FAILED, "kvd: %s", why);
     o.tenants = k->tenants;
+    o.may_flush = k->o->may_flush;
     if (rpc_addr_parse(k->o->resp, &o.addr, why))
         return cmd_fail(CMD_USAGE, "kvd: --resp: %s", why);
     if (o.addr.scheme != RPC_SCHEME_TCP && o.addr.scheme != RPC_SCHEME_UNIX)

@@ -414,6 +414,29 @@ static struct kv_key key_at(const struct kv_client *c, uint32_t index)
     return kv_key_u64(i);
 }
 
+enum kv_result kv_block_list(struct kv_client *c, const struct kv_block_key *prefix,
+                             uint64_t *cursor, struct kv_block_key *keys, uint32_t *count)
+{
+    uint32_t daemon = (uint32_t)(*cursor >> 32), next;
+    uint8_t answer[KV_BLOCK_LIST_BYTES];
+    if (daemon >= kv_client_daemons(c))
+        return KV_REFUSED;
+    struct ask a = {
+        .route = key_at(c, daemon),
+        .request = {.op = KV_BLOCK_LIST, .handle = *cursor & UINT32_MAX, .key_count = 1},
+        .keys = prefix,
+        .answer = answer,
+        .answer_len = sizeof(answer)};
+    enum kv_result result = ask(c, &a);
+    if (result != KV_OK)
+        return result;
+    if (kv_block_list_decode(answer, &next, keys, count))
+        return KV_REFUSED;
+    daemon += next == 0;
+    *cursor = daemon < kv_client_daemons(c) ? (uint64_t)daemon << 32 | next : 0;
+    return KV_OK;
+}
+
 enum kv_result kv_block_stat(struct kv_client *c, struct kv_blocks_stat *out)
 {
     uint64_t sum[KV_BLOCK_STAT_FIELDS] = {0};

@@ -150,6 +150,11 @@ enum kv_result kv_block_exists(struct kv_client *client, const struct kv_block_k
  * KV_TOO_LARGE. */
 enum kv_result kv_block_match(struct kv_client *client, const struct kv_block_key *keys,
                               uint32_t count, uint32_t *matched);
+/* Keys that begin with `prefix`, of blocks that this rank's daemons own.  *cursor: 0 at first, and
+ * 0 again after the last; else more may come, also when there were none.  A block that is there all
+ * the time is listed once; others may be.  `keys` has room for KV_BLOCK_LIST_MAX. */
+enum kv_result kv_block_list(struct kv_client *client, const struct kv_block_key *prefix,
+                             uint64_t *cursor, struct kv_block_key *keys, uint32_t *count);
 /* Summed over this rank's daemons. */
 enum kv_result kv_block_stat(struct kv_client *client, struct kv_blocks_stat *out);
 

@@ -1,5 +1,6 @@
 #include "kv/client/named.h"
 
+#include "kv/common/blockmsg.h"
 #include "wire/le.h"
 
 #include <assert.h>
@@ -14,16 +15,22 @@ uint64_t kv_named_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / HW_MS;
 }
 
+enum { KIND = 5 }; /* of what a key is; with its NUL */
+
+static const char *kind_of(const struct kv_client *c)
+{
+    return kv_client_tenant(c) ? "mine" : "name";
+}
+
 static bool key_of(const struct kv_client *c, const void *name, size_t len,
                    struct kv_block_key *out)
 {
-    enum { KIND = 5 };
     uint64_t tenant = kv_client_tenant(c);
     uint8_t number[8];
     unsigned digest = 0;
     struct kv_block_key key = {.len = KIND + 32};
     _Static_assert(KIND + 32 <= KV_BLOCK_KEY_MAX, "it fits");
-    memcpy(key.bytes, tenant ? "mine" : "name", KIND);
+    memcpy(key.bytes, kind_of(c), KIND);
     wire_store64(number, tenant);
     EVP_MD_CTX *hash = EVP_MD_CTX_new();
     bool ok = hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) &&
@@ -43,6 +50,22 @@ void kv_named_let_go(struct kv_client *c, struct kv_named *value)
     value->data = NULL;
 }
 
+/* What the block holds; false: it is no named value. */
+static bool read_form(struct kv_named *v)
+{
+    uint32_t len = v->block.len, around = KV_NAMED_HEAD + KV_NAMED_TAIL;
+    if (len < around)
+        return false;
+    uint32_t name_len = wire_load32(v->block.data + len - KV_NAMED_TAIL);
+    if (name_len > len - around)
+        return false;
+    v->end_ms = wire_load64(v->block.data);
+    v->data = v->block.data + KV_NAMED_HEAD;
+    v->len = len - around - name_len;
+    v->name_len = name_len;
+    return true;
+}
+
 static enum kv_result get_key(struct kv_client *c, const struct kv_block_key *key,
                               struct kv_named *out)
 {
@@ -50,16 +73,13 @@ static enum kv_result get_key(struct kv_client *c, const struct kv_block_key *ke
     enum kv_result result = kv_block_lease(c, key, &v.block);
     if (result != KV_OK)
         return result;
-    result = v.block.len < KV_NAMED_HEAD ? KV_MISS : kv_block_check(c, &v.block);
-    v.end_ms = result == KV_OK ? wire_load64(v.block.data) : 0;
+    result = !read_form(&v) ? KV_MISS : kv_block_check(c, &v.block);
     if (result != KV_OK || (v.end_ms && v.end_ms <= kv_named_now_ms())) {
         kv_block_let_go(c, &v.block);
         if (result == KV_OK)
             (void)kv_block_delete(c, key);
         return result == KV_OK ? KV_MISS : result;
     }
-    v.data = v.block.data + KV_NAMED_HEAD;
-    v.len = v.block.len - KV_NAMED_HEAD;
     *out = v;
     return KV_OK;
 }
@@ -86,18 +106,23 @@ static enum kv_result make_way(struct kv_client *c, const struct kv_block_key *k
 static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *key,
                                 const struct kv_named_set *set, struct kv_block_put *put)
 {
-    enum kv_result result =
-        kv_block_put_start(c, key, kv_client_tenant(c), KV_NAMED_HEAD + set->len, put);
-    if (result == KV_OK)
-        wire_store64(put->data, set->end_ms);
-    return result;
+    uint32_t name_len = (uint32_t)set->name_len;
+    enum kv_result result = kv_block_put_start(
+        c, key, kv_client_tenant(c), KV_NAMED_HEAD + set->len + name_len + KV_NAMED_TAIL, put);
+    if (result != KV_OK)
+        return result;
+    uint8_t *tail = put->data + KV_NAMED_HEAD + set->len;
+    wire_store64(put->data, set->end_ms);
+    memcpy(tail, set->name, name_len);
+    wire_store32(tail + name_len, name_len);
+    return KV_OK;
 }
 
 enum kv_result kv_named_set_start(struct kv_client *c, const struct kv_named_set *set,
                                   struct kv_block_put *put)
 {
     struct kv_block_key key;
-    if (set->len > KV_NAMED_MAX)
+    if (set->len > KV_NAMED_MAX || set->name_len > KV_NAMED_NAME_MAX)
         return KV_TOO_LARGE;
     if (!key_of(c, set->name, set->name_len, &key))
         return KV_REFUSED;
@@ -137,4 +162,97 @@ enum kv_result kv_named_delete(struct kv_client *c, const void *name, size_t nam
 {
     struct kv_block_key key;
     return key_of(c, name, name_len, &key) ? kv_block_delete(c, &key) : KV_REFUSED;
+}
+
+/* ---- names ---- */
+
+/* The name of a block, if it is a value of the client's tenant.  The name is checked by its hash:
+ * the whole value need not be read. */
+static enum kv_result list_one(struct kv_client *c, const struct kv_block_key *key,
+                               kv_named_each *each, void *user)
+{
+    struct kv_named v;
+    struct kv_block_key made;
+    enum kv_result result = kv_block_lease(c, key, &v.block);
+    if (result != KV_OK)
+        return result == KV_MISS ? KV_OK : result;
+    if (read_form(&v) && v.name_len <= KV_NAMED_NAME_MAX) {
+        char name[KV_NAMED_NAME_MAX + 1];
+        bool ended = v.end_ms && v.end_ms <= kv_named_now_ms();
+        memcpy(name, v.data + v.len, v.name_len);
+        if (!ended && key_of(c, name, v.name_len, &made) && kv_block_key_equal(&made, key))
+            each(user, name, v.name_len);
+    }
+    kv_named_let_go(c, &v);
+    return KV_OK;
+}
+
+enum kv_result kv_named_list(struct kv_client *c, uint64_t *cursor, kv_named_each *each, void *user)
+{
+    struct kv_block_key prefix = {.len = KIND}, keys[KV_BLOCK_LIST_MAX];
+    uint64_t at = *cursor;
+    uint32_t count = 0;
+    memcpy(prefix.bytes, kind_of(c), KIND);
+    enum kv_result result = kv_block_list(c, &prefix, &at, keys, &count);
+    for (uint32_t i = 0; result == KV_OK && i < count; i++)
+        result = list_one(c, &keys[i], each, user);
+    if (result == KV_OK)
+        *cursor = at;
+    return result;
+}
+
+/* A set of characters, p[0] is '['; its length in the pattern.  One that never closes is as if it
+ * did. */
+static size_t fits_set(const char *p, size_t len, char c, bool *fits)
+{
+    bool not = len > 1 && p[1] == '^', found = false;
+    unsigned char x = (unsigned char)c;
+    size_t i = 1 + not ;
+    for (; i < len && p[i] != ']'; i++) {
+        i += p[i] == '\\' && i + 1 < len;
+        bool range = i + 2 < len && p[i + 1] == '-' && p[i + 2] != ']';
+        unsigned char low = (unsigned char)p[i], high = (unsigned char)(range ? p[i + 2] : p[i]);
+        found |= low <= high ? x >= low && x <= high : x >= high && x <= low;
+        i += range ? 2 : 0;
+    }
+    *fits = found != not ;
+    return i < len ? i + 1 : len;
+}
+
+/* One character of a name against what p begins with; that one's length in the pattern. */
+static size_t fits_one(const char *p, size_t len, char c, bool *fits)
+{
+    if (p[0] == '[')
+        return fits_set(p, len, c, fits);
+    bool itself = p[0] == '\\' && len > 1;
+    *fits = itself ? p[1] == c : p[0] == '?' || p[0] == c;
+    return itself ? 2 : 1;
+}
+
+bool kv_named_fits(const char *pattern, size_t pattern_len, const char *name, size_t name_len)
+{
+    size_t p = 0, n = 0, star = SIZE_MAX, from = 0;
+    while (n < name_len) {
+        bool fits = false;
+        size_t used = 0;
+        if (p < pattern_len && pattern[p] == '*') {
+            star = ++p; /* what the earlier ones stand for need not change any more */
+            from = n;
+            continue;
+        }
+        if (p < pattern_len)
+            used = fits_one(pattern + p, pattern_len - p, name[n], &fits);
+        if (fits) {
+            p += used;
+            n++;
+        } else if (star != SIZE_MAX) {
+            p = star;
+            n = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (p < pattern_len && pattern[p] == '*')
+        p++;
+    return p == pattern_len;
 }

@@ -2,8 +2,9 @@
  *
  * The block's key is the SHA-256 of the name, so nobody can find two names of one key.  The values
  * of a tenant (struct kv_client_options) have keys of their own: the hash is of its number and the
- * name. The block's bytes are the end in milliseconds since 1970 (u64, little-endian; 0: none),
- * then the value.  A value past its end is a miss; who finds it deletes it.
+ * name.  The block's bytes are the end in milliseconds since 1970 (u64, little-endian; 0: none),
+ * the value, the name, and the name's length (u32).  A value past its end is a miss; who finds it
+ * deletes it.
  *
  * Blocks never change: a set over another value deletes that first.  Of two sets of one name at the
  * same time one remains, and a get between may miss.  With two copies, two sets of one name through
@@ -18,14 +19,16 @@
 
 enum {
     KV_NAMED_HEAD = 8,
-    KV_NAMED_MAX = KV_BLOCK_MAX - KV_NAMED_HEAD,
+    KV_NAMED_TAIL = 4, /* after the name */
+    KV_NAMED_NAME_MAX = 4096,
+    KV_NAMED_MAX = KV_BLOCK_MAX - KV_NAMED_HEAD - KV_NAMED_TAIL - KV_NAMED_NAME_MAX,
     KV_NAMED_STAGING = KV_BLOCK_MAX, /* what a client that sets values needs */
 };
 
 struct kv_named {
     const uint8_t *data;
-    uint32_t len;
-    uint64_t end_ms; /* 0: none */
+    uint32_t len, name_len; /* the name follows the value */
+    uint64_t end_ms;        /* 0: none */
     struct kv_block_ref block;
 };
 
@@ -41,8 +44,8 @@ struct kv_named_set {
     uint64_t end_ms;
     bool only_new; /* KV_EXISTS where the name has a value */
 };
-/* As kv_block_put; KV_TOO_LARGE past KV_NAMED_MAX.  *copies_out may be NULL; it is written where
- * this value is the one that stays. */
+/* As kv_block_put; KV_TOO_LARGE past KV_NAMED_MAX and for a longer name than KV_NAMED_NAME_MAX.
+ * *copies_out may be NULL; it is written where this value is the one that stays. */
 enum kv_result kv_named_set(struct kv_client *client, const struct kv_named_set *set,
                             uint32_t *copies_out);
 /* The same in two steps, without a copy: fill put->data + KV_NAMED_HEAD, then kv_block_put_commit
@@ -51,6 +54,14 @@ enum kv_result kv_named_set_start(struct kv_client *client, const struct kv_name
                                   struct kv_block_put *put);
 /* KV_OK or KV_MISS; a value past its end that nobody has asked for yet is there. */
 enum kv_result kv_named_exists(struct kv_client *client, const void *name, size_t name_len);
+/* Names of values of the client's tenant, as kv_block_list; `each` gets one after the other, valid
+ * until it returns. */
+typedef void kv_named_each(void *user, const char *name, size_t name_len);
+enum kv_result kv_named_list(struct kv_client *client, uint64_t *cursor, kv_named_each *each,
+                             void *user);
+/* Whether the name fits the pattern: * for any part, ? for a character, [a-z] and [^a-z] for one of
+ * some; a backslash stands before a character that means itself. */
+bool kv_named_fits(const char *pattern, size_t pattern_len, const char *name, size_t name_len);
 enum kv_result kv_named_delete(struct kv_client *client, const void *name, size_t name_len);
 
 /* Milliseconds since 1970. */

@@ -3,12 +3,14 @@
 #include "kv/common/keylist.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
+#include "wire/le.h"
 
 #include <assert.h>
 #include <errno.h>
 
 _Static_assert(KV_BLOCK_STAT_FIELDS * sizeof(uint64_t) <= KV_BLOCK_ANSWER_MAX,
                "an answer holds it");
+_Static_assert((int)KV_BLOCK_LIST_BYTES <= (int)KV_BLOCK_ANSWER_MAX, "and this");
 
 /* How many keys an operation takes. */
 static const struct {
@@ -20,6 +22,7 @@ static const struct {
     [KV_BLOCK_PIN] = {1, 1},
     [KV_BLOCK_EXISTS] = {1, KV_BLOCK_CHAIN_MAX},
     [KV_BLOCK_MATCH] = {1, KV_BLOCK_CHAIN_MAX},
+    [KV_BLOCK_LIST] = {1, 1},
 };
 
 int kv_block_request_encode(const struct kv_block_request *r, const struct kv_block_key *keys,
@@ -58,6 +61,22 @@ int kv_block_request_decode(const uint8_t *data, size_t len, struct kv_block_req
     if (wire_dec_end(&d))
         return -EPROTO;
     *out = r;
+    return 0;
+}
+
+int kv_block_list_decode(const uint8_t data[KV_BLOCK_LIST_BYTES], uint32_t *next,
+                         struct kv_block_key keys[KV_BLOCK_LIST_MAX], uint32_t *count)
+{
+    uint32_t n = wire_load32(data + 4);
+    if (n > KV_BLOCK_LIST_MAX)
+        return -EPROTO;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *at = data + 8 + i * (1 + KV_BLOCK_KEY_MAX);
+        if (kv_block_key_set(&keys[i], at + 1, at[0]))
+            return -EPROTO;
+    }
+    *next = wire_load32(data);
+    *count = n;
     return 0;
 }
 

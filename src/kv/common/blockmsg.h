@@ -9,6 +9,8 @@
  *     EXISTS           a byte a key, 0 or 1
  *     MATCH            how many keys from the first on, u32
  *     STAT             the fields of struct kv_blocks_stat in order, u64 each
+ *     LIST             the next place u32 (0: that was all), keys u32, then KV_BLOCK_LIST_MAX times
+ *                      a key: length u8 and KV_BLOCK_KEY_MAX bytes; those past the number are 0
  *     all others       nothing
  *
  *   PUT_START                  a key, tenant and len
@@ -18,6 +20,7 @@
  *   VERIFY, RENEW, RELEASE     a lease
  *   EXISTS, MATCH              up to KV_BLOCK_CHAIN_MAX keys
  *   STAT                       nothing
+ *   LIST                       a key, which stands for all that begin with it; handle: the place
  *
  * Trust: decoders take anything and answer -EPROTO for what is short, long or out of range; the
  * input must not change while it is decoded.  Threads: any.  Lifetime: decoded keys are copied. */
@@ -40,6 +43,7 @@ enum kv_block_op {
     KV_BLOCK_MATCH,
     KV_BLOCK_STAT,
     KV_BLOCK_PUT_STAGED,
+    KV_BLOCK_LIST,
     KV_BLOCK_OP_END
 };
 
@@ -47,7 +51,9 @@ enum {
     KV_BLOCK_REQUEST_HEAD = 32,
     KV_BLOCK_REQUEST_MAX = KV_BLOCK_REQUEST_HEAD + KV_BLOCK_CHAIN_MAX * (1 + KV_BLOCK_KEY_MAX),
     KV_BLOCK_STAT_FIELDS = sizeof(struct kv_blocks_stat) / sizeof(uint64_t),
-    KV_BLOCK_ANSWER_MAX = KV_BLOCK_CHAIN_MAX /* of an EXISTS */
+    KV_BLOCK_ANSWER_MAX = KV_BLOCK_CHAIN_MAX, /* of an EXISTS */
+    KV_BLOCK_LIST_MAX = 15,                   /* keys of one answer, which must fit */
+    KV_BLOCK_LIST_BYTES = 8 + KV_BLOCK_LIST_MAX * (1 + KV_BLOCK_KEY_MAX)
 };
 
 struct kv_block_request {
@@ -70,6 +76,10 @@ struct kv_block_granted {
     uint64_t handle, offset, checksum;
     uint32_t len, lasts_ms;
 };
+
+/* 0 or -EPROTO. */
+int kv_block_list_decode(const uint8_t data[KV_BLOCK_LIST_BYTES], uint32_t *next,
+                         struct kv_block_key keys[KV_BLOCK_LIST_MAX], uint32_t *count) MUST_CHECK;
 
 enum { KV_BLOCK_GRANTED_BYTES = 32, KV_BLOCK_TICKET_BYTES = 8, KV_BLOCK_COUNT_BYTES = 4 };
 

@@ -150,6 +150,29 @@ static struct answer stat(struct kv_daemon *d)
     return (struct answer){KV_OK, sizeof(fields)};
 }
 
+static struct answer list(struct kv_daemon *d, uint64_t place)
+{
+    enum { STEPS = 1024 }; /* entries of the store in one request */
+    const struct kv_block_key prefix = d->scratch->keys[0];
+    struct kv_block_key keys[KV_BLOCK_LIST_MAX];
+    uint8_t *out = d->scratch->answer;
+    uint32_t count = KV_BLOCK_LIST_MAX, kept = 0;
+    if (place > UINT32_MAX)
+        return (struct answer){KV_REFUSED, 0};
+    uint32_t next = kv_blocks_walk(d->blocks, (uint32_t)place, STEPS, keys, &count);
+    memset(out, 0, KV_BLOCK_LIST_BYTES);
+    for (uint32_t i = 0; i < count; i++) {
+        if (keys[i].len < prefix.len || memcmp(keys[i].bytes, prefix.bytes, prefix.len) != 0)
+            continue;
+        uint8_t *at = out + 8 + kept++ * (1 + KV_BLOCK_KEY_MAX);
+        at[0] = keys[i].len;
+        memcpy(at + 1, keys[i].bytes, keys[i].len);
+    }
+    wire_store32(out, next);
+    wire_store32(out + 4, kept);
+    return (struct answer){KV_OK, KV_BLOCK_LIST_BYTES};
+}
+
 static bool in_staging(const struct kv_region *region, uint64_t at, uint64_t len)
 {
     return len > 0 && len <= region->staging_bytes && at <= region->staging_bytes - len;
@@ -197,6 +220,8 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
         return match(d, r->key_count);
     case KV_BLOCK_STAT:
         return stat(d);
+    case KV_BLOCK_LIST:
+        return list(d, r->handle);
     case KV_BLOCK_PUT_STAGED:
         return (struct answer){put_staged(d, s, r), 0};
     case KV_BLOCK_PUT_COMMIT:

@@ -17,14 +17,15 @@
 extern "C" {
 #endif
 
-#define HAWSER_KV_VALUE_MAX ((UINT32_C(64) << 20) - 8)
+#define HAWSER_KV_NAME_MAX UINT32_C(4096)
+#define HAWSER_KV_VALUE_MAX ((UINT32_C(64) << 20) - 12 - HAWSER_KV_NAME_MAX)
 #define HAWSER_KV_WHY_CHARS 256
 
 enum hawser_kv_result {
     HAWSER_KV_OK = 0,
     HAWSER_KV_MISS = 1,      /* the owner lives and has no such value */
     HAWSER_KV_FULL = 2,      /* no room */
-    HAWSER_KV_TOO_LARGE = 3, /* longer than HAWSER_KV_VALUE_MAX or the store */
+    HAWSER_KV_TOO_LARGE = 3, /* than HAWSER_KV_VALUE_MAX, HAWSER_KV_NAME_MAX, the store */
     HAWSER_KV_LOST = 4,      /* a daemon is gone: a change may have happened */
     HAWSER_KV_TIMEOUT = 5,   /* the same */
     HAWSER_KV_REFUSED = 6,   /* the daemon keeps no blocks, or a call is out of order */

@@ -9,7 +9,8 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-_Static_assert(HAWSER_KV_VALUE_MAX == KV_NAMED_MAX, "one limit");
+_Static_assert(HAWSER_KV_VALUE_MAX == KV_NAMED_MAX && HAWSER_KV_NAME_MAX == KV_NAMED_NAME_MAX,
+               "the same limits");
 _Static_assert((int)HAWSER_KV_WHY_CHARS == (int)RPC_WHY_CHARS, "one buffer");
 
 struct hawser_kv {

@@ -10,7 +10,7 @@
 /* What clients that look at the version are told: the commands are of that time. */
 #define REDIS_VERSION "7.0.0"
 
-static bool is(const struct resp_arg *arg, const char *word)
+bool resp_is(const struct resp_arg *arg, const char *word)
 {
     return arg->len == strlen(word) && strncasecmp(arg->data, word, arg->len) == 0;
 }
@@ -39,7 +39,7 @@ static struct kv_client *client_of(struct resp_session *s)
     return s->client;
 }
 
-static void result_error(struct resp_session *s, enum kv_result result)
+void resp_result_error(struct resp_session *s, enum kv_result result)
 {
     switch (result) {
     case KV_FULL:
@@ -79,7 +79,7 @@ static void reply_value(struct resp_session *s, const struct resp_arg *key, bool
     } else if (result == KV_MISS || many) { /* MGET has no errors for single keys */
         resp_null(s);
     } else {
-        result_error(s, result);
+        resp_result_error(s, result);
     }
 }
 
@@ -103,7 +103,7 @@ static void do_exists(struct resp_session *s, const struct resp_arg *args, uint3
         struct kv_named v;
         enum kv_result result = get(s, &args[i], &v);
         if (result != KV_OK && result != KV_MISS) {
-            result_error(s, result);
+            resp_result_error(s, result);
             return;
         }
         if (result == KV_OK)
@@ -118,11 +118,11 @@ static void describe(struct resp_session *s, const struct resp_arg *args, const 
 {
     uint64_t now = kv_named_now_ms();
     int64_t left = !v ? -2 : !v->end_ms ? -1 : v->end_ms > now ? (int64_t)(v->end_ms - now) : 0;
-    if (is(&args[0], "STRLEN"))
+    if (resp_is(&args[0], "STRLEN"))
         resp_integer(s, v ? v->len : 0);
-    else if (is(&args[0], "TYPE"))
+    else if (resp_is(&args[0], "TYPE"))
         resp_status(s, v ? "string" : "none");
-    else if (is(&args[0], "PTTL"))
+    else if (resp_is(&args[0], "PTTL"))
         resp_integer(s, left);
     else
         resp_integer(s, left > 0 ? (left + 999) / 1000 : left);
@@ -134,7 +134,7 @@ static void do_describe(struct resp_session *s, const struct resp_arg *args, uin
     enum kv_result result = get(s, &args[1], &v);
     (void)count;
     if (result != KV_OK && result != KV_MISS) {
-        result_error(s, result);
+        resp_result_error(s, result);
         return;
     }
     describe(s, args, result == KV_OK ? &v : NULL);
@@ -157,7 +157,7 @@ static void do_getrange(struct resp_session *s, const struct resp_arg *args, uin
         return;
     }
     if (result != KV_OK) {
-        result_error(s, result);
+        resp_result_error(s, result);
         return;
     }
     int64_t len = v.len;
@@ -177,7 +177,8 @@ static void do_getrange(struct resp_session *s, const struct resp_arg *args, uin
 static bool end_of(const struct resp_arg *unit, const struct resp_arg *arg, uint64_t *end_ms)
 {
     int64_t n;
-    bool seconds = is(unit, "EX") || is(unit, "EXAT"), at = is(unit, "EXAT") || is(unit, "PXAT");
+    bool seconds = resp_is(unit, "EX") || resp_is(unit, "EXAT"),
+         at = resp_is(unit, "EXAT") || resp_is(unit, "PXAT");
     if (!resp_number(arg, &n) || n <= 0 || n > INT64_MAX / 2000)
         return false;
     *end_ms = (uint64_t)n * (seconds ? 1000 : 1) + (at ? 0 : kv_named_now_ms());
@@ -202,9 +203,9 @@ static void do_set(struct resp_session *s, const struct resp_arg *args, uint32_t
 {
     struct kv_named_set what = set_of(&args[1], &args[2]);
     for (uint32_t i = 3; i < count; i++) {
-        bool ends = is(&args[i], "EX") || is(&args[i], "PX") || is(&args[i], "EXAT") ||
-                    is(&args[i], "PXAT");
-        if (is(&args[i], "NX")) {
+        bool ends = resp_is(&args[i], "EX") || resp_is(&args[i], "PX") ||
+                    resp_is(&args[i], "EXAT") || resp_is(&args[i], "PXAT");
+        if (resp_is(&args[i], "NX")) {
             what.only_new = true;
         } else if (!ends || what.end_ms || i + 1 == count) {
             syntax_error(s);
@@ -222,7 +223,7 @@ static void do_set(struct resp_session *s, const struct resp_arg *args, uint32_t
     else if (result == KV_EXISTS && what.only_new)
         resp_null(s);
     else
-        result_error(s, result);
+        resp_result_error(s, result);
 }
 
 static void do_setnx(struct resp_session *s, const struct resp_arg *args, uint32_t count)
@@ -234,14 +235,14 @@ static void do_setnx(struct resp_session *s, const struct resp_arg *args, uint32
     if (result == KV_OK || result == KV_EXISTS)
         resp_integer(s, result == KV_OK);
     else
-        result_error(s, result);
+        resp_result_error(s, result);
 }
 
 static void do_setex(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     struct kv_named_set what = set_of(&args[1], &args[3]);
     struct resp_arg unit =
-        is(&args[0], "SETEX") ? (struct resp_arg){"EX", 2} : (struct resp_arg){"PX", 2};
+        resp_is(&args[0], "SETEX") ? (struct resp_arg){"EX", 2} : (struct resp_arg){"PX", 2};
     (void)count;
     if (!end_of(&unit, &args[2], &what.end_ms)) {
         resp_error(s, "ERR invalid expire time in '%s' command",
@@ -252,7 +253,7 @@ static void do_setex(struct resp_session *s, const struct resp_arg *args, uint32
     if (result == KV_OK)
         resp_status(s, "OK");
     else
-        result_error(s, result);
+        resp_result_error(s, result);
 }
 
 static void do_mset(struct resp_session *s, const struct resp_arg *args, uint32_t count)
@@ -265,7 +266,7 @@ static void do_mset(struct resp_session *s, const struct resp_arg *args, uint32_
         struct kv_named_set what = set_of(&args[i], &args[i + 1]);
         enum kv_result result = set(s, &what);
         if (result != KV_OK) {
-            result_error(s, result);
+            resp_result_error(s, result);
             return;
         }
     }
@@ -278,7 +279,7 @@ static void do_del(struct resp_session *s, const struct resp_arg *args, uint32_t
     for (uint32_t i = 1; i < count; i++) {
         enum kv_result result = kv_named_delete(s->client, args[i].data, args[i].len);
         if (result != KV_OK && result != KV_MISS) {
-            result_error(s, result);
+            resp_result_error(s, result);
             return;
         }
         gone += result == KV_OK;
@@ -292,7 +293,7 @@ static bool stat_of(struct resp_session *s, struct kv_blocks_stat *out)
 {
     enum kv_result result = kv_block_stat(s->client, out);
     if (result != KV_OK)
-        result_error(s, result);
+        resp_result_error(s, result);
     return result == KV_OK;
 }
 
@@ -358,7 +359,7 @@ static void do_quit(struct resp_session *s, const struct resp_arg *args, uint32_
 static void do_select(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     (void)count;
-    if (is(&args[1], "0"))
+    if (resp_is(&args[1], "0"))
         resp_status(s, "OK");
     else
         resp_error(s, "ERR DB index is out of range");
@@ -367,11 +368,11 @@ static void do_select(struct resp_session *s, const struct resp_arg *args, uint3
 /* redis-benchmark and others look at settings. */
 static void do_config(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
-    if (count < 3 || !is(&args[1], "GET")) {
+    if (count < 3 || !resp_is(&args[1], "GET")) {
         resp_error(s, "ERR CONFIG takes GET alone; settings are options of hawser kvd");
         return;
     }
-    bool save = is(&args[2], "save"), append = is(&args[2], "appendonly");
+    bool save = resp_is(&args[2], "save"), append = resp_is(&args[2], "appendonly");
     resp_map(s, save || append);
     if (save || append) {
         resp_bulk(s, args[2].data, args[2].len);
@@ -381,24 +382,15 @@ static void do_config(struct resp_session *s, const struct resp_arg *args, uint3
 
 static void do_client(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
-    if (count == 2 && is(&args[1], "ID"))
+    if (count == 2 && resp_is(&args[1], "ID"))
         resp_integer(s, (int64_t)s->options.id);
-    else if (count == 2 && is(&args[1], "GETNAME"))
+    else if (count == 2 && resp_is(&args[1], "GETNAME"))
         resp_null(s);
-    else if (count >= 3 && (is(&args[1], "SETNAME") || is(&args[1], "SETINFO") ||
-                            is(&args[1], "NO-EVICT") || is(&args[1], "NO-TOUCH")))
+    else if (count >= 3 && (resp_is(&args[1], "SETNAME") || resp_is(&args[1], "SETINFO") ||
+                            resp_is(&args[1], "NO-EVICT") || resp_is(&args[1], "NO-TOUCH")))
         resp_status(s, "OK");
     else
         resp_error(s, "ERR CLIENT takes ID, GETNAME, SETNAME, SETINFO, NO-EVICT or NO-TOUCH");
-}
-
-static void do_refuse(struct resp_session *s, const struct resp_arg *args, uint32_t count)
-{
-    (void)count;
-    resp_error(s, "ERR '%.*s' is not supported: %s", (int)args[0].len, args[0].data,
-               is(&args[0], "KEYS") || is(&args[0], "SCAN")
-                   ? "the store keeps hashes of names"
-                   : "the store may be others' too; delete by name");
 }
 
 /* ---- who may ---- */
@@ -424,7 +416,8 @@ static bool let_in(struct resp_session *s, const struct resp_arg *user,
                           ? resp_tenants_find(s->options.tenants, user ? user->data : NULL,
                                               user ? user->len : 0, given->data, given->len)
                           : 0;
-    bool all = s->options.password && (!user || is(user, "default")) && right_password(s, given);
+    bool all =
+        s->options.password && (!user || resp_is(user, "default")) && right_password(s, given);
     if (!tenant && !all) {
         resp_error(s, "WRONGPASS invalid username-password pair or user is disabled.");
         s->ends = true; /* each guess costs a connection */
@@ -449,11 +442,11 @@ static void do_hello(struct resp_session *s, const struct resp_arg *args, uint32
         return;
     }
     for (uint32_t i = 2; i < count;) {
-        if (is(&args[i], "AUTH") && i + 2 < count) {
+        if (resp_is(&args[i], "AUTH") && i + 2 < count) {
             if (!let_in(s, &args[i + 1], &args[i + 2]))
                 return;
             i += 3;
-        } else if (is(&args[i], "SETNAME") && i + 1 < count) {
+        } else if (resp_is(&args[i], "SETNAME") && i + 1 < count) {
             i += 2;
         } else {
             syntax_error(s);
@@ -513,10 +506,10 @@ static const struct command {
     {"GETRANGE", do_getrange, 4, 4, STORE},
     {"DBSIZE", do_dbsize, 1, 1, STORE},
     {"INFO", do_info, 1, RESP_ARGS_MAX, STORE},
-    {"KEYS", do_refuse, 1, RESP_ARGS_MAX, 0},
-    {"SCAN", do_refuse, 1, RESP_ARGS_MAX, 0},
-    {"FLUSHDB", do_refuse, 1, RESP_ARGS_MAX, 0},
-    {"FLUSHALL", do_refuse, 1, RESP_ARGS_MAX, 0},
+    {"KEYS", resp_keys, 2, 2, STORE},
+    {"SCAN", resp_scan, 2, 8, STORE},
+    {"FLUSHDB", resp_flush, 1, 2, STORE},
+    {"FLUSHALL", resp_flush, 1, 2, STORE},
     {"PING", do_ping, 1, 2, 0},
     {"ECHO", do_echo, 2, 2, 0},
     {"SELECT", do_select, 2, 2, 0},
@@ -531,7 +524,7 @@ static const struct command {
 /* COMMAND COUNT is true; the rest is for help texts. */
 static void do_command(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
-    if (count > 1 && is(&args[1], "COUNT"))
+    if (count > 1 && resp_is(&args[1], "COUNT"))
         resp_integer(s, sizeof(commands) / sizeof(commands[0]));
     else
         resp_array(s, 0);
@@ -543,7 +536,7 @@ void resp_execute(struct resp_session *s)
     uint32_t count = s->request.count;
     const struct command *c = commands, *end = c + sizeof(commands) / sizeof(commands[0]);
     int shown = args[0].len < 64 ? (int)args[0].len : 64;
-    while (c < end && !is(&args[0], c->name))
+    while (c < end && !resp_is(&args[0], c->name))
         c++;
     if (!s->allowed && (c == end || !(c->flags & ANYBODY)))
         resp_error(s, "NOAUTH Authentication required.");

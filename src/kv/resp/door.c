@@ -51,6 +51,7 @@ static void *session_main(void *user)
                                            .id = s->id,
                                            .password_len = door->options.password_len,
                                            .tenants = door->options.tenants,
+                                           .may_flush = door->options.may_flush,
                                            .open = door->options.open};
     if (options.password_len)
         options.password = door->options.password;

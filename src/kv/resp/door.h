@@ -17,7 +17,8 @@ struct resp_door_options {
     const uint8_t *password;
     size_t password_len;                /* 0: none; the bytes must stay */
     const struct resp_tenants *tenants; /* NULL: none; must stay */
-    bool open;                          /* no AUTH is needed for what belongs to no tenant */
+    bool may_flush;
+    bool open; /* no AUTH is needed for what belongs to no tenant */
 };
 
 struct resp_door;

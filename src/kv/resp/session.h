@@ -18,6 +18,7 @@ struct resp_session_options {
     const uint8_t *password; /* NULL: none is wanted */
     size_t password_len;
     const struct resp_tenants *tenants; /* NULL: none */
+    bool may_flush;                     /* FLUSHDB deletes the values of this host's daemons */
     bool open; /* without AUTH the session sees what belongs to no tenant */
 };
 

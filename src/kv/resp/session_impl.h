@@ -36,6 +36,16 @@ void resp_null(struct resp_session *s);
 /* A part of a value, straight from the arena; its lease is kept while the peer takes its time. */
 void resp_value(struct resp_session *s, struct kv_named *value, uint32_t from, uint32_t len);
 
+/* The error for what the store answered. */
+void resp_result_error(struct resp_session *s, enum kv_result result);
+/* Whether an argument is a word, in any case. */
+bool resp_is(const struct resp_arg *arg, const char *word);
+
+/* Commands of names.c. */
+void resp_keys(struct resp_session *s, const struct resp_arg *args, uint32_t count);
+void resp_scan(struct resp_session *s, const struct resp_arg *args, uint32_t count);
+void resp_flush(struct resp_session *s, const struct resp_arg *args, uint32_t count);
+
 /* Executes s->request. */
 void resp_execute(struct resp_session *s);
 

@@ -106,7 +106,22 @@ class RespCase(Case):
         self.error(r("SET", "a"), "wrong number of arguments")
         self.error(r("SET", "a", "b", "EX", "soon"), "invalid expire time")
         self.error(r("NOSUCH", "x"), "unknown command")
-        self.error(r("KEYS", "*"), "not supported")
+        self.assertEqual(sorted(r("KEYS", "*")), [b"a", b"e", b"large", b"n", b"short"])
+        self.assertEqual((r("KEYS", "[l-o]*"), r("KEYS", "?"), r("KEYS", "[^a-n]*"), r("KEYS", "sh\\ort")),
+                         ([b"n", b"large"] if r("KEYS", "[l-o]*")[0] == b"n" else [b"large", b"n"],
+                          r("KEYS", "[aen]"), [b"short"], [b"short"]))
+        self.assertEqual(r("MSET", *(x for i in range(60) for x in (f"scan:{i}", "x"))), "OK")
+        seen, cursor = [], b"0"
+        while not seen or cursor != b"0":
+            cursor, names = r("SCAN", cursor, "MATCH", "scan:*", "COUNT", 7)
+            seen += names
+        self.assertEqual(sorted(seen), sorted(b"scan:%d" % i for i in range(60)))
+        self.assertEqual(r("SCAN", 0, "TYPE", "list"), [b"0", []])
+        self.error(r("SCAN", "x"), "syntax")
+        self.error(r("SCAN", 1 << 40), "REFUSED")
+        self.error(r("FLUSHDB"), "--allow-flush")
+        self.error(r("SET", "n" * 5000, "x"), "longer than the store takes")
+        self.assertEqual(r("DEL", *seen), 60)
         self.assertIn(b"keyspace_hits:", r("INFO"))
         self.assertEqual(r("DBSIZE"), 5)
         self.assertEqual(r("HELLO", 3)[1], b"redis")
@@ -136,6 +151,9 @@ class RespCase(Case):
         self.expect(kv("put", "--only-new", "a", self.dir / "in"), FAILED, "the name has a value already")
         self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")
         self.assertEqual(self.expect(kv("exists", "a", "no"), FAILED).stdout, "a: 3 bytes\nno: not there\n")
+        self.assertEqual(self.expect(kv("keys", "f*"), DONE).stdout, "file\n")
+        self.assertEqual(len(self.expect(kv("keys"), DONE).stdout.split()), 6)
+        self.assertEqual(len(self.expect(kv("watch", "--every", "10ms", "--count", "2"), DONE).stdout.splitlines()), 3)
         self.assertEqual(self.expect(kv("del", "file"), DONE).stdout, "file: deleted\n")
         self.assertEqual(json.loads(self.expect(kv("info", "--json"), DONE).stdout)["below_copies"], 0)
         self.expect(kv("info", "more"), USAGE, "hawser kv --help")
@@ -181,7 +199,7 @@ class RespCase(Case):
         (self.dir / "token").write_text(TOKEN)
         (self.dir / "token").chmod(0o600)
         address = self.start("--resp", "127.0.0.1:0", "--tenants", tenants, "--token-file", self.dir / "token",
-                             "--tenant-max", "1MiB")
+                             "--tenant-max", "1MiB", "--allow-flush")
         red, blue, owner = (self.connect(address) for _ in range(3))
         self.error(red("GET", "k"), "NOAUTH")
         self.assertEqual((red("AUTH", "r" * 32), blue("AUTH", "blue", "b" * 32), owner("AUTH", TOKEN)), ("OK",) * 3)
@@ -189,7 +207,9 @@ class RespCase(Case):
             self.assertIsNone(client("GET", "k"))
             self.assertEqual(client("SET", "k", value), "OK")
         self.assertEqual((red("GET", "k"), blue("GET", "k"), owner("GET", "k")), (b"1", b"2", b"3"))
-        self.assertEqual((red("DEL", "k"), red("EXISTS", "k"), blue("EXISTS", "k")), (1, 0, 1))
+        self.assertEqual(blue("SET", "blue only", "x"), "OK")
+        self.assertEqual((red("KEYS", "*"), owner("KEYS", "*"), len(blue("KEYS", "*"))), ([b"k"], [b"k"], 2))
+        self.assertEqual((blue("DEL", "blue only"), red("DEL", "k"), red("EXISTS", "k"), blue("EXISTS", "k")), (1, 1, 0, 1))
         self.error(red("DBSIZE"), "NOPERM")
         self.assertIn(b"keys=0,", red("INFO"))
         self.assertEqual(owner("DBSIZE"), 2)
@@ -197,6 +217,7 @@ class RespCase(Case):
             self.assertEqual(red("SET", f"large {i}", "x" * 300000), "OK")
         self.assertLess(red("EXISTS", *(f"large {i}" for i in range(8))), 8)
         self.assertEqual((blue("GET", "k"), owner("GET", "k")), (b"2", b"3"))
+        self.assertEqual((red("FLUSHDB"), red("KEYS", "*"), blue("KEYS", "*")), ("OK", [], [b"k"]))
         self.assertEqual(self.expect(hawser("kv", "--socket", self.dir / "kvd", "get", "k"), DONE).stdout, "3")
         self.assertEqual((red("AUTH", "b" * 32), red("GET", "k")), ("OK", b"2"))  # the same connection, another one
         for wrong in (("red", "b" * 32), ("green", "r" * 32), ("default", "r" * 32), ("r" * 31,)):
