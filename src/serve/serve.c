@@ -192,10 +192,11 @@ static const struct cmd_option options[] = {
      .kind = CMD_SIZE,
      .argument = "SIZE",
      .offset = offsetof(struct serve_options, upload_cache_bytes),
-     .def = "1GiB",
+     .def = "64GiB",
      .max = INT64_MAX,
      .help = "large uploads of Vulkan clients to remember, so that they are not\n"
-             "sent again; shared by all clients; 0: none"},
+             "sent again; shared by all clients; at most half of what is free\n"
+             "where they are kept; 0: none"},
     {.name = "upload-cache-dir",
      .kind = CMD_STRING,
      .argument = "DIR",

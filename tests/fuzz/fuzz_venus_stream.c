@@ -268,13 +268,13 @@ static void start_uploads(struct vns_session *s)
     struct wire_dec d;
     if (!store) {
         memset(piece, 0x5a, sizeof(piece));
-        gpu_require(vn_piece_name(piece, sizeof(piece), name) == 0);
+        vn_piece_name(piece, sizeof(piece), name);
         gpu_require(vns_upload_store_create(NULL, STORE_BYTES, &store, why) == 0);
         gpu_require(vns_upload_store_put(store, name, piece, sizeof(piece)) == 0);
         gpu_require(atexit(end_uploads) == 0);
     }
     gpu_require(vns_uploads_create(store, &s->uploads) == 0);
-    vn_piece_proof(vns_uploads_key(s->uploads), piece, sizeof(piece), proof);
+    gpu_require(vn_piece_proof(vns_uploads_key(s->uploads), piece, sizeof(piece), proof) == 0);
     wire_enc_init_fixed(&e, body, sizeof(body));
     wire_put_u32(&e, 1);
     wire_put_u32(&e, sizeof(piece));

@@ -57,8 +57,7 @@
  *           which of these does the upload cache have (common/upload.h)?  Answered with count x u8;
  *           the server holds what is 1 until the next HOLD
  *   REUSE   {u64 memory, u64 offset, u32 index}
- *           the program wrote there what item `index` of the last HOLD names; only where both ends
- *           have equal shadow copies (docs/design/upload-cache.md)
+ *           as WRITE, with what item `index` of the last HOLD names
  *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
  *
  *   a range is {u64 memory, u64 offset, u64 bytes}, in SUBMIT with VN_RANGE_FILLED in bytes where
@@ -102,7 +101,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 7,
+    VN_PROTOCOL = 8,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */

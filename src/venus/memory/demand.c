@@ -96,14 +96,6 @@ size_t vn_demand_encode(struct vn_region *region, struct vn_delta_out *out, size
     return put;
 }
 
-void vn_demand_sent(struct vn_region *region, size_t page, const uint8_t *bytes, size_t n)
-{
-    if (!is_saved(region, page))
-        return; /* it held nothing that the server did not have */
-    memcpy(region->shadow.bytes + page * VN_PAGE_BYTES, bytes, n);
-    forget_sent(region, page);
-}
-
 bool vn_region_has_saved_writes(struct vn_region *region)
 {
     if (!vn_region_enter(region))

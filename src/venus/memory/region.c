@@ -317,47 +317,6 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len)
     return 0;
 }
 
-static bool is_inside(const struct vn_region *region, size_t off, size_t len)
-{
-    return off % VN_PAGE_BYTES == 0 && off <= region->shadow.size &&
-           len <= region->shadow.size - off;
-}
-
-int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to)
-{
-    if (!is_inside(region, off, len))
-        return -EINVAL;
-    if (!vn_region_enter(region))
-        return -ESHUTDOWN;
-    size_t end = (off + len + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
-    bool here = vn_pageset_next(&region->missing, off / VN_PAGE_BYTES) >= end;
-    if (here)
-        vn_shadow_read_memory(&region->shadow, region->memory, off, len, to);
-    pthread_mutex_unlock(&region->lock);
-    return here ? 0 : -EAGAIN;
-}
-
-int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void *bytes)
-{
-    size_t end = off + len;
-    if (!is_inside(region, off, len) || (end % VN_PAGE_BYTES && end != region->shadow.size))
-        return -EINVAL;
-    if (!vn_region_enter(region))
-        return -ESHUTDOWN;
-    for (size_t at = off; at < end; at += VN_PAGE_BYTES) {
-        const uint8_t *from = (const uint8_t *)bytes + (at - off);
-        size_t page = at / VN_PAGE_BYTES, n = end - at < VN_PAGE_BYTES ? end - at : VN_PAGE_BYTES;
-        if (vn_pageset_has(&region->missing, page))
-            vn_demand_sent(region, page, from, n);
-        else
-            memcpy(region->shadow.bytes + at, from, n);
-        vn_pageset_remove(&region->unshadowed, page);
-        vn_pageset_remove(&region->pending, page);
-    }
-    pthread_mutex_unlock(&region->lock);
-    return 0;
-}
-
 /* --- what the server wrote ----------------------------------------------------------------- */
 
 static int merge(struct vn_region *region, struct vn_delta_in *in)

@@ -101,16 +101,6 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
  * the end, -ESHUTDOWN. */
 int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
 
-/* For the upload cache, which names bytes instead of sending them.
- *
- * read: copies pending pages at [off, off + len) as they are now; off is the start of a page.  0,
- * -EINVAL past the end, -EAGAIN where a page was dropped, -ESHUTDOWN.
- * sent: the server will have these bytes, which read gave.  They become the shadow copy and are not
- * pending; the next collect finds what the program wrote since.  The range ends with a page or the
- * region.  0, -EINVAL, -ESHUTDOWN. */
-int vn_region_read(struct vn_region *region, size_t off, size_t len, void *to) MUST_CHECK;
-int vn_region_sent(struct vn_region *region, size_t off, size_t len, const void *bytes) MUST_CHECK;
-
 /* Merges a delta of the server.  0; -EPROTO, -EMSGSIZE, -ENOMEM, -ESHUTDOWN with nothing applied;
  * or the kernel's errno, with the region no longer exact. */
 int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, const void *data,

@@ -66,9 +66,6 @@ bool vn_region_widen(const struct vn_region *region, size_t *off, size_t *len);
 size_t vn_demand_encode(struct vn_region *region, struct vn_delta_out *out, size_t budget,
                         bool *more);
 
-/* The server will have these n bytes of a page that is missing now. */
-void vn_demand_sent(struct vn_region *region, size_t page, const uint8_t *bytes, size_t n);
-
 void vn_demand_fini(struct vn_region *region);
 
 #endif

@@ -364,30 +364,3 @@ void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_
         copy_racy(to + at, (omitted ? memory : shadow->bytes) + off + at, n);
     }
 }
-
-/* --- the upload cache ---------------------------------------------------------------------- */
-
-void vn_shadow_read_memory(const struct vn_shadow *shadow, const uint8_t *memory, size_t off,
-                           size_t len, uint8_t *to)
-{
-    assert(off % 8 == 0 && off <= shadow->size && len <= shadow->size - off);
-    copy_racy(to, memory + off, len);
-}
-
-void vn_shadow_write(struct vn_shadow *shadow, uint8_t *memory, size_t off, const uint8_t *bytes,
-                     size_t len)
-{
-    struct vn_change change;
-    assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
-    vn_shadow_make(shadow, memory, off / VN_PAGE_BYTES, pages_up_to(off + len));
-    for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
-        const uint8_t *known = shadow->bytes + off + at;
-        size_t n = len - at < VN_PAGE_BYTES ? len - at : VN_PAGE_BYTES;
-        memcpy(change.bytes, bytes + at, n);
-        memcpy(change.bytes + n, known + n, VN_PAGE_BYTES - n);
-        change.page = (off + at) / VN_PAGE_BYTES;
-        change.blocks = vn_diff_page(change.bytes, known, change.mask);
-        if (change.blocks)
-            vn_shadow_overwrite(shadow, memory, &change);
-    }
-}

@@ -122,16 +122,4 @@ void vn_shadow_make(struct vn_shadow *shadow, const uint8_t *memory, size_t firs
 void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
                     uint8_t *to);
 
-/* ---- the upload cache; see docs/design/upload-cache.md ---- */
-
-/* At the client: copies memory at [off, off + len), each byte read once.  off is a multiple of 8.
- */
-void vn_shadow_read_memory(const struct vn_shadow *shadow, const uint8_t *memory, size_t off,
-                           size_t len, uint8_t *to);
-
-/* At the server: the client has these bytes at [off, off + len).  The client wrote those that
- * differ from the shadow copy, and they are overwritten; the rest is left alone. */
-void vn_shadow_write(struct vn_shadow *shadow, uint8_t *memory, size_t off, const uint8_t *bytes,
-                     size_t len);
-
 #endif

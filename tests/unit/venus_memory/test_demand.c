@@ -404,22 +404,6 @@ static void writes_sent_after_a_request_are_laid_over_its_answer(void **state)
     ask_then_answer(send_delta);
 }
 
-/* As the upload cache does: it has read the page before it was dropped. */
-static void send_named(void)
-{
-    static uint8_t page[VN_PAGE_BYTES];
-    page[5] = 0xaa;
-    assert_int_equal(vn_region_read(joint.region, 0, sizeof(page), page), -EAGAIN);
-    assert_int_equal(vn_region_sent(joint.region, 0, sizeof(page), page), 0);
-    joint.server[5] = joint.shadow.bytes[5] = 0xaa;
-}
-
-static void uploads_named_after_a_request_are_laid_over_its_answer(void **state)
-{
-    (void)state;
-    ask_then_answer(send_named);
-}
-
 static void losing_the_server_wakes_whoever_waits(void **state)
 {
     (void)state;
@@ -486,7 +470,6 @@ int main(void)
         WITH_JOINT(writes_not_yet_sent_are_laid_over_what_is_fetched),
         WITH_JOINT(a_dropped_page_is_sent_in_as_many_messages_as_it_takes),
         cmocka_unit_test(writes_sent_after_a_request_are_laid_over_its_answer),
-        cmocka_unit_test(uploads_named_after_a_request_are_laid_over_its_answer),
         WITH_JOINT(a_delta_for_a_dropped_page_is_left_to_the_fetch),
         WITH_JOINT(pages_never_touched_are_fetched_wherever_the_region_is),
         WITH_JOINT(system_calls_find_dropped_pages),

@@ -582,34 +582,6 @@ static void memory_read_back_again_and_again_is_followed(void **state)
 
 /* What the upload cache does: the bytes of pending pages, copied once, are the server's by another
  * way than a delta. */
-static void pages_sent_otherwise_are_not_pending(void **state)
-{
-    (void)state;
-    enum { OFF = 2 * VN_PAGE_BYTES, LEN = 3 * VN_PAGE_BYTES };
-    static uint8_t copy[LEN];
-    memset(joint.memory, 7, SIZE);
-    joint_push(&joint);
-    joint.server[OFF + 1] = 99; /* the GPU's, not pushed yet; the program does not touch it */
-    memset(joint.memory + OFF + 8, 8, LEN - 8);
-    assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
-    assert_int_equal(vn_region_read(joint.region, OFF, LEN, copy), 0);
-    joint.memory[OFF + 100] = 9; /* after the copy: for the next delta */
-    assert_int_equal(vn_region_sent(joint.region, OFF, LEN, copy), 0);
-    vn_shadow_write(&joint.shadow, joint.server, OFF, copy, LEN);
-    size_t off = 0, len;
-    assert_false(vn_region_next_pending(joint.region, &off, &len));
-    assert_int_equal(joint.server[OFF + 1], 99);
-    assert_int_equal(joint.server[OFF + 100], 8);
-    assert_int_equal(joint_push(&joint), 1);
-    assert_int_equal(joint.server[OFF + 100], 9);
-    joint_pull(&joint);
-    assert_int_equal(joint.memory[OFF + 1], 99);
-    assert_same();
-    assert_int_equal(vn_region_read(joint.region, SIZE, 1, copy), -EINVAL);
-    assert_int_equal(vn_region_read(joint.region, 1, 1, copy), -EINVAL);
-    assert_int_equal(vn_region_sent(joint.region, 0, 1, copy), -EINVAL);
-}
-
 /* Most of a page: all of it, but only where the server does not write. */
 static void a_still_server_gets_whole_pages(void **state)
 {
@@ -693,7 +665,6 @@ int main(int argc, char **argv)
         WITH_JOINT(touched_pages_are_found_on_old_kernels_too),
         cmocka_unit_test(memory_rewritten_as_a_whole_is_followed),
         cmocka_unit_test(memory_read_back_again_and_again_is_followed),
-        WITH_JOINT(pages_sent_otherwise_are_not_pending),
         WITH_JOINT(a_still_server_gets_whole_pages),
         cmocka_unit_test(a_region_never_touched_costs_no_memory),
     };

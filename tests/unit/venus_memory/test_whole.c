@@ -284,22 +284,6 @@ static void what_a_device_may_write_gets_its_shadow_copy_before(void **state)
     assert_int_equal(vn_region_expect(joint.region, SIZE, 1), -EINVAL);
 }
 
-static void what_the_server_has_otherwise_is_a_shadow_copy(void **state)
-{
-    (void)state;
-    make_unshadowed(0, LEAST);
-    put_noise(0, LEAST);
-    assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
-    uint8_t piece[2 * VN_PAGE_BYTES];
-    assert_int_equal(vn_region_read(joint.region, 0, sizeof(piece), piece), 0);
-    vn_shadow_write(&joint.shadow, joint.server, 0, piece, sizeof(piece));
-    assert_int_equal(vn_region_sent(joint.region, 0, sizeof(piece), piece), 0);
-    assert_int_equal(push_whole(), 0); /* the rest is short */
-    (void)joint_push(&joint);
-    assert_same();
-    assert_int_equal(joint_push(&joint), 0);
-}
-
 /* --- all of it in random order --- */
 
 static uint8_t model[SIZE];           /* what each byte was written last, by either side */
@@ -425,18 +409,13 @@ static void memory_is_its_shadow_copy_until_a_device_may_write_it(void **state)
     assert_same();
 }
 
-static void deltas_and_known_pieces_part_what_they_change(void **state)
+static void deltas_part_what_they_change(void **state)
 {
-    uint8_t piece[2 * VN_PAGE_BYTES];
     (void)state;
     put_noise(0, LEAST);
     assert_int_equal(push_whole(), LEAST);
     joint.memory[VN_PAGE_BYTES] ^= 1;
     assert_int_equal(joint_push(&joint), 1);
-    assert_same();
-    put_noise(4, 2);
-    memcpy(piece, joint.memory + 4 * VN_PAGE_BYTES, sizeof(piece));
-    vn_shadow_write(&joint.shadow, joint.server, 4 * VN_PAGE_BYTES, piece, sizeof(piece));
     assert_same();
     vn_shadow_make(&joint.shadow, joint.server, 0, PAGES);
     joint.server[VN_PAGE_BYTES] ^= 1;
@@ -622,10 +601,9 @@ int main(int argc, char **argv)
         WITH_JOINT(bytes_from_before_are_sent_again),
         WITH_JOINT(a_byte_written_while_they_are_sent_is_sent_again),
         WITH_JOINT(what_a_device_may_write_gets_its_shadow_copy_before),
-        WITH_JOINT(what_the_server_has_otherwise_is_a_shadow_copy),
         WITH_JOINT(whatever_both_sides_write_in_turn_is_kept),
         WITH_JOINT(memory_is_its_shadow_copy_until_a_device_may_write_it),
-        WITH_JOINT(deltas_and_known_pieces_part_what_they_change),
+        WITH_JOINT(deltas_part_what_they_change),
         WITH_JOINT(a_part_of_a_page_is_stored_in_both),
         WITH_JOINT(what_was_written_before_a_collection_is_in_it),
         WITH_JOINT(what_came_as_a_whole_is_here_and_not_the_programs),

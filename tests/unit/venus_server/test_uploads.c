@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,7 +65,7 @@ static uint8_t *content(unsigned seed)
 static void name_of(unsigned seed, uint8_t name[VN_NAME_BYTES])
 {
     uint8_t *bytes = content(seed);
-    assert_int_equal(vn_piece_name(bytes, LEN, name), 0);
+    vn_piece_name(bytes, LEN, name);
     free(bytes);
 }
 
@@ -141,6 +142,16 @@ static void what_is_larger_than_all_is_refused(void **state)
     uint8_t name[VN_NAME_BYTES] = {1}, *bytes = calloc(9, LEN);
     assert_int_equal(vns_upload_store_put(store, name, bytes, 9 * LEN), -EFBIG);
     free(bytes);
+}
+
+static void half_of_the_room_is_left_to_others(void **state)
+{
+    (void)state;
+    struct statvfs fs;
+    vns_upload_store_destroy(store);
+    assert_int_equal(vns_upload_store_create(dir, INT64_MAX, &store, why), 0);
+    assert_int_equal(statvfs(dir, &fs), 0);
+    assert_in_range(vns_upload_store_limit(store), 1, (uint64_t)fs.f_blocks * fs.f_frsize / 2);
 }
 
 static void a_folder_outlives_its_server(void **state)
@@ -228,7 +239,7 @@ static struct item item_of(const struct vns_uploads *u, unsigned seed)
     struct item item = {.len = LEN};
     uint8_t *bytes = content(seed);
     name_of(seed, item.name);
-    vn_piece_proof(vns_uploads_key(u), bytes, LEN, item.proof);
+    assert_int_equal(vn_piece_proof(vns_uploads_key(u), bytes, LEN, item.proof), 0);
     free(bytes);
     return item;
 }
@@ -381,6 +392,25 @@ static void pieces_cover_a_run_and_have_their_sizes(void **state)
     }
 }
 
+static void visit(void *user, uint32_t i)
+{
+    _Atomic unsigned *visits = user;
+    visits[i]++;
+}
+
+static void threads_share_pieces(void **state)
+{
+    (void)state;
+    for (unsigned threads = 0; threads <= VN_PIECE_THREADS_MAX; threads++) {
+        _Atomic unsigned visits[VN_HOLD_PIECES_MAX] = {0};
+        vn_pieces_each(VN_HOLD_PIECES_MAX, threads, visit, visits);
+        for (size_t i = 0; i < VN_HOLD_PIECES_MAX; i++)
+            assert_int_equal(visits[i], 1);
+    }
+    assert_int_equal(vn_pieces_threads(1), 0);
+    assert_in_range(vn_pieces_threads(VN_HOLD_PIECES_MAX), 0, VN_PIECE_THREADS_MAX);
+}
+
 int main(void)
 {
 #define STORE_TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
@@ -388,6 +418,7 @@ int main(void)
         STORE_TEST(what_is_put_is_got),
         STORE_TEST(the_limit_holds_and_the_least_used_go),
         STORE_TEST(what_is_larger_than_all_is_refused),
+        STORE_TEST(half_of_the_room_is_left_to_others),
         STORE_TEST(a_folder_outlives_its_server),
         STORE_TEST(a_folder_has_one_server),
         STORE_TEST(a_folder_open_to_others_is_refused),
@@ -400,6 +431,7 @@ int main(void)
         STORE_TEST(what_a_client_may_ask_is_bounded),
         cmocka_unit_test(without_a_store_nothing_is_held),
         cmocka_unit_test(pieces_cover_a_run_and_have_their_sizes),
+        cmocka_unit_test(threads_share_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

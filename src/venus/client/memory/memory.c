@@ -317,9 +317,10 @@ static VkResult put_spread(struct vnc_memory *memory, size_t off, size_t len, co
     return result;
 }
 
-static VkResult put_run(struct vnc_device *device, struct vnc_memory *memory, size_t off,
-                        size_t len, const uint8_t *bytes, struct wire_enc *e)
+static VkResult put_run(struct vnc_memory *memory, size_t off, size_t len, const uint8_t *bytes,
+                        struct wire_enc *e)
 {
+    struct vnc_device *device = memory->device;
     VkResult result = VK_SUCCESS;
     if (len >= VNC_SPREAD_LEAST && vnc_link_stripes(vnc_device_link(device)) &&
         !vn_delta_shrinks(device->codec, bytes))
@@ -344,21 +345,23 @@ static VkResult put_whole(struct vnc_device *device, struct vnc_memory *memory, 
     VkResult result = VK_SUCCESS;
     const uint8_t *bytes;
     size_t len;
-    for (size_t off = 0;
-         result == VK_SUCCESS && vn_region_take_whole(memory->region, most, &off, &len, &bytes);
+    for (size_t off = 0; result == VK_SUCCESS &&
+                         vn_region_take_whole(memory->region, vnc_upload_most(device->upload, most),
+                                              &off, &len, &bytes);
          off += len, most = spreads ? VNC_SPREAD_MOST : VN_WRITE_BYTES)
-        result = put_run(device, memory, off, len, bytes, e);
+        result = vnc_upload_put(device->upload, memory, off, len, bytes, e, put_run);
+    vnc_upload_end(device->upload, memory, e);
     return result;
 }
 
 static VkResult put_changes(struct vnc_device *device, struct vnc_memory *memory,
                             struct wire_enc *e)
 {
-    VkResult result = vnc_upload_begin(device->upload, memory, e);
+    VkResult result = VK_SUCCESS;
     enum vn_server_side server =
         vnc_memory_is_still(memory) ? VN_SERVER_IS_STILL : VN_SERVER_WRITES;
     bool whole = vnc_perf(VNC_PERF_WHOLE_PAGES) && vnc_perf(VNC_PERF_BATCHED_TRANSFERS);
-    if (result == VK_SUCCESS && server == VN_SERVER_IS_STILL && whole)
+    if (server == VN_SERVER_IS_STILL && whole)
         result = put_whole(device, memory, e);
     int rc = result == VK_SUCCESS ? 1 : -ENOMEM;
     size_t most = vnc_perf(VNC_PERF_BATCHED_TRANSFERS) ? VN_DELTA_BYTES : VN_CHANGE_WIRE_MAX + 1;
@@ -379,8 +382,6 @@ static VkResult put_changes(struct vnc_device *device, struct vnc_memory *memory
     }
     if (rc < 0)
         vnc_link_lose(vnc_device_link(device), "mapped memory could not be sent");
-    else
-        vnc_upload_end(device->upload, memory, e);
     return rc < 0 ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 

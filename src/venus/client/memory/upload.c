@@ -6,33 +6,33 @@
 #include "venus/common/put.h"
 #include "venus/common/upload.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
 enum {
-    SKIPPED_MAX = 15, /* uploads that are not asked about after a question without a hit */
+    SKIPPED_MAX = 15, /* uploads that are not asked about after one without a hit */
     NS_A_BYTE = 8,    /* at 1 Gbit/s: on slower links bytes are worth more questions than we ask */
 };
 
 struct piece {
     size_t off, len;
-    const uint8_t *bytes; /* in the copy */
-};
-
-struct run {
-    size_t off, end;
+    const uint8_t *bytes;
+    uint8_t name[VN_NAME_BYTES], proof[VN_PROOF_BYTES];
+    int error; /* of the proof */
 };
 
 struct vnc_upload {
     uint64_t key;
-    uint8_t *copy; /* VN_HOLD_BYTES_MAX, from the first question on */
     struct piece pieces[VN_HOLD_PIECES_MAX];
     uint8_t held[VN_HOLD_PIECES_MAX];
     uint32_t count;
-    struct run runs[VNC_UPLOAD_RUNS_MAX]; /* to be kept; valid between begin and end */
-    size_t run_count;
-    unsigned skip;    /* uploads before the next question */
-    unsigned skipped; /* that it became after the last one */
+    size_t sent, sent_end; /* without a question, and to be kept */
+    bool begun;            /* an upload: from its first run to vnc_upload_end */
+    bool asks;             /* about its runs */
+    bool hit;              /* one of them */
+    unsigned skip;         /* uploads before the next question */
+    unsigned skipped;      /* that it became after the last one */
 };
 
 int vnc_upload_create(uint64_t key, struct vnc_upload **out)
@@ -50,77 +50,99 @@ int vnc_upload_create(uint64_t key, struct vnc_upload **out)
 
 void vnc_upload_destroy(struct vnc_upload *u)
 {
-    if (!u)
-        return;
-    free(u->copy);
     free(u);
 }
 
-/* ---- which ---- */
-
-/* The next run of pending pages at or after *off that is long enough. */
-static bool next_run(struct vnc_memory *memory, size_t off, struct run *run)
+size_t vnc_upload_most(const struct vnc_upload *u, size_t most)
 {
-    size_t len;
-    while (vn_region_next_pending(memory->region, &off, &len)) {
-        size_t end = off + len < memory->size ? off + len : (size_t)memory->size;
-        if (end > off && end - off >= VN_PIECE_MIN) {
-            *run = (struct run){off, end};
-            return true;
-        }
-        off += len;
-    }
-    return false;
+    bool asks = u && (u->begun ? u->asks : !u->skip);
+    return asks ? VN_HOLD_BYTES_MAX : most;
 }
 
-static uint64_t note_runs(struct vnc_upload *u, struct vnc_memory *memory)
+/* ---- keeping ---- */
+
+static void put_keep(const struct vnc_memory *memory, size_t off, size_t end, struct wire_enc *e)
 {
-    uint64_t bytes = 0;
-    struct run run = {0};
-    u->run_count = 0;
-    while (u->run_count < VNC_UPLOAD_RUNS_MAX && next_run(memory, run.end, &run)) {
-        u->runs[u->run_count++] = run;
-        bytes += run.end - run.off;
+    size_t hole = vn_put_command(e, VN_OP_KEEP);
+    wire_put_u64(e, memory->object.id);
+    wire_put_u64(e, off);
+    wire_put_u32(e, (uint32_t)(end - off));
+    wire_fill_len(e, hole);
+}
+
+/* What was sent is cut as a question cuts it, which takes so much at a time. */
+static void put_keeps(struct vnc_upload *u, const struct vnc_memory *memory, struct wire_enc *e)
+{
+    for (size_t off = u->sent, start = off, end; u->sent_end - off >= VN_PIECE_MIN; off = end) {
+        size_t stop =
+            start + VN_HOLD_BYTES_MAX < u->sent_end ? start + VN_HOLD_BYTES_MAX : u->sent_end;
+        end = vn_piece_end(off, stop);
+        put_keep(memory, off, end, e);
+        start = end == stop ? end : start;
     }
-    return bytes;
+    u->sent = u->sent_end = 0;
+}
+
+/* Runs that follow each other are one. */
+static void note_sent(struct vnc_upload *u, const struct vnc_memory *memory, size_t off, size_t len,
+                      struct wire_enc *e)
+{
+    if (off != u->sent_end) {
+        put_keeps(u, memory, e);
+        u->sent = off;
+    }
+    u->sent_end = off + len;
 }
 
 /* ---- asking ---- */
 
-/* Copies, from `from` on, as many pieces as one question takes.  Where they end. */
-static size_t gather(struct vnc_upload *u, struct vnc_memory *memory, size_t from)
+static void begin(struct vnc_upload *u)
 {
-    size_t used = 0;
-    struct run run;
-    u->count = 0;
-    while (next_run(memory, from, &run)) {
-        while (run.off < run.end) {
-            size_t len = vn_piece_end(run.off, run.end) - run.off;
-            if (u->count == VN_HOLD_PIECES_MAX || used + len > VN_HOLD_BYTES_MAX ||
-                vn_region_read(memory->region, run.off, len, u->copy + used))
-                return run.off;
-            u->pieces[u->count++] = (struct piece){run.off, len, u->copy + used};
-            used += len;
-            run.off += len;
-        }
-        from = run.end;
+    u->begun = true;
+    u->asks = u->skip == 0;
+    u->hit = false;
+    u->skip -= !u->asks;
+}
+
+static bool is_worth_asking(const struct vnc_link *link, size_t len)
+{
+    return len >= VN_PIECE_MIN && len >= vnc_link_quickest_ns(link) / NS_A_BYTE;
+}
+
+static void cut(struct vnc_upload *u, size_t off, size_t len, const uint8_t *bytes)
+{
+    size_t end = off + len;
+    assert(len <= VN_HOLD_BYTES_MAX);
+    for (u->count = 0; off < end; u->count++) {
+        struct piece *piece = &u->pieces[u->count];
+        *piece = (struct piece){.off = off, .bytes = bytes};
+        piece->len = vn_piece_end(off, end) - off;
+        off += piece->len;
+        bytes += piece->len;
     }
-    return SIZE_MAX;
+}
+
+/* A program that writes there meanwhile makes this a name of nothing, which is a miss, or of what
+ * was there at some time; its page is pending again. */
+static void hash_one(void *user, uint32_t i)
+{
+    struct vnc_upload *u = user;
+    struct piece *piece = &u->pieces[i];
+    vn_piece_name(piece->bytes, piece->len, piece->name);
+    piece->error = vn_piece_proof(u->key, piece->bytes, piece->len, piece->proof);
 }
 
 static int put_question(const struct vnc_upload *u, struct wire_enc *e)
 {
-    uint8_t name[VN_NAME_BYTES], proof[VN_PROOF_BYTES];
     int rc = 0;
     size_t hole = vn_put_command(e, VN_OP_HOLD);
     wire_put_u32(e, u->count);
-    for (uint32_t i = 0; rc == 0 && i < u->count; i++) {
+    for (uint32_t i = 0; i < u->count; i++) {
         const struct piece *piece = &u->pieces[i];
-        rc = vn_piece_name(piece->bytes, piece->len, name);
-        vn_piece_proof(u->key, piece->bytes, piece->len, proof);
+        rc = rc ? rc : piece->error;
         wire_put_u32(e, (uint32_t)piece->len);
-        wire_put_bytes(e, name, sizeof(name));
-        wire_put_bytes(e, proof, sizeof(proof));
+        wire_put_bytes(e, piece->name, sizeof(piece->name));
+        wire_put_bytes(e, piece->proof, sizeof(piece->proof));
     }
     wire_fill_len(e, hole);
     return rc ? rc : wire_enc_error(e);
@@ -130,6 +152,7 @@ static int put_question(const struct vnc_upload *u, struct wire_enc *e)
 static VkResult ask(struct vnc_upload *u, struct vnc_link *link, struct wire_enc *e)
 {
     struct vn_decoder reply;
+    vn_pieces_each(u->count, vn_pieces_threads(u->count), hash_one, u);
     if (put_question(u, e))
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     VkResult result = vnc_link_call_within(link, &reply);
@@ -141,90 +164,78 @@ static VkResult ask(struct vnc_upload *u, struct vnc_link *link, struct wire_enc
     return vnc_link_finish(link, &reply);
 }
 
-/* Puts references for what is held, and counts them. */
-static VkResult put_held(struct vnc_upload *u, struct vnc_memory *memory, struct wire_enc *e,
-                         uint32_t *hits)
+static void note_hits(struct vnc_upload *u)
 {
-    for (uint32_t i = 0; i < u->count; i++) {
-        const struct piece *piece = &u->pieces[i];
-        if (!u->held[i])
-            continue;
-        size_t hole = vn_put_command(e, VN_OP_REUSE);
-        wire_put_u64(e, memory->object.id);
-        wire_put_u64(e, piece->off);
-        wire_put_u32(e, i);
-        wire_fill_len(e, hole);
-        if (wire_enc_error(e) ||
-            vn_region_sent(memory->region, piece->off, piece->len, piece->bytes))
-            return VK_ERROR_OUT_OF_HOST_MEMORY;
-        ++*hits;
-    }
-    return VK_SUCCESS;
+    unsigned more = 2 * u->skipped + 1;
+    u->hit |= memchr(u->held, 1, u->count) != NULL;
+    u->skipped = u->hit ? 0 : more < SKIPPED_MAX ? more : SKIPPED_MAX;
+    u->skip = u->skipped;
+    u->asks = u->hit;
 }
 
-static VkResult ask_all(struct vnc_upload *u, struct vnc_memory *memory, struct wire_enc *e)
+static void put_reference(const struct vnc_memory *memory, size_t off, uint32_t index,
+                          struct wire_enc *e)
+{
+    size_t hole = vn_put_command(e, VN_OP_REUSE);
+    wire_put_u64(e, memory->object.id);
+    wire_put_u64(e, off);
+    wire_put_u32(e, index);
+    wire_fill_len(e, hole);
+}
+
+/* Sends piece i and those behind it that are not held either.  *next: the first of the others. */
+static VkResult put_missing(const struct vnc_upload *u, struct vnc_memory *memory, uint32_t i,
+                            uint32_t *next, struct wire_enc *e, vnc_upload_send *send)
+{
+    const struct piece *first = &u->pieces[i];
+    size_t len = 0;
+    for (*next = i; *next < u->count && !u->held[*next]; ++*next)
+        len += u->pieces[*next].len;
+    VkResult result = send(memory, first->off, len, first->bytes, e);
+    for (; result == VK_SUCCESS && i < *next; i++)
+        put_keep(memory, u->pieces[i].off, u->pieces[i].off + u->pieces[i].len, e);
+    return result;
+}
+
+static VkResult put_answered(const struct vnc_upload *u, struct vnc_memory *memory,
+                             struct wire_enc *e, vnc_upload_send *send)
+{
+    VkResult result = VK_SUCCESS;
+    for (uint32_t i = 0, next; result == VK_SUCCESS && i < u->count; i = next) {
+        next = i + 1;
+        if (u->held[i])
+            put_reference(memory, u->pieces[i].off, i, e);
+        else
+            result = put_missing(u, memory, i, &next, e, send);
+    }
+    return result;
+}
+
+VkResult vnc_upload_put(struct vnc_upload *u, struct vnc_memory *memory, size_t off, size_t len,
+                        const uint8_t *bytes, struct wire_enc *e, vnc_upload_send *send)
 {
     struct vnc_link *link = vnc_device_link(memory->device);
-    VkResult result = VK_SUCCESS;
-    uint32_t hits = 0;
-    for (size_t from = 0; from != SIZE_MAX && result == VK_SUCCESS;) {
-        from = gather(u, memory, from);
-        if (u->count == 0)
-            break;
-        result = ask(u, link, e);
-        if (result == VK_SUCCESS)
-            result = put_held(u, memory, e, &hits);
-        if (hits == 0)
-            break;
+    if (u && !u->begun)
+        begin(u);
+    if (!u || !u->asks || !is_worth_asking(link, len)) {
+        VkResult result = send(memory, off, len, bytes, e);
+        if (u && result == VK_SUCCESS)
+            note_sent(u, memory, off, len, e);
+        return result;
     }
-    unsigned more = 2 * u->skipped + 1;
-    u->skipped = hits ? 0 : more < SKIPPED_MAX ? more : SKIPPED_MAX;
-    u->skip = u->skipped;
-    return result;
-}
-
-/* ---- around the deltas ---- */
-
-static bool is_worth_asking(struct vnc_upload *u, const struct vnc_link *link, uint64_t bytes)
-{
-    if (bytes < vnc_link_quickest_ns(link) / NS_A_BYTE)
-        return false;
-    if (u->skip) {
-        u->skip--;
-        return false;
-    }
-    if (!u->copy)
-        u->copy = malloc(VN_HOLD_BYTES_MAX);
-    return u->copy;
-}
-
-VkResult vnc_upload_begin(struct vnc_upload *u, struct vnc_memory *memory, struct wire_enc *e)
-{
-    if (!u)
-        return VK_SUCCESS;
-    uint64_t bytes = note_runs(u, memory);
-    if (bytes == 0 || !vnc_memory_is_still(memory) ||
-        !is_worth_asking(u, vnc_device_link(memory->device), bytes))
-        return VK_SUCCESS;
-    VkResult result = ask_all(u, memory, e);
-    (void)note_runs(u, memory);
-    return result;
+    put_keeps(u, memory, e);
+    cut(u, off, len, bytes);
+    VkResult result = ask(u, link, e);
+    if (result != VK_SUCCESS)
+        return result;
+    note_hits(u);
+    return put_answered(u, memory, e, send);
 }
 
 void vnc_upload_end(struct vnc_upload *u, struct vnc_memory *memory, struct wire_enc *e)
 {
-    for (size_t i = 0; u && i < u->run_count; i++) {
-        struct run run = u->runs[i];
-        while (run.off < run.end) {
-            size_t end = vn_piece_end(run.off, run.end);
-            size_t hole = vn_put_command(e, VN_OP_KEEP);
-            wire_put_u64(e, memory->object.id);
-            wire_put_u64(e, run.off);
-            wire_put_u32(e, (uint32_t)(end - run.off));
-            wire_fill_len(e, hole);
-            run.off = end;
-        }
-    }
-    if (u)
-        u->run_count = 0;
+    if (!u)
+        return;
+    put_keeps(u, memory, e);
+    u->begun = false;
 }

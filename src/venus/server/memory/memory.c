@@ -369,23 +369,6 @@ uint8_t *vns_memories_place(struct vns_memories *m, uint64_t id, uint64_t off, s
     return place;
 }
 
-int vns_memories_write(struct vns_memories *m, uint64_t id, uint64_t off, const void *bytes,
-                       size_t len)
-{
-    vns_channel_lock(m->channel);
-    struct memory *memory = vn_keymap_get(&m->by_id, id);
-    int rc = check_range(memory, off, len);
-    if (rc == 0) {
-        if (memory->demand_paged) /* nobody else writes there meanwhile */
-            memcpy(memory->live + off, bytes, len);
-        else
-            vn_shadow_write(&memory->shadow, memory->live, (size_t)off, bytes, len);
-        flush_caches(memory);
-    }
-    vns_channel_unlock(m->channel);
-    return rc;
-}
-
 int vns_memories_copy(struct vns_memories *m, uint64_t id, uint64_t off, void *to, size_t len)
 {
     vns_channel_lock(m->channel);

@@ -91,13 +91,8 @@ int vns_memories_store(struct vns_memories *memories, uint64_t id, uint64_t off,
  * vns_memories_store must have them, also for a range that it refuses. */
 uint8_t *vns_memories_place(struct vns_memories *memories, uint64_t id, uint64_t off, size_t len);
 
-/* For the upload cache.  The client has exactly these bytes at [off, off + len), and both ends had
- * equal shadow copies there: what differs is overwritten.  0, -ENOENT for memory that is not
- * mapped, -EPROTO for a range that does not begin with a page or ends past the memory. */
-int vns_memories_write(struct vns_memories *memories, uint64_t id, uint64_t off, const void *bytes,
-                       size_t len) MUST_CHECK;
-/* Copies what the client has there, the same way; -ENODATA for demand-paged memory, which is not
- * read for a copy that nobody may ever want. */
+/* Copies what the client has there, with the same answers; -ENODATA for demand-paged memory, which
+ * is not read for a copy that nobody may ever want. */
 int vns_memories_copy(struct vns_memories *memories, uint64_t id, uint64_t off, void *to,
                       size_t len) MUST_CHECK;
 

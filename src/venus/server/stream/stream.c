@@ -498,6 +498,23 @@ static int op_again(struct vns_session *s, struct wire_dec *in)
     return record(s, buffer, &commands, true, NULL);
 }
 
+/* 1; 0 where its allocation failed, so that nothing is there to be written; -ENOENT. */
+static int find_memory(const struct vns_session *s, uint64_t id)
+{
+    const struct vns_thing *memory =
+        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    return memory ? memory->handle != NULL : -ENOENT;
+}
+
+/* Likewise, before the client's bytes go there: work that reads it and was reported early ends. */
+static int drain_memory(struct vns_session *s, uint64_t id)
+{
+    int found = find_memory(s, id);
+    if (found >= 0)
+        drain(s, VNS_DRAIN_PLAIN);
+    return found;
+}
+
 static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *reply)
 {
     uint64_t id = wire_get_u64(in);
@@ -520,11 +537,8 @@ static int op_demand_paged(struct vns_session *s, struct wire_dec *in)
     uint64_t id = wire_get_u64(in);
     if (wire_dec_end(in))
         return wire_dec_end(in);
-    const struct vns_thing *memory =
-        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
-    if (!memory)
-        return -ENOENT;
-    return memory->handle ? vns_memories_set_demand_paged(s->memories, id) : 0;
+    int found = find_memory(s, id);
+    return found == 1 ? vns_memories_set_demand_paged(s->memories, id) : found;
 }
 
 /* Work that was reported early writes nothing that the host can see, so it is not waited for. */
@@ -542,12 +556,8 @@ static int op_delta(struct vns_session *s, struct wire_dec *in)
     const uint8_t *delta = wire_get_bytes(in, len);
     if (!delta)
         return -EPROTO;
-    const struct vns_thing *memory =
-        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
-    if (!memory)
-        return -ENOENT;
-    drain(s, VNS_DRAIN_PLAIN);
-    return memory->handle ? vns_memories_apply(s->memories, id, delta, len) : 0;
+    int found = drain_memory(s, id);
+    return found == 1 ? vns_memories_apply(s->memories, id, delta, len) : found;
 }
 
 static int op_write(struct vns_session *s, struct wire_dec *in)
@@ -557,12 +567,8 @@ static int op_write(struct vns_session *s, struct wire_dec *in)
     const uint8_t *bytes = wire_get_bytes(in, len);
     if (!bytes)
         return -EPROTO;
-    const struct vns_thing *memory =
-        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
-    if (!memory)
-        return -ENOENT;
-    drain(s, VNS_DRAIN_PLAIN);
-    return memory->handle ? vns_memories_store(s->memories, id, off, bytes, len) : 0;
+    int found = drain_memory(s, id);
+    return found == 1 ? vns_memories_store(s->memories, id, off, bytes, len) : found;
 }
 
 static int op_spread(struct vns_session *s, struct wire_dec *in)
@@ -572,12 +578,8 @@ static int op_spread(struct vns_session *s, struct wire_dec *in)
         return wire_dec_end(in);
     if (!s->arrivals || len > UINT64_MAX - off)
         return -EPROTO;
-    const struct vns_thing *memory =
-        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
-    if (!memory)
-        return -ENOENT;
-    drain(s, VNS_DRAIN_PLAIN);
-    return vns_arrivals_take(s->arrivals, memory->handle ? id : 0, off, len);
+    int found = drain_memory(s, id);
+    return found < 0 ? found : vns_arrivals_take(s->arrivals, found ? id : 0, off, len);
 }
 
 static int op_reuse(struct vns_session *s, struct wire_dec *in)
@@ -587,13 +589,11 @@ static int op_reuse(struct vns_session *s, struct wire_dec *in)
     size_t len;
     if (wire_dec_end(in))
         return wire_dec_end(in);
-    const struct vns_thing *memory =
-        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     const uint8_t *bytes = vns_uploads_held(s->uploads, index, &len);
-    if (!memory || !bytes)
-        return memory ? -EPROTO : -ENOENT;
-    drain(s, VNS_DRAIN_PLAIN);
-    return memory->handle ? vns_memories_write(s->memories, id, off, bytes, len) : 0;
+    if (!bytes)
+        return -EPROTO;
+    int found = drain_memory(s, id);
+    return found == 1 ? vns_memories_store(s->memories, id, off, bytes, len) : found;
 }
 
 /* What cannot be kept is not: the client has no use for the news. */
@@ -605,11 +605,10 @@ static int op_keep(struct vns_session *s, struct wire_dec *in)
         return wire_dec_end(in);
     if (len == 0 || len > VN_PIECE_MAX)
         return -EPROTO;
-    const struct vns_thing *memory =
-        vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
-    uint8_t *bytes = memory && memory->handle ? malloc(len) : NULL;
+    int found = find_memory(s, id);
+    uint8_t *bytes = found == 1 ? malloc(len) : NULL;
     if (!bytes)
-        return memory ? 0 : -ENOENT;
+        return found < 0 ? found : 0;
     int rc = vns_memories_copy(s->memories, id, off, bytes, len);
     if (rc)
         free(bytes);

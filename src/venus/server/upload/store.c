@@ -14,10 +14,12 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum {
     HEX_CHARS = 2 * VN_NAME_BYTES,
+    OLD_CHARS = 64, /* named by a SHA-256: nobody asks for those, so they go in time */
     PATH_CHARS = PATH_MAX + NAME_MAX + 2, /* a folder and a file in it */
     FREE_SHIFT = 3,                       /* an eighth is freed at once */
 };
@@ -57,7 +59,8 @@ static void path_of_piece(const struct vns_upload_store *s, const uint8_t name[V
 
 static bool is_piece(const char *file)
 {
-    return strlen(file) == HEX_CHARS && strspn(file, "0123456789abcdef") == HEX_CHARS;
+    size_t len = strlen(file);
+    return (len == HEX_CHARS || len == OLD_CHARS) && strspn(file, "0123456789abcdef") == len;
 }
 
 /* Calls one(user, path, name) for each file of the folder.  0 or a negative errno. */
@@ -113,7 +116,7 @@ static int read_all(int fd, uint8_t *to, size_t len)
 /* ---- making room ---- */
 
 struct file {
-    char name[HEX_CHARS + 1];
+    char name[OLD_CHARS + 1];
     struct timespec used;
     uint64_t bytes;
 };
@@ -139,7 +142,7 @@ static int list_one(void *user, const char *path, const char *name)
         l->cap = cap;
     }
     struct file *file = &l->files[l->count++];
-    memcpy(file->name, name, HEX_CHARS + 1);
+    memcpy(file->name, name, strlen(name) + 1);
     file->used = st.st_mtim;
     file->bytes = (uint64_t)st.st_size;
     l->bytes += file->bytes;
@@ -177,6 +180,23 @@ static int shrink(const struct vns_upload_store *s, uint64_t most)
 uint64_t vns_upload_store_bytes(const struct vns_upload_store *s)
 {
     return atomic_load_explicit(s->bytes, memory_order_relaxed);
+}
+
+uint64_t vns_upload_store_limit(const struct vns_upload_store *s)
+{
+    return s->max_bytes;
+}
+
+/* Leaves half of what is free to others: memory, where the folder is in memory. */
+static int limit_to_room(struct vns_upload_store *s)
+{
+    struct statvfs fs;
+    if (statvfs(s->dir, &fs))
+        return -errno;
+    uint64_t room = ((uint64_t)fs.f_bavail * fs.f_frsize + vns_upload_store_bytes(s)) / 2;
+    if (s->max_bytes > room)
+        s->max_bytes = room;
+    return shrink(s, s->max_bytes);
 }
 
 /* ---- pieces ---- */
@@ -382,8 +402,10 @@ static int start(struct vns_upload_store *s, const char *dir)
     s->bytes_fd = memfd_create("hawser-uploads", MFD_CLOEXEC);
     if (s->bytes_fd < 0 || ftruncate(s->bytes_fd, sizeof(*s->bytes)))
         return -errno;
-    int mapped = map_bytes(s);
-    return mapped ? mapped : shrink(s, s->max_bytes);
+    rc = map_bytes(s);
+    if (rc == 0)
+        rc = shrink(s, s->max_bytes);
+    return rc ? rc : limit_to_room(s);
 }
 
 static const char *reason(int rc)

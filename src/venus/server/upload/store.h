@@ -1,6 +1,6 @@
 /* venus/server/upload/store.h - pieces of large uploads, kept across sessions.
  *
- * A folder with one file a piece, named by the SHA-256 of what is in it.  The server makes it;
+ * A folder with one file a piece, named by the XXH3 of what is in it.  The server makes it;
  * sessions use it by its path.  A file appears under its name only when it is
  * whole, so a process that is killed leaves a wrong one never, and a stray one at most, which is
  * removed later.  Who reads a piece still compares it with what he wants (common/upload.h).
@@ -26,9 +26,9 @@ enum { VNS_UPLOAD_STORE_WHY = 200 };
 
 struct vns_upload_store;
 
-/* Up to max_bytes in dir, which is made where it does not exist; NULL: in memory.  0, or a negative
- * errno with the cause in why: -EBUSY when another server uses the folder, -EACCES when it is open
- * to others. */
+/* Up to max_bytes in dir, and up to half of what is free there now.  dir is made where it does not
+ * exist; NULL: in memory.  0, or a negative errno with the cause in why: -EBUSY when another server
+ * uses the folder, -EACCES when it is open to others. */
 int vns_upload_store_create(const char *dir, uint64_t max_bytes, struct vns_upload_store **out,
                             char why[VNS_UPLOAD_STORE_WHY]) MUST_CHECK;
 /* What another process of this program needs to use the store, and a descriptor that stays this
@@ -59,7 +59,8 @@ int vns_upload_store_put(const struct vns_upload_store *store, const uint8_t nam
 /* Removes a piece that was found not to be what its name says. */
 void vns_upload_store_drop(const struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES]);
 
-/* Of all pieces. */
+/* Of all pieces, now and at most. */
 uint64_t vns_upload_store_bytes(const struct vns_upload_store *store);
+uint64_t vns_upload_store_limit(const struct vns_upload_store *store);
 
 #endif

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "base/units.h"
 
 enum { ITEM_WIRE = 4 + VN_NAME_BYTES + VN_PROOF_BYTES };
 
@@ -28,7 +29,8 @@ struct vns_uploads {
     struct piece queue[VNS_UPLOADS_QUEUED_MAX]; /* a ring */
     size_t first, count;
     bool stop, started;
-    bool told; /* that the store cannot be written */
+    bool told;     /* that the store cannot be written */
+    uint64_t kept; /* by this session; the executor's */
     pthread_t thread;
 };
 
@@ -70,7 +72,8 @@ static void check_stored(struct vns_uploads *u, const uint8_t *name, const uint8
                          size_t len)
 {
     uint8_t real[VN_NAME_BYTES];
-    if (vn_piece_name(bytes, len, real) || memcmp(real, name, VN_NAME_BYTES) == 0)
+    vn_piece_name(bytes, len, real);
+    if (memcmp(real, name, VN_NAME_BYTES) == 0)
         return;
     hw_warn(HW_CAT_MEMORY,
             "the upload cache holds a piece that is not what its name says; removed");
@@ -86,16 +89,30 @@ static uint8_t *fetch(struct vns_uploads *u, const uint8_t *name, const uint8_t 
         free(bytes);
         return NULL;
     }
-    vn_piece_proof(u->key, bytes, len, real);
-    if (memcmp(real, proof, VN_PROOF_BYTES) == 0)
+    int rc = vn_piece_proof(u->key, bytes, len, real);
+    if (rc == 0 && memcmp(real, proof, VN_PROOF_BYTES) == 0)
         return bytes;
-    check_stored(u, name, bytes, len);
+    if (rc == 0)
+        check_stored(u, name, bytes, len);
     free(bytes);
     return NULL;
 }
 
+struct question {
+    struct vns_uploads *uploads;
+    const uint8_t *names[VN_HOLD_PIECES_MAX], *proofs[VN_HOLD_PIECES_MAX];
+};
+
+static void fetch_one(void *user, uint32_t i)
+{
+    const struct question *q = user;
+    struct piece *piece = &q->uploads->held[i];
+    piece->bytes = fetch(q->uploads, q->names[i], q->proofs[i], piece->len);
+}
+
 int vns_uploads_hold(struct vns_uploads *u, struct wire_dec *in, struct wire_enc *reply)
 {
+    struct question question = {.uploads = u};
     uint64_t total = 0;
     let_go(u);
     uint32_t count = wire_dec_count(in, ITEM_WIRE, VN_HOLD_PIECES_MAX);
@@ -106,11 +123,16 @@ int vns_uploads_hold(struct vns_uploads *u, struct wire_dec *in, struct wire_enc
         total += len;
         if (!name || !proof || len == 0 || len > VN_PIECE_MAX || total > VN_HOLD_BYTES_MAX)
             return -EPROTO;
-        u->held[u->held_count++] = (struct piece){fetch(u, name, proof, len), len};
-        if (reply)
-            wire_put_u8(reply, u->held[i].bytes != NULL);
+        question.names[i] = name;
+        question.proofs[i] = proof;
+        u->held[u->held_count++] = (struct piece){NULL, len};
     }
-    return wire_dec_end(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    vn_pieces_each(count, vn_pieces_threads(count), fetch_one, &question);
+    for (uint32_t i = 0; reply && i < count; i++)
+        wire_put_u8(reply, u->held[i].bytes != NULL);
+    return 0;
 }
 
 const uint8_t *vns_uploads_held(const struct vns_uploads *u, uint32_t index, size_t *len)
@@ -126,9 +148,8 @@ const uint8_t *vns_uploads_held(const struct vns_uploads *u, uint32_t index, siz
 static void store(struct vns_uploads *u, const struct piece *piece)
 {
     uint8_t name[VN_NAME_BYTES];
-    int rc = vn_piece_name(piece->bytes, piece->len, name);
-    if (rc == 0)
-        rc = vns_upload_store_put(u->store, name, piece->bytes, piece->len);
+    vn_piece_name(piece->bytes, piece->len, name);
+    int rc = vns_upload_store_put(u->store, name, piece->bytes, piece->len);
     if (rc && rc != -EFBIG && !u->told) {
         hw_warn(HW_CAT_MEMORY, "the upload cache cannot be written: %s", strerror(-rc));
         u->told = true;
@@ -157,6 +178,19 @@ static void *keep_main(void *arg)
     return NULL;
 }
 
+/* The oldest goes first, so a model that does not fit is gone when it is loaded again. */
+static void count_kept(struct vns_uploads *u, size_t len)
+{
+    uint64_t limit = vns_upload_store_limit(u->store);
+    char text[HW_FORMAT_CHARS];
+    if (u->kept <= limit && u->kept + len > limit)
+        hw_warn(HW_CAT_MEMORY,
+                "a client uploads more than the upload cache holds (%s), so the same upload will "
+                "be sent again; --upload-cache and --upload-cache-dir give it more room",
+                hw_format_size(text, limit));
+    u->kept += len;
+}
+
 void vns_uploads_keep(struct vns_uploads *u, uint8_t *bytes, size_t len)
 {
     if (!u->store || (!u->started && pthread_create(&u->thread, NULL, keep_main, u))) {
@@ -164,6 +198,7 @@ void vns_uploads_keep(struct vns_uploads *u, uint8_t *bytes, size_t len)
         return;
     }
     u->started = true;
+    count_kept(u, len);
     pthread_mutex_lock(&u->lock);
     while (u->count == VNS_UPLOADS_QUEUED_MAX)
         pthread_cond_wait(&u->changed, &u->lock);
