@@ -37,7 +37,7 @@ struct vnc_device {
     struct vnc_resource *shared; /* host-visible resources that commands need not name to write:
                                    images, and buffers whose address was taken */
     struct vnc_memory *shared_memory; /* bound sparsely: likewise */
-    pthread_mutex_t recordings_lock;  /* guards the list below; taken before a recording's lock */
+    pthread_mutex_t recordings_lock;  /* guards the list below, and who looks at recordings in it */
     struct vnc_command_buffer *recordings; /* begun and not ended */
     /* Submissions so far; relaxed: read by the thread that made them, or that was told of them. */
     _Atomic uint64_t submissions;

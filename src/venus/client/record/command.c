@@ -9,8 +9,11 @@
 #include "vn_client.gen.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum {
     /* One recording; a recording of this size takes the server seconds to decode. */
@@ -47,8 +50,9 @@ struct vnc_command_buffer {
     struct vnc_command_buffer *next, **at;           /* in the pool's list */
     struct vnc_command_buffer *next_open, **open_at; /* in the device's list, under its lock */
     bool is_open;                                    /* it is there */
-    _Atomic bool locked; /* guards the recording and how far it is sent, while in that list */
-    bool unsent;         /* a part could not be sent; under the lock */
+    _Atomic bool used;  /* by the thread that records; see "recordings under way" */
+    _Atomic int wanted; /* enum wanted, by another thread */
+    bool unsent;        /* a part could not be sent */
     struct wire_enc recording;
     size_t sent;          /* bytes of the recording that the server has */
     struct wire_enc kept; /* the recording that the server keeps, whole; or empty */
@@ -116,16 +120,98 @@ static bool list_add(struct list *list, void *item, bool *failed)
 
 /* ---- recordings under way ---- */
 
-/* Contended only while another thread sends what is recorded. */
-static void lock(struct vnc_command_buffer *commands)
+/* One thread at a time records, but another that destroys something looks at the recording and
+ * sends what there is.  Each raises its flag, then looks at the other's.  Commands are many and
+ * destructions are few, so the one who records does not pay for the order of the two: the other
+ * makes the kernel order them on every core.  Where the kernel cannot, both pay. */
+enum wanted {
+    UNWANTED,
+    WANTED,
+    WAS_WANTED, /* the one who records has to see what the other did */
+};
+
+static pthread_once_t barrier_once = PTHREAD_ONCE_INIT;
+static _Atomic bool has_barrier; /* relaxed: set before a recording enters its list, under a lock */
+
+static int membarrier(int command)
 {
-    while (atomic_exchange_explicit(&commands->locked, true, memory_order_acquire))
-        sched_yield();
+    return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-static void unlock(struct vnc_command_buffer *commands)
+static void register_barrier(void)
 {
-    atomic_store_explicit(&commands->locked, false, memory_order_release);
+    bool can = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+    atomic_store_explicit(&has_barrier, can, memory_order_relaxed);
+}
+
+static void raise_flag(struct vnc_command_buffer *commands)
+{
+    atomic_store_explicit(&commands->used, true, memory_order_relaxed);
+    if (atomic_load_explicit(&has_barrier, memory_order_relaxed))
+        atomic_signal_fence(memory_order_seq_cst); /* pairs with the membarrier */
+    else
+        atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void release(struct vnc_command_buffer *commands)
+{
+    atomic_store_explicit(&commands->used, false, memory_order_release); /* pairs with claim */
+}
+
+/* Relaxed: UNWANTED is this thread's own. */
+static bool is_wanted(const struct vnc_command_buffer *commands)
+{
+    return atomic_load_explicit(&commands->wanted, memory_order_relaxed) != UNWANTED;
+}
+
+/* In a child after fork nobody is there to lower the flag. */
+static void give_way(struct vnc_command_buffer *commands)
+{
+    const struct vnc_link *link = vnc_device_link(commands->device);
+    do {
+        int seen = WAS_WANTED;
+        release(commands);
+        /* Acquire: pairs with unclaim. */
+        while (!atomic_compare_exchange_strong_explicit(
+            &commands->wanted, &seen, UNWANTED, memory_order_acquire, memory_order_relaxed)) {
+            if (vnc_link_is_foreign(link))
+                return;
+            seen = WAS_WANTED;
+            sched_yield();
+        }
+        raise_flag(commands);
+    } while (is_wanted(commands));
+}
+
+/* By the thread that records. */
+static void take(struct vnc_command_buffer *commands)
+{
+    raise_flag(commands);
+    if (is_wanted(commands))
+        give_way(commands);
+}
+
+/* By another, for all of the device's list, whose lock it has.  False where the kernel has changed
+ * its mind: then nothing may be looked at. */
+static bool claim(struct vnc_command_buffer *first)
+{
+    for (struct vnc_command_buffer *c = first; c; c = c->next_open)
+        atomic_store_explicit(&c->wanted, WANTED, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (first && atomic_load_explicit(&has_barrier, memory_order_relaxed) &&
+        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
+        return false;
+    for (struct vnc_command_buffer *c = first; c; c = c->next_open) {
+        while (atomic_load_explicit(&c->used, memory_order_acquire))
+            sched_yield();
+    }
+    return true;
+}
+
+static void unclaim(struct vnc_command_buffer *first)
+{
+    for (struct vnc_command_buffer *c = first; c; c = c->next_open)
+        atomic_store_explicit(&c->wanted, WAS_WANTED, memory_order_release);
 }
 
 /* A child after fork sends nothing, and does not look at lists that others may have changed. */
@@ -134,6 +220,7 @@ static void enter_list(struct vnc_command_buffer *commands)
     struct vnc_device *device = commands->device;
     if (vnc_link_is_foreign(vnc_device_link(device)))
         return;
+    pthread_once(&barrier_once, register_barrier);
     pthread_mutex_lock(&device->recordings_lock);
     commands->next_open = device->recordings;
     commands->open_at = &device->recordings;
@@ -414,7 +501,7 @@ static void send_gathered(struct vnc_command_buffer *commands)
 struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands, unsigned effects)
 {
     commands->effects |= effects;
-    lock(commands);
+    take(commands);
     if (commands->calls++ > commands->simple && !commands->is_work)
         send_gathered(commands);
     size_t len = wire_enc_len(&commands->recording);
@@ -427,7 +514,7 @@ struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *command
 
 void vnc_command_buffer_recorded(struct vnc_command_buffer *commands)
 {
-    unlock(commands);
+    release(commands);
 }
 
 /* ---- what ends while it is recorded ---- */
@@ -462,12 +549,13 @@ void vnc_recordings_precede(struct vnc_device *device, uint64_t count,
                             struct vn_object *const *objects)
 {
     pthread_mutex_lock(&device->recordings_lock);
-    for (struct vnc_command_buffer *c = device->recordings; c; c = c->next_open) {
-        lock(c);
+    struct vnc_command_buffer *first = device->recordings;
+    bool claimed = claim(first);
+    for (struct vnc_command_buffer *c = claimed ? first : NULL; c; c = c->next_open) {
         if (names_any(c, count, objects))
             send_so_far(c);
-        unlock(c);
     }
+    unclaim(first);
     pthread_mutex_unlock(&device->recordings_lock);
 }
 

@@ -17,7 +17,7 @@
 struct vnc_command_buffer;
 
 /* Where the next command is put, behind whole ones; never NULL: a failure is kept and told by
- * vkEndCommandBuffer.  Takes the recording's lock, which vnc_command_buffer_recorded gives back. */
+ * vkEndCommandBuffer.  Until vnc_command_buffer_recorded no other thread looks at the recording. */
 struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands,
                                               unsigned effects);
 void vnc_command_buffer_recorded(struct vnc_command_buffer *commands);
