@@ -6,6 +6,7 @@
  * The connection is the program's.  Every request is a checked one, so that errors (of a window
  * that the program destroyed, say) come back here and not to the program's event loop or to Xlib's
  * error handler, which ends the process. */
+#include "venus/client/present/pace.h"
 #include "venus/client/present/surface.h"
 #include "venus/client/present/wsi.h"
 #include "venus/client/present/xcb.h"
@@ -41,6 +42,7 @@ struct x11_canvas {
     xcb_shm_seg_t segment; /* 0: pixels travel through the connection */
     size_t bytes;          /* of the picture */
     uint8_t *rows;         /* PUT_BYTES_MAX of them, for puts of less than a row's width */
+    struct vnc_pace *pace; /* from the first paced show on */
 };
 
 /* ---- what can be shown on which visuals ---- */
@@ -252,6 +254,11 @@ static VkResult x11_show(struct vnc_canvas *base, const struct vnc_rects *rects)
     struct x11_canvas *canvas = CONTAINER_OF(base, struct x11_canvas, canvas);
     const struct vnc_xcb *xcb = canvas->xcb;
     const struct vnc_picture *p = &base->picture;
+    if (base->paced) {
+        if (!canvas->pace)
+            canvas->pace = vnc_pace_create(xcb, canvas->c, canvas->window);
+        (void)vnc_pace_wait(canvas->pace);
+    }
     for (uint32_t i = 0; i < rects->count; i++) {
         if (canvas->segment)
             put_shared(canvas, &rects->items[i]);
@@ -280,6 +287,7 @@ static void x11_canvas_destroy(struct vnc_canvas *base)
 {
     struct x11_canvas *canvas = CONTAINER_OF(base, struct x11_canvas, canvas);
     const struct vnc_xcb *xcb = canvas->xcb;
+    vnc_pace_destroy(canvas->pace);
     if (canvas->gc)
         forget_reply(canvas, xcb->xcb_free_gc_checked(canvas->c, canvas->gc));
     if (canvas->pixmap)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <xcb/shm.h>
 #include <xcb/xcb.h>
+#include <xcb/xcbext.h>
 
 #define VNC_XCB_FUNCTIONS(F)                                                                       \
     F(xcb_connection_has_error)                                                                    \
@@ -32,13 +33,17 @@
     F(xcb_get_setup)                                                                               \
     F(xcb_get_window_attributes)                                                                   \
     F(xcb_get_window_attributes_reply)                                                             \
+    F(xcb_poll_for_special_event)                                                                  \
     F(xcb_put_image_checked)                                                                       \
+    F(xcb_register_for_special_xge)                                                                \
     F(xcb_request_check)                                                                           \
     F(xcb_screen_allowed_depths_iterator)                                                          \
     F(xcb_screen_next)                                                                             \
+    F(xcb_send_request)                                                                            \
     F(xcb_setup_pixmap_formats)                                                                    \
     F(xcb_setup_pixmap_formats_length)                                                             \
-    F(xcb_setup_roots_iterator)
+    F(xcb_setup_roots_iterator)                                                                    \
+    F(xcb_unregister_for_special_event)
 
 #define VNC_XCB_SHM_FUNCTIONS(F)                                                                   \
     F(xcb_shm_attach_fd_checked)                                                                   \
