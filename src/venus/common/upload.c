@@ -90,8 +90,11 @@ void vn_pieces_each(uint32_t count, unsigned threads, void (*one)(void *user, ui
     unsigned started = 0;
     sigset_t all, before;
     assert(threads <= VN_PIECE_THREADS_MAX);
+    /* Signals are for the program's own threads; but faults come to whoever touched the memory. */
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's threads' */
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (started < threads && pthread_create(&helpers[started], NULL, work_main, &work) == 0)
         started++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
