@@ -274,19 +274,21 @@ struct code_range {
     uint32_t first, last;
 };
 
+static bool is_within(struct character c, const struct code_range *ranges, size_t count)
+{
+    bool inside = false;
+    for (size_t i = 0; i < count && c.bytes; i++)
+        inside |= c.code >= ranges[i].first && c.code <= ranges[i].last;
+    return inside;
+}
+
 static size_t run_of_codes(const char *at, const char *end, const struct code_range *ranges,
                            size_t count)
 {
     const char *begin = at;
-    for (;;) {
-        struct character c = peek(at, end);
-        bool inside = false;
-        for (size_t i = 0; i < count && c.bytes; i++)
-            inside |= c.code >= ranges[i].first && c.code <= ranges[i].last;
-        if (!inside)
-            return (size_t)(at - begin);
+    for (struct character c = peek(at, end); is_within(c, ranges, count); c = peek(at, end))
         at += c.bytes;
-    }
+    return (size_t)(at - begin);
 }
 
 /* Chinese characters and both kinds of kana */
@@ -327,6 +329,50 @@ static size_t match_blank_and_letters(const char *at, const char *end)
 static size_t match_blank_and_punctuation(const char *at, const char *end)
 {
     return blank_and_run(at, end, PUNCTUATION);
+}
+
+/* A letter with two cases, of the scripts that deepseek-llm's list of ranges has: it is older than
+ * some letters, and leaves scripts and mathematical letters out. */
+static bool is_listed_letter(struct character c)
+{
+    static const struct code_range left_out[] = {
+        {0x0560, 0x0588},   {0x10c6, 0x10ff},   {0x1c80, 0x1c8f},   {0x2d00, 0x2d2d},
+        {0xa790, 0xa7ff},   {0xab30, 0xab6f},   {0x10570, 0x105bf}, {0x10d50, 0x10d85},
+        {0x16e40, 0x16ed3}, {0x1d400, 0x1dfff},
+    };
+    return (is_in(c, UPPER | LOWER) && !is_within(c, left_out, ARRAY_LEN(left_out))) ||
+           c.code == 0x0295;
+}
+
+/* \s?[letters]+ */
+static size_t match_blank_and_listed_letters(const char *at, const char *end)
+{
+    const char *begin = at;
+    struct character c = peek(at, end);
+    at += is_in(c, SPACES) ? c.bytes : 0;
+    const char *letters = at;
+    for (c = peek(at, end); is_listed_letter(c); c = peek(at, end))
+        at += c.bytes;
+    return at > letters ? (size_t)(at - begin) : 0;
+}
+
+/* \s?[signs]+ : of ASCII, the same in full width, quotes and the Chinese full stop.  One of them is
+ * also a blank. */
+static size_t match_blank_and_signs(const char *at, const char *end)
+{
+    static const struct code_range signs[] = {{'!', '/'},       {':', '~'},       {0xff01, 0xff0f},
+                                              {0xff1a, 0xff5e}, {0x2018, 0x201f}, {0x3000, 0x3002}};
+    struct character c = peek(at, end);
+    size_t blank = is_in(c, SPACES) ? c.bytes : 0;
+    size_t run = run_of_codes(at + blank, end, signs, ARRAY_LEN(signs));
+    return run ? blank + run : run_of_codes(at, end, signs, ARRAY_LEN(signs));
+}
+
+/* \s+$ */
+static size_t match_last_blanks(const char *at, const char *end)
+{
+    size_t blanks = run_of(at, end, SPACES);
+    return at + blanks == end ? blanks : 0;
 }
 
 static size_t numbers_up_to(const char *at, const char *end, int most)
@@ -446,6 +492,14 @@ static const struct llm_pretok_stage deepseek_coder_stages[] = {{{match_newline}
                                                                 {{match_number}},
                                                                 {{NULL}}};
 
+static const struct llm_pretok_stage deepseek_llm_stages[] = {{{match_newline}},
+                                                              {{match_blank_and_listed_letters}},
+                                                              {{match_blank_and_signs}},
+                                                              {{match_last_blanks}},
+                                                              {{match_east_asian}},
+                                                              {{match_bare_numbers}},
+                                                              {{NULL}}};
+
 static const struct llm_pretok rules[] = {
     {.name = "gpt-2", .stages = gpt2_stages},
     {.name = "default", .stages = default_stages},
@@ -465,6 +519,7 @@ static const struct llm_pretok rules[] = {
     {.name = "llama4", .stages = gpt4o_stages},
     {.name = "tekken", .adds_bos = true, .whole_words = true, .stages = tekken_stages},
     {.name = "deepseek-v3", .stages = deepseek3_stages},
+    {.name = "deepseek-llm", .stages = deepseek_llm_stages},
     {.name = "deepseek-coder", .stages = deepseek_coder_stages},
     {.name = "smollm", .stages = single_digit_stages},
     {.name = "starcoder", .stages = single_digit_stages},
@@ -511,7 +566,7 @@ static size_t match_first(const struct llm_pretok_stage *stage, const char *at, 
     return bytes;
 }
 
-/* Depth is that of the rule's stages, five at most. */
+/* Depth is that of the rule's stages, six at most. */
 static int split_stage(const struct llm_pretok_stage *stage, const char *at, const char *end,
                        const struct walk *walk)
 {

@@ -19,6 +19,10 @@ BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 CAPITALS, SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 CASED = (rf"[^\r\n\p{{L}}\p{{N}}]?{CAPITALS}*{SMALL}+%s|"
          rf"[^\r\n\p{{L}}\p{{N}}]?{CAPITALS}+{SMALL}*%s|")
+# deepseek-llm lists its letters.
+LISTED = ("A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗ"
+           "ὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆ"
+           "ﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃")
 # GPT-2's expression cuts runs of several blanks as \s+(?!\S) and a single blank; llama.cpp leaves the
 # last alternative out and so do the older conversions: between matches is one word either way.
 RULES = {
@@ -36,6 +40,8 @@ RULES = {
     "deepseek-v3": [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
                     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
                     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{BLANKS}"],
+    "deepseek-llm": [r"[\r\n]", rf"\s?[{LISTED}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$",
+                     "[一-龥\u0800-一가-\ud7ff]+", r"\p{N}+"],
     "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥\u0800-一가-\ud7ff]+", r"\p{N}"],
 }
 
@@ -54,6 +60,7 @@ TEXTS = [
     "a\u200bb\u200dc\ufeff", "tab\tand  spaces\t \tmixed", "\x0b\x0c vertical", "\x00nul\x01", "ﬁ ﬂ ﬀ", "ＡＢＣａｂｃ１２３",
     "ABCdef GHIjkl MNopQR ABCÄ äB", "ıİſ K Å", "'a 'b' 'ré", "  'll  's", "\n's\n'll", "a\r\nb\rc\n", "word\n\n  next   \n\n",
     ". . . , , ,", "(a)(b)[c]{d}", "「引用」『二重』", "—em dash– en", "…ellipsis…", "«guillemets»", "1st 2nd 3rd 4th",
+    "ა ᲐႠ ꭰ ꞑ ꬰ 𝐀𝛼 𐐀𐐨 ʕʔ Ꭰ ﬓ ℕ\u10c7", "a　b　。　x　 ", "‘q’ “r”  ！？", "end  ", "end \n ",
     "aA aaA aAA AaA AAa", "漢字A漢字a漢字1", "A漢a", "Aʰ aʰB ʰA", "한A국b", "x\u0345Y", "٣a٤B", "߁߂ ߊߋ",
 ]
 
