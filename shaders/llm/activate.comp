@@ -3,7 +3,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-const uint SILU_GATED = 0, GELU = 1, GELU_GATED = 2;
+const uint SILU_GATED = 0, GELU = 1, GELU_GATED = 2, SIGMOID = 4;
 layout(local_size_x = 64) in;
 layout(push_constant) uniform Push
 {
@@ -23,6 +23,8 @@ void main()
         value = silu(value) * Floats(gate_by).at[i];
     else if (kind == GELU_GATED)
         value = gelu(value) * Floats(gate_by).at[i];
+    else if (kind == SIGMOID)
+        value = sigmoid(value);
     else
         value = silu_clamped(value, Floats(gate_by).at[i]);
     Floats(x).at[i] = value;

@@ -94,6 +94,11 @@ float silu(float x)
     return x / (1.0 + exp(min(-x, 88.3)));
 }
 
+float sigmoid(float x)
+{
+    return 1.0 / (1.0 + exp(min(-x, 88.3)));
+}
+
 // 1 - 2 / (1 + e^2x), as llm/engine/arith.h has it: cap * tanh(x / cap); cap 0: none.
 float soft_cap(float x, float cap)
 {

@@ -29,9 +29,10 @@ struct model_options {
     uint64_t threads;
 };
 
-static const char *const arch_choices[] = {"llama",    "qwen2",   "gptj",       "gpt2",    "qwen3",
-                                           "qwen3moe", "gemma2",  "gemma3",     "phi3",    "olmoe",
-                                           "mistral3", "granite", "starcoder2", "gpt-oss", NULL};
+static const char *const arch_choices[] = {
+    "llama",      "qwen2",   "gptj",     "gpt2",       "qwen3",    "qwen3moe",
+    "gemma2",     "gemma3",  "phi3",     "olmoe",      "mistral3", "granite",
+    "starcoder2", "gpt-oss", "qwen2moe", "granitemoe", NULL};
 _Static_assert(ARRAY_LEN(arch_choices) == LLM_ARCHS + 1, "in the order of enum llm_arch");
 
 static const char *const rope_choices[] = {"none", "linear", "yarn", "llama3", "longrope", NULL};
@@ -67,8 +68,9 @@ static const struct cmd_option options[] = {
      .help = "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b;\n"
              "llama 134m, 1.1b, 7b, 8b, 8x7b; qwen2 0.5b, 7b; qwen3 0.6b, 8b;\n"
              "qwen3moe 30b-a3b; gemma2 2b; gemma3 1b; phi3 mini; olmoe 7b;\n"
-             "mistral3 3b; granite 2b; starcoder2 3b; gpt-oss 20b; tiny of\n"
-             "each, and llama's tiny-moe.  The numbers below override it"},
+             "mistral3 3b; granite 2b; starcoder2 3b; gpt-oss 20b; qwen2moe\n"
+             "14b-a2.7b; granitemoe 3b-a800m; tiny of each, llama's tiny-moe,\n"
+             "granitemoe's tiny-shared.  The numbers below override it"},
     SHAPE("layers", layers, LLM_LAYERS_MAX, "blocks"),
     SHAPE("width", width, LLM_WIDTH_MAX, "of the residual stream"),
     SHAPE("heads", heads, LLM_WIDTH_MAX, "of queries"),
@@ -217,7 +219,8 @@ static void print_shape(const struct llm_file *file)
     printf("layers       %u\nwidth        %u, feed-forward %u%s\n", c->layers, c->width, c->ffn,
            c->ffn_is_gated ? " (gated)" : "");
     if (c->experts)
-        printf("experts      %u, %u for each row\n", c->experts, c->experts_used);
+        printf("experts      %u, %u for each row%s\n", c->experts, c->experts_used,
+               c->shared_ffn ? ", and a shared one" : "");
     printf("heads        %u of %u, %u for keys and values\nvocabulary   %u%s\ncontext      %u\n",
            c->heads, c->head_dim, c->kv_heads, c->vocab,
            c->tied_output ? ", output tied to the embedding" : "", c->context);
@@ -303,6 +306,7 @@ static void json_shape(struct hw_json *json, const struct llm_file *file)
     json_number(json, "window_period", c->window_period);
     json_number(json, "experts", c->experts);
     json_number(json, "experts_used", c->experts_used);
+    json_number(json, "shared_ffn", c->shared_ffn);
     json_flag(json, "tied_output", c->tied_output);
 }
 

@@ -89,10 +89,25 @@ static const struct llm_pub_key phi3_keys[] = {
      .from = {"partial_rotary_factor", "rope_parameters/partial_rotary_factor"},
      .form = LLM_PUB_PART_OF_HEAD, .optional = true}, {NULL}};
 
+#define GRANITE_SCALES                                                                             \
+    REAL("embedding_scale", "embedding_multiplier"),                                               \
+    REAL("residual_scale", "residual_multiplier"),                                                 \
+    REAL("logit_scale", "logits_scaling"),                                                         \
+    REAL("attention.scale", "attention_multiplier")
+
 static const struct llm_pub_key granite_keys[] = {
-    SHAPE, FEED_FORWARD, RMS_EPSILON, ROPE_BASE(10000),
-    REAL("embedding_scale", "embedding_multiplier"), REAL("residual_scale", "residual_multiplier"),
-    REAL("logit_scale", "logits_scaling"), REAL("attention.scale", "attention_multiplier"), {NULL}};
+    SHAPE, FEED_FORWARD, RMS_EPSILON, ROPE_BASE(10000), GRANITE_SCALES, {NULL}};
+
+static const struct llm_pub_key qwen2moe_keys[] = {
+    SHAPE, FEED_FORWARD, RMS_EPSILON, ROPE_BASE(10000), EXPERTS_USED,
+    NUMBER("expert_count", "num_experts"),
+    NUMBER("expert_feed_forward_length", "moe_intermediate_size"),
+    NUMBER("expert_shared_feed_forward_length", "shared_expert_intermediate_size"), {NULL}};
+
+static const struct llm_pub_key granitemoe_keys[] = {
+    SHAPE, FEED_FORWARD, RMS_EPSILON, ROPE_BASE(10000), GRANITE_SCALES, EXPERTS_USED,
+    NUMBER("expert_count", "num_local_experts"),
+    NUMBER_MAYBE("expert_shared_feed_forward_length", "shared_intermediate_size"), {NULL}};
 
 static const struct llm_pub_key starcoder2_keys[] = {
     SHAPE, FEED_FORWARD, ROPE_BASE(10000), WINDOW,
@@ -140,6 +155,7 @@ static const struct llm_pub_key gpt2_keys[] = {
 #define IN(from, to)         {LAYER from, "blk.%u." to, LLM_PUB_COPY, false}
 #define IN_MAYBE(from, to)   {LAYER from, "blk.%u." to, LLM_PUB_COPY, true}
 #define IN_AS(how, from, to) {LAYER from, "blk.%u." to, LLM_PUB_##how, false}
+#define IN_AS_MAYBE(how, from, to) {LAYER from, "blk.%u." to, LLM_PUB_##how, true}
 #define EMBEDDING                                                                                  \
     COPY("model.embed_tokens.weight", "token_embd.weight"),                                        \
     {LAYER "self_attn.rotary_emb.inv_freq", NULL, LLM_PUB_IGNORE, true}
@@ -200,6 +216,23 @@ static const struct llm_pub_tensor qwen3_tensors[] = {
 
 static const struct llm_pub_tensor qwen3moe_tensors[] = {
     FRAME, FFN_NORM, ATTENTION, HEAD_NORMS, FFN_EXPERTS, {NULL}};
+
+static const struct llm_pub_tensor qwen2moe_tensors[] = {
+    FRAME, FFN_NORM, ATTENTION, QKV_BIASES, FFN_EXPERTS,
+    IN("mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"),
+    IN("mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"),
+    IN("mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"),
+    IN_AS(AS_F32, "mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"), {NULL}};
+
+static const struct llm_pub_tensor granitemoe_tensors[] = {
+    FRAME, FFN_NORM, ATTENTION_IN_PAIRS,
+    IN_AS(AS_F32, "block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"),
+    IN_AS(ROWS_1, "block_sparse_moe.input_linear.weight", "ffn_gate_exps.weight"),
+    IN_AS(ROWS_2, "block_sparse_moe.input_linear.weight", "ffn_up_exps.weight"),
+    IN("block_sparse_moe.output_linear.weight", "ffn_down_exps.weight"),
+    IN_AS_MAYBE(ROWS_1, "shared_mlp.input_linear.weight", "ffn_gate_shexp.weight"),
+    IN_AS_MAYBE(ROWS_2, "shared_mlp.input_linear.weight", "ffn_up_shexp.weight"),
+    IN_MAYBE("shared_mlp.output_linear.weight", "ffn_down_shexp.weight"), {NULL}};
 
 /* The embedding is the output; some files repeat it. */
 #define GEMMA                                                                                      \
@@ -302,6 +335,15 @@ static const struct llm_pub_must qwen3moe_musts[] = {
     {"mlp_only_layers", "[]", false}, {NULL},
 };
 
+static const struct llm_pub_must qwen2moe_musts[] = {
+    {"hidden_act", "silu", false},      {"use_sliding_window", "false", false},
+    {"norm_topk_prob", "false", false}, {"decoder_sparse_step", "1", false},
+    {"mlp_only_layers", "[]", false},   {NULL},
+};
+
+static const struct llm_pub_must granitemoe_musts[] = {
+    {"hidden_act", "silu", false}, {"position_embedding_type", "rope", false}, {NULL}};
+
 static const struct llm_pub_must olmoe_musts[] = {
     {"hidden_act", "silu", false},
     {"norm_topk_prob", "false", false},
@@ -345,6 +387,9 @@ static const struct llm_pub all[] = {
     {"phi3", "phi3", "model.", phi3_keys, phi3_tensors, silu},
     {"olmoe", "olmoe", "model.", olmoe_keys, qwen3moe_tensors, olmoe_musts},
     {"granite", "granite", "model.", granite_keys, llama_tensors, silu},
+    {"qwen2_moe", "qwen2moe", "model.", qwen2moe_keys, qwen2moe_tensors, qwen2moe_musts},
+    {"granitemoe", "granitemoe", "model.", granitemoe_keys, granitemoe_tensors, granitemoe_musts},
+    {"granitemoeshared", "granitemoe", "model.", granitemoe_keys, granitemoe_tensors, granitemoe_musts},
     {"starcoder2", "starcoder2", "model.", starcoder2_keys, starcoder2_tensors, starcoder2_musts},
     {"gpt_oss", "gpt-oss", "model.", gpt_oss_keys, gpt_oss_tensors, gpt_oss_musts},
     {"gptj", "gptj", "transformer.", gptj_keys, gptj_tensors, gpt_musts},

@@ -50,6 +50,8 @@ enum llm_pub_how {
     LLM_PUB_PAIRS_K, /* the same, of the heads of keys */
     LLM_PUB_EVEN,    /* of biases (experts, 2 * n): every other, from the first, as F32 */
     LLM_PUB_ODD,     /* from the second */
+    LLM_PUB_ROWS_1,  /* the first half of a matrix' rows, of each of a stack */
+    LLM_PUB_ROWS_2,  /* the second */
     LLM_PUB_MX,      /* MXFP4 as "..._blocks" and "..._scales": (experts, rows, blocks[, 16]) */
     LLM_PUB_MX_EVEN, /* the same, every other row */
     LLM_PUB_MX_ODD,

@@ -65,6 +65,25 @@ static bool same_shape(const struct llm_st_tensor *a, const struct llm_st_tensor
            memcmp(a->dims, b->dims, sizeof(a->dims)) == 0;
 }
 
+static bool is_half_of_rows(enum llm_pub_how how)
+{
+    return how == LLM_PUB_ROWS_1 || how == LLM_PUB_ROWS_2;
+}
+
+/* A stack of matrices in one tensor. */
+static int describe_stack(const struct llm_copy *copy, struct llm_tensor *to, char *why)
+{
+    const struct llm_st_tensor *from = copy->parts[0];
+    if (copy->part_count > 1 || (copy->how != LLM_PUB_COPY && !is_half_of_rows(copy->how)))
+        return wrong_dims(from, why);
+    to->dtype = from->dtype;
+    to->dim_count = 3;
+    to->dims[0] = from->dims[2];
+    to->dims[1] = from->dims[1];
+    to->dims[2] = from->dims[0];
+    return 0;
+}
+
 static int describe_plain(const struct llm_copy *copy, struct llm_tensor *to, char *why)
 {
     const struct llm_st_tensor *from = copy->parts[0];
@@ -73,6 +92,8 @@ static int describe_plain(const struct llm_copy *copy, struct llm_tensor *to, ch
         return llm_why(why, -EOPNOTSUPP,
                        "tensor %.80s is of a type that is not read; F32, F16 and BF16 are",
                        from->name);
+    if (from->dim_count == 3)
+        return describe_stack(copy, to, why);
     if (from->dim_count == 0 || from->dim_count > 2 ||
         (!two && (turned || copy->part_count > 1 || is_half(copy->how))) ||
         (is_half(copy->how) && from->dims[1] % 2))
@@ -89,6 +110,8 @@ static int describe_plain(const struct llm_copy *copy, struct llm_tensor *to, ch
     to->dims[1] = turned ? from->dims[1] : two ? from->dims[0] : 1;
     to->dims[0] /= is_half(copy->how) ? 2 : 1;
     to->dims[2] = copy->part_count;
+    if (whole && to->dims[1] * to->dims[2] == 1) /* a matrix of one row is a vector */
+        to->dim_count = 1;
     return 0;
 }
 
@@ -97,8 +120,11 @@ int llm_copy_describe(const struct llm_copy *copy, struct llm_tensor *to, char *
     assert(copy->part_count > 0 && (!is_mx(copy->how) || copy->scales));
     to->dims[3] = 1;
     int err = is_mx(copy->how) ? describe_mx(copy, to, why) : describe_plain(copy, to, why);
+    if (!err && is_half_of_rows(copy->how) && (to->dim_count == 1 || to->dims[1] % 2))
+        err = wrong_dims(copy->parts[0], why);
     if (err)
         return err;
+    to->dims[1] /= is_half_of_rows(copy->how) ? 2 : 1;
     to->bytes = llm_dtype_bytes(to->dtype, to->dims[0] * to->dims[1] * to->dims[2]);
     to->data = copy->parts[0]->data;
     return 0;
@@ -113,6 +139,7 @@ struct rows {
     enum llm_dtype dtype; /* as gathered: the source's, or MXFP4 */
     uint64_t width, count;
     uint64_t each; /* of a part */
+    uint64_t of_matrix;
     uint32_t head_dim;
 };
 
@@ -124,13 +151,16 @@ static struct rows rows_of(const struct llm_copy *copy, const struct llm_tensor 
     rows.width = to->dim_count == 1 ? 1 : to->dims[0];
     rows.count = to->dims[0] * to->dims[1] * to->dims[2] / rows.width;
     rows.each = rows.count / copy->part_count;
+    rows.of_matrix = to->dims[1];
     return rows;
 }
 
-/* The row of the source that becomes row r: in each head, row 2i comes from i, row 2i + 1 from
- * i + half a head. */
+/* The row of the source that becomes row r.  In pairs: in each head, row 2i comes from i, row 2i +
+ * 1 from i + half a head. */
 static uint64_t source_row(const struct rows *rows, uint64_t r)
 {
+    if (is_half_of_rows(rows->copy->how))
+        return r + (r / rows->of_matrix + (rows->copy->how == LLM_PUB_ROWS_2)) * rows->of_matrix;
     if (rows->copy->how != LLM_PUB_PAIRS_Q && rows->copy->how != LLM_PUB_PAIRS_K)
         return r;
     uint64_t dim = rows->head_dim, within = r % dim;

@@ -617,7 +617,8 @@ static void activate_piece(void *user, uint32_t piece, unsigned thread)
     uint64_t first = (uint64_t)piece * PIECE_VALUES, rest = job->count - first;
     uint64_t count = rest < PIECE_VALUES ? rest : PIECE_VALUES;
     float *x = llm_ram_floats(job->op->x) + first;
-    const float *gate_by = job->op->kind == LLM_GELU ? NULL : llm_ram_floats(job->op->gate_by);
+    const float *gate_by =
+        llm_activation_is_gated(job->op->kind) ? llm_ram_floats(job->op->gate_by) : NULL;
     job->kernels->activate(job->op->kind, x, gate_by ? gate_by + first : NULL, count);
 }
 

@@ -23,6 +23,9 @@ static inline void elementwise_activate(enum llm_activation kind, float *restric
     } else if (kind == LLM_GELU_GATED) {
         for (uint64_t i = 0; i < count; i++)
             x[i] = llm_gelu(x[i]) * gate_by[i];
+    } else if (kind == LLM_SIGMOID) {
+        for (uint64_t i = 0; i < count; i++)
+            x[i] = llm_sigmoid(x[i]);
     } else {
         for (uint64_t i = 0; i < count; i++)
             x[i] = llm_silu_clamped(x[i], gate_by[i]);

@@ -225,7 +225,7 @@ static void ref_activate(struct llm_backend *b, const struct llm_op_activate *op
     (void)b;
     size_t count = (size_t)op->rows * op->width;
     float *x = llm_ram_floats(op->x);
-    const float *gate_by = op->kind == LLM_GELU ? NULL : llm_ram_floats(op->gate_by);
+    const float *gate_by = llm_activation_is_gated(op->kind) ? llm_ram_floats(op->gate_by) : NULL;
     for (size_t i = 0; i < count; i++) {
         switch (op->kind) {
         case LLM_SILU_GATED:
@@ -239,6 +239,9 @@ static void ref_activate(struct llm_backend *b, const struct llm_op_activate *op
             break;
         case LLM_SILU_CLAMPED:
             x[i] = llm_silu_clamped(x[i], gate_by[i]);
+            break;
+        case LLM_SIGMOID:
+            x[i] = llm_sigmoid(x[i]);
             break;
         }
     }

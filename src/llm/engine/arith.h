@@ -64,6 +64,11 @@ static inline float llm_silu(float x)
     return x / (1.0f + llm_exp(-x));
 }
 
+static inline float llm_sigmoid(float x)
+{
+    return 1.0f / (1.0f + llm_exp(-x));
+}
+
 /* The tanh form: x/2 (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
 static inline float llm_gelu(float x)
 {

@@ -212,6 +212,7 @@ struct llm_op_attend {
  * gelu:         x = x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))); gate_by is not read
  * gelu gated:   x = gelu(x) * gate_by
  * silu clamped: y = min(x, 7), x = y / (1 + exp(-1.702 y)) * (1 + gate_by, clamped to -7..7)
+ * sigmoid:      x = 1 / (1 + exp(-x)); gate_by is not read
  * In place on x, rows x width. */
 struct llm_op_activate {
     enum llm_activation kind;

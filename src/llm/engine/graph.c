@@ -12,6 +12,7 @@
 struct layer {
     struct llm_weight *q, *k, *v, *o, *gate, *up, *down; /* the last three: also of experts */
     struct llm_weight *router;
+    struct llm_weight *shared_gate, *shared_up, *shared_down, *shared_router;
     struct llm_place q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias, router_bias;
     struct llm_place attn_norm, attn_norm_bias, ffn_norm, ffn_norm_bias;
     struct llm_place attn_post_norm, ffn_post_norm;
@@ -131,6 +132,10 @@ static const struct named_weight layer_matrices[] = {
     {"ffn_gate_exps.weight", offsetof(struct layer, gate)},
     {"ffn_up_exps.weight", offsetof(struct layer, up)},
     {"ffn_down_exps.weight", offsetof(struct layer, down)},
+    {"ffn_gate_shexp.weight", offsetof(struct layer, shared_gate)},
+    {"ffn_up_shexp.weight", offsetof(struct layer, shared_up)},
+    {"ffn_down_shexp.weight", offsetof(struct layer, shared_down)},
+    {"ffn_gate_inp_shexp.weight", offsetof(struct layer, shared_router)},
 };
 
 static const struct named_weight layer_vectors[] = {
@@ -317,8 +322,10 @@ void llm_graph_destroy(struct llm_graph *g)
         return;
     for (uint32_t l = 0; l < g->config->layers; l++) {
         struct layer *layer = &g->layers[l];
-        struct llm_weight *all[] = {layer->q,    layer->k,  layer->v,    layer->o,
-                                    layer->gate, layer->up, layer->down, layer->router};
+        struct llm_weight *all[] = {layer->q,         layer->k,           layer->v,
+                                    layer->o,         layer->gate,        layer->up,
+                                    layer->down,      layer->router,      layer->shared_gate,
+                                    layer->shared_up, layer->shared_down, layer->shared_router};
         for (size_t i = 0; i < ARRAY_LEN(all); i++)
             g->backend->ops->weight_destroy(g->backend, all[i]);
     }
@@ -341,6 +348,7 @@ static void lay_out(struct acts *a, const struct llm_config *c, uint64_t *bytes)
 {
     uint64_t q = (uint64_t)c->heads * c->head_dim, kv = (uint64_t)c->kv_heads * c->head_dim;
     uint64_t copies = c->experts ? c->experts_used : 1, used = c->experts_used;
+    uint64_t ffn = copies * c->ffn > c->shared_ffn ? copies * c->ffn : c->shared_ffn; /* of a row */
     *bytes = 0;
     a->x = carve(bytes, a->rows, c->width);
     a->h = carve(bytes, a->rows, c->width);
@@ -348,8 +356,8 @@ static void lay_out(struct acts *a, const struct llm_config *c, uint64_t *bytes)
     a->k = carve(bytes, a->rows, kv);
     a->v = carve(bytes, a->rows, kv);
     a->att = carve(bytes, a->rows, q);
-    a->up = carve(bytes, a->rows * copies, c->ffn);
-    a->gate = carve(bytes, a->rows * copies, c->ffn_is_gated ? c->ffn : 0);
+    a->up = carve(bytes, a->rows, ffn);
+    a->gate = carve(bytes, a->rows, c->ffn_is_gated ? ffn : 0);
     a->routes = carve(bytes, a->rows, c->experts);
     a->chosen = carve(bytes, a->rows, used);
     a->shares = carve(bytes, a->rows, used);
@@ -500,6 +508,14 @@ static void attention(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
     ops->attend(g->backend, &attend);
 }
 
+static void activate(struct llm_graph *g, enum llm_activation kind, struct llm_place x,
+                     uint32_t rows, uint32_t width)
+{
+    struct llm_op_activate op = {
+        .kind = kind, .x = x, .gate_by = g->acts.up, .rows = rows, .width = width};
+    g->backend->ops->activate(g->backend, &op);
+}
+
 /* gate or up of `rows` rows, with the activation: where it can be found. */
 static struct llm_place half_feed_forward(struct llm_graph *g, const struct layer *layer,
                                           uint32_t rows, struct llm_experts experts)
@@ -515,10 +531,34 @@ static struct llm_place half_feed_forward(struct llm_graph *g, const struct laye
         .experts = experts};
     g->backend->ops->matmul(g->backend, &up);
     struct llm_place out = c->ffn_is_gated ? a->gate : a->up;
-    struct llm_op_activate activate = {
-        .kind = c->activation, .x = out, .gate_by = a->up, .rows = rows, .width = c->ffn};
-    g->backend->ops->activate(g->backend, &activate);
+    activate(g, c->activation, out, rows, c->ffn);
     return out;
+}
+
+/* The expert that all rows meet, after the others: it uses their room.  A file with a router for it
+ * weighs it by the sigmoid of that product. */
+static void shared_feed_forward(struct llm_graph *g, const struct layer *layer, uint32_t rows)
+{
+    const struct llm_config *c = g->config;
+    const struct acts *a = &g->acts;
+    struct llm_op_matmul up = {.in = a->h,
+                               .rows = rows,
+                               .part_count = 2,
+                               .parts = {{.weight = layer->shared_up, .out = a->up},
+                                         {.weight = layer->shared_gate, .out = a->gate}}};
+    g->backend->ops->matmul(g->backend, &up);
+    activate(g, c->activation, a->gate, rows, c->shared_ffn);
+    multiply(g, rows, a->gate,
+             (struct llm_matmul_part){.weight = layer->shared_down, .out = a->parts});
+    struct llm_op_add add = {
+        .x = a->x, .y = a->parts, .terms = 1, .width = c->width, .scale = c->residual_scale};
+    if (layer->shared_router) {
+        multiply(g, rows, a->h,
+                 (struct llm_matmul_part){.weight = layer->shared_router, .out = a->shares});
+        activate(g, LLM_SIGMOID, a->shares, rows, 1);
+        add.weights = a->shares;
+    }
+    g->backend->ops->add(g->backend, &add);
 }
 
 static void expert_feed_forward(struct llm_graph *g, const struct layer *layer, uint32_t rows)
@@ -554,6 +594,8 @@ static void expert_feed_forward(struct llm_graph *g, const struct layer *layer, 
                              .width = c->width,
                              .scale = c->residual_scale};
     ops->add(g->backend, &add);
+    if (layer->shared_down)
+        shared_feed_forward(g, layer, rows);
 }
 
 static void feed_forward(struct llm_graph *g, uint32_t l, uint32_t rows)

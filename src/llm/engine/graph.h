@@ -10,7 +10,8 @@
  *     x += (norm of) activate(h * weights) * weights
  *
  * With experts the last line is: choose experts by h * weights;  y = activate(h * weights of each)
- * * weights of each;  x += the sum of y times the experts' weights.
+ * * weights of each;  x += the sum of y times the experts' weights.  A shared expert adds a
+ * feed-forward of its own, which a file may weigh.
  *
  * Threads and lifetime: as llm/engine/backend.h; the file outlives the graph. */
 #ifndef HAWSER_LLM_ENGINE_GRAPH_H

@@ -14,6 +14,7 @@
 #define DENSE_MAYBE(name, row, rows) {name, LLM_DIM_##row, LLM_DIM_##rows, true, LLM_MAYBE_DENSE, false}
 #define ROUTER(name, row, rows)      {name, LLM_DIM_##row, LLM_DIM_##rows, true, LLM_IF_EXPERTS, false}
 #define EXPERTS(name, row, rows)     {name, LLM_DIM_##row, LLM_DIM_##rows, true, LLM_IF_EXPERTS, true}
+#define SHARED(name, row, rows)      {name, LLM_DIM_##row, LLM_DIM_##rows, true, LLM_IF_SHARED, false}
 
 /* ---- parts that architectures share ---- */
 
@@ -77,6 +78,10 @@
     EXPERTS("ffn_gate_exps.weight", WIDTH, FFN),                                                   \
     EXPERTS("ffn_up_exps.weight", WIDTH, FFN),                                                     \
     EXPERTS("ffn_down_exps.weight", FFN, WIDTH)
+#define FFN_SHARED                                                                                 \
+    SHARED("ffn_gate_shexp.weight", WIDTH, SHARED_FFN),                                            \
+    SHARED("ffn_up_shexp.weight", WIDTH, SHARED_FFN),                                              \
+    SHARED("ffn_down_shexp.weight", SHARED_FFN, WIDTH)
 #define END {NULL}
 
 /* ---- architectures ---- */
@@ -130,6 +135,14 @@ static const struct llm_arch_tensor gpt_oss_tensors[] = {
     LAYER("attn_output.bias", WIDTH, NONE), LAYER("attn_sinks.weight", HEADS, NONE), FFN_EXPERTS,
     ROUTER("ffn_gate_inp.bias", EXPERTS, NONE), EXPERTS("ffn_gate_exps.bias", FFN, NONE),
     EXPERTS("ffn_up_exps.bias", FFN, NONE), EXPERTS("ffn_down_exps.bias", WIDTH, NONE), END};
+
+static const struct llm_arch_tensor qwen2moe_tensors[] = {
+    EMBEDDING, OUTPUT, NORMS, ATTENTION, QKV_BIASES, FFN_EXPERTS, FFN_SHARED,
+    SHARED("ffn_gate_inp_shexp.weight", WIDTH, NONE), END};
+
+static const struct llm_arch_tensor granitemoe_tensors[] = {
+    EMBEDDING, OUTPUT_MAYBE_TIED, ROPE_FACTORS, NORMS, ATTENTION, LAYER_MAYBE("attn_output.bias", WIDTH, NONE),
+    FFN_EXPERTS, FFN_SHARED, END};
 /* clang-format on */
 
 static const struct llm_arch_info infos[LLM_ARCHS] = {
@@ -214,6 +227,19 @@ static const struct llm_arch_info infos[LLM_ARCHS] = {
                      .experts_normed = true,
                      .window_period = 2,
                      .tensors = gpt_oss_tensors},
+    [LLM_QWEN2MOE] = {.name = "qwen2moe",
+                      .norm_is_rms = true,
+                      .rope_is_neox = true,
+                      .has_experts = true,
+                      .has_shared_expert = true,
+                      .tensors = qwen2moe_tensors},
+    [LLM_GRANITEMOE] = {.name = "granitemoe",
+                        .norm_is_rms = true,
+                        .has_multipliers = true,
+                        .has_experts = true,
+                        .experts_normed = true,
+                        .shared_optional = true,
+                        .tensors = granitemoe_tensors},
 };
 
 const struct llm_arch_info *llm_arch_info(enum llm_arch arch)
@@ -233,7 +259,7 @@ void llm_arch_set(struct llm_config *c)
     c->norm_is_rms = info->norm_is_rms;
     c->rope_is_neox = info->rope_is_neox;
     c->activation = info->activation;
-    c->ffn_is_gated = info->activation != LLM_GELU;
+    c->ffn_is_gated = llm_activation_is_gated(info->activation);
     c->parallel_residual = info->parallel_residual;
     c->experts_normed = info->experts_normed;
     c->window_period = info->window_period;
@@ -259,6 +285,8 @@ bool llm_arch_tensor_applies(const struct llm_config *config, const struct llm_a
 {
     if (row->presence == LLM_IF_EXPERTS)
         return config->experts > 0;
+    if (row->presence == LLM_IF_SHARED)
+        return config->shared_ffn > 0;
     return config->experts == 0 ||
            (row->presence != LLM_IF_DENSE && row->presence != LLM_MAYBE_DENSE);
 }
@@ -294,6 +322,8 @@ uint64_t llm_dim_value(const struct llm_config *c, enum llm_dim dim)
         return c->ffn;
     case LLM_DIM_FFN_TWICE:
         return 2 * (uint64_t)c->ffn;
+    case LLM_DIM_SHARED_FFN:
+        return c->shared_ffn;
     case LLM_DIM_EXPERTS:
         return c->experts;
     case LLM_DIM_VOCAB:

@@ -20,6 +20,7 @@ enum llm_dim {
     LLM_DIM_HEADS,
     LLM_DIM_FFN,
     LLM_DIM_FFN_TWICE, /* gate, then up */
+    LLM_DIM_SHARED_FFN,
     LLM_DIM_VOCAB,
     LLM_DIM_CONTEXT,
     LLM_DIM_ROPE_HALF,
@@ -33,6 +34,7 @@ enum llm_presence {
     LLM_IF_DENSE,
     LLM_MAYBE_DENSE,
     LLM_IF_EXPERTS,
+    LLM_IF_SHARED, /* a shared expert */
 };
 
 struct llm_arch_tensor {
@@ -58,6 +60,8 @@ struct llm_arch_info {
     enum llm_activation activation;
     bool has_experts; /* always; with experts_optional: where the file says so */
     bool experts_optional;
+    bool has_shared_expert; /* always; with shared_optional: where the file says so */
+    bool shared_optional;
     bool experts_normed;
     bool embeds_by_width; /* embeddings are multiplied by sqrt(width) */
     bool window_unscaled; /* rope scaling is not for layers with a window */

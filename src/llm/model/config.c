@@ -119,7 +119,7 @@ static int refuse_numbers(const struct source *s, const struct llm_arch_info *in
     } numbers[] = {
         {"expert_count", 0, info->has_experts || info->experts_optional},
         {"expert_shared_count", 0, false},
-        {"expert_shared_feed_forward_length", 0, false},
+        {"expert_shared_feed_forward_length", 0, info->has_shared_expert || info->shared_optional},
         {"expert_group_count", 1, false},
         {"attention.key_length_mla", 0, false},
         {"attention.shared_kv_layers", 0, false},
@@ -333,6 +333,20 @@ static int read_window(const struct source *s, struct llm_config *c)
     return err;
 }
 
+/* Files that do not tell give the shared expert what a dense layer would have, and divide it among
+ * the others that a row meets. */
+static int read_shared_expert(const struct source *s, struct llm_config *c)
+{
+    bool always = llm_arch_info(c->arch)->has_shared_expert;
+    c->shared_ffn = always ? c->ffn : 0;
+    int err = maybe_u32(s, "expert_shared_feed_forward_length", &c->shared_ffn);
+    if (!err && c->shared_ffn > LLM_WIDTH_MAX)
+        return llm_why(s->why, -EPROTO, "a shared expert of %u values; %d at most", c->shared_ffn,
+                       LLM_WIDTH_MAX);
+    c->ffn = always && c->ffn >= c->experts_used ? c->ffn / c->experts_used : c->ffn;
+    return err;
+}
+
 static int read_experts(const struct source *s, struct llm_config *c)
 {
     const struct llm_arch_info *info = llm_arch_info(c->arch);
@@ -348,6 +362,8 @@ static int read_experts(const struct source *s, struct llm_config *c)
         err = read_u32(s, "expert_used_count", 0,
                        c->experts < LLM_EXPERTS_USED_MAX ? c->experts : LLM_EXPERTS_USED_MAX,
                        &c->experts_used);
+    if (!err && (info->has_shared_expert || info->shared_optional))
+        err = read_shared_expert(s, c);
     if (!err)
         err = read_u32(s, "expert_feed_forward_length", c->ffn, LLM_WIDTH_MAX, &c->ffn);
     float scale = 0;

@@ -39,11 +39,19 @@ enum llm_arch {
     LLM_GRANITE,
     LLM_STARCODER2,
     LLM_GPT_OSS,
+    LLM_QWEN2MOE,
+    LLM_GRANITEMOE,
     LLM_ARCHS
 };
 
-/* Of the feed-forward; llm/engine/backend.h defines each. */
-enum llm_activation { LLM_SILU_GATED, LLM_GELU, LLM_GELU_GATED, LLM_SILU_CLAMPED };
+/* Of the feed-forward, and the last of a shared expert's weight; llm/engine/backend.h defines each.
+ */
+enum llm_activation { LLM_SILU_GATED, LLM_GELU, LLM_GELU_GATED, LLM_SILU_CLAMPED, LLM_SIGMOID };
+
+static inline bool llm_activation_is_gated(enum llm_activation kind)
+{
+    return kind != LLM_GELU && kind != LLM_SIGMOID;
+}
 
 const char *llm_arch_name(enum llm_arch arch); /* "llama", as in general.architecture */
 
@@ -60,6 +68,7 @@ struct llm_config {
     uint32_t context;
     uint32_t experts;      /* of a layer; 0: one dense feed-forward */
     uint32_t experts_used; /* by a row; 0 without experts */
+    uint32_t shared_ffn;   /* of the expert that all rows meet; 0: there is none */
     bool experts_normed;   /* weights of the chosen experts add up to 1 */
     float experts_scale;   /* of their weights */
     uint32_t rope_dims;    /* 0: learned positions */

@@ -33,46 +33,52 @@ struct preset {
     uint32_t head_dim; /* 0: width / heads */
     uint32_t experts, experts_used;
     uint32_t window;
+    uint32_t shared_ffn;
 };
 
 /* clang-format off */
 static const struct preset presets[] = {
-    {LLM_GPTJ, "6b", 28, 4096, 16, 16, 16384, 50400, 2048, 64, 10000, false, 0, 0, 0, 0},
-    {LLM_GPTJ, "tiny", 2, 256, 4, 4, 512, 512, 256, 32, 10000, false, 0, 0, 0, 0},
-    {LLM_GPT2, "124m", 12, 768, 12, 12, 3072, 50257, 1024, 0, 10000, true, 0, 0, 0, 0},
-    {LLM_GPT2, "1.5b", 48, 1600, 25, 25, 6400, 50257, 1024, 0, 10000, true, 0, 0, 0, 0},
-    {LLM_GPT2, "tiny", 2, 256, 4, 4, 512, 512, 256, 0, 10000, true, 0, 0, 0, 0},
-    {LLM_LLAMA, "134m", 12, 768, 12, 12, 2048, 32000, 2048, 64, 10000, false, 0, 0, 0, 0},
-    {LLM_LLAMA, "1.1b", 22, 2048, 32, 4, 5632, 32000, 2048, 64, 10000, false, 0, 0, 0, 0},
-    {LLM_LLAMA, "7b", 32, 4096, 32, 32, 11008, 32000, 4096, 128, 10000, false, 0, 0, 0, 0},
-    {LLM_LLAMA, "8b", 32, 4096, 32, 8, 14336, 128256, 8192, 128, 500000, false, 0, 0, 0, 0},
-    {LLM_LLAMA, "8x7b", 32, 4096, 32, 8, 14336, 32000, 32768, 128, 1000000, false, 0, 8, 2, 0},
-    {LLM_LLAMA, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 10000, true, 0, 0, 0, 0},
-    {LLM_LLAMA, "tiny-moe", 2, 256, 4, 2, 512, 512, 256, 64, 10000, false, 0, 8, 2, 0},
-    {LLM_QWEN2, "0.5b", 24, 896, 14, 2, 4864, 151936, 32768, 64, 1000000, true, 0, 0, 0, 0},
-    {LLM_QWEN2, "7b", 28, 3584, 28, 4, 18944, 152064, 32768, 128, 1000000, false, 0, 0, 0, 0},
-    {LLM_QWEN2, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 1000000, true, 0, 0, 0, 0},
-    {LLM_QWEN3, "0.6b", 28, 1024, 16, 8, 3072, 151936, 40960, 128, 1000000, true, 128, 0, 0, 0},
-    {LLM_QWEN3, "8b", 36, 4096, 32, 8, 12288, 151936, 40960, 128, 1000000, false, 128, 0, 0, 0},
-    {LLM_QWEN3, "tiny", 2, 256, 4, 2, 512, 512, 256, 128, 1000000, true, 128, 0, 0, 0},
-    {LLM_QWEN3MOE, "30b-a3b", 48, 2048, 32, 4, 768, 151936, 40960, 128, 1000000, false, 128, 128, 8, 0},
-    {LLM_QWEN3MOE, "tiny", 2, 256, 4, 2, 256, 512, 256, 128, 1000000, false, 128, 16, 4, 0},
-    {LLM_GEMMA2, "2b", 26, 2304, 8, 4, 9216, 256000, 8192, 256, 10000, true, 256, 0, 0, 4096},
-    {LLM_GEMMA2, "tiny", 4, 256, 4, 2, 512, 512, 256, 128, 10000, true, 128, 0, 0, 24},
-    {LLM_GEMMA3, "1b", 26, 1152, 4, 1, 6912, 262144, 32768, 256, 1000000, true, 256, 0, 0, 512},
-    {LLM_GEMMA3, "tiny", 7, 256, 4, 2, 512, 512, 256, 128, 1000000, true, 128, 0, 0, 24},
-    {LLM_PHI3, "mini", 32, 3072, 32, 32, 8192, 32064, 131072, 96, 10000, false, 0, 0, 0, 0},
-    {LLM_PHI3, "tiny", 2, 256, 4, 2, 512, 512, 256, 48, 10000, false, 0, 0, 0, 0},
-    {LLM_OLMOE, "7b", 16, 2048, 16, 16, 1024, 50304, 4096, 128, 10000, false, 0, 64, 8, 0},
-    {LLM_OLMOE, "tiny", 2, 256, 4, 4, 256, 512, 256, 64, 10000, false, 0, 16, 4, 0},
-    {LLM_MISTRAL3, "3b", 26, 3072, 32, 8, 9216, 131072, 262144, 128, 1000000, true, 128, 0, 0, 0},
-    {LLM_MISTRAL3, "tiny", 2, 256, 4, 2, 512, 512, 256, 128, 1000000, true, 128, 0, 0, 0},
-    {LLM_GRANITE, "2b", 40, 2048, 32, 8, 8192, 49155, 131072, 64, 5000000, true, 0, 0, 0, 0},
-    {LLM_GRANITE, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 10000, true, 0, 0, 0, 0},
-    {LLM_STARCODER2, "3b", 30, 3072, 24, 2, 12288, 49152, 16384, 128, 1000000, true, 0, 0, 0, 0},
-    {LLM_STARCODER2, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 100000, true, 0, 0, 0, 0},
-    {LLM_GPT_OSS, "20b", 24, 2880, 64, 8, 2880, 201088, 131072, 64, 150000, false, 64, 32, 4, 128},
-    {LLM_GPT_OSS, "tiny", 4, 256, 4, 2, 256, 512, 256, 128, 150000, false, 128, 16, 4, 24},
+    {LLM_GPTJ, "6b", 28, 4096, 16, 16, 16384, 50400, 2048, 64, 10000, false, 0, 0, 0, 0, 0},
+    {LLM_GPTJ, "tiny", 2, 256, 4, 4, 512, 512, 256, 32, 10000, false, 0, 0, 0, 0, 0},
+    {LLM_GPT2, "124m", 12, 768, 12, 12, 3072, 50257, 1024, 0, 10000, true, 0, 0, 0, 0, 0},
+    {LLM_GPT2, "1.5b", 48, 1600, 25, 25, 6400, 50257, 1024, 0, 10000, true, 0, 0, 0, 0, 0},
+    {LLM_GPT2, "tiny", 2, 256, 4, 4, 512, 512, 256, 0, 10000, true, 0, 0, 0, 0, 0},
+    {LLM_LLAMA, "134m", 12, 768, 12, 12, 2048, 32000, 2048, 64, 10000, false, 0, 0, 0, 0, 0},
+    {LLM_LLAMA, "1.1b", 22, 2048, 32, 4, 5632, 32000, 2048, 64, 10000, false, 0, 0, 0, 0, 0},
+    {LLM_LLAMA, "7b", 32, 4096, 32, 32, 11008, 32000, 4096, 128, 10000, false, 0, 0, 0, 0, 0},
+    {LLM_LLAMA, "8b", 32, 4096, 32, 8, 14336, 128256, 8192, 128, 500000, false, 0, 0, 0, 0, 0},
+    {LLM_LLAMA, "8x7b", 32, 4096, 32, 8, 14336, 32000, 32768, 128, 1000000, false, 0, 8, 2, 0, 0},
+    {LLM_LLAMA, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 10000, true, 0, 0, 0, 0, 0},
+    {LLM_LLAMA, "tiny-moe", 2, 256, 4, 2, 512, 512, 256, 64, 10000, false, 0, 8, 2, 0, 0},
+    {LLM_QWEN2, "0.5b", 24, 896, 14, 2, 4864, 151936, 32768, 64, 1000000, true, 0, 0, 0, 0, 0},
+    {LLM_QWEN2, "7b", 28, 3584, 28, 4, 18944, 152064, 32768, 128, 1000000, false, 0, 0, 0, 0, 0},
+    {LLM_QWEN2, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 1000000, true, 0, 0, 0, 0, 0},
+    {LLM_QWEN3, "0.6b", 28, 1024, 16, 8, 3072, 151936, 40960, 128, 1000000, true, 128, 0, 0, 0, 0},
+    {LLM_QWEN3, "8b", 36, 4096, 32, 8, 12288, 151936, 40960, 128, 1000000, false, 128, 0, 0, 0, 0},
+    {LLM_QWEN3, "tiny", 2, 256, 4, 2, 512, 512, 256, 128, 1000000, true, 128, 0, 0, 0, 0},
+    {LLM_QWEN3MOE, "30b-a3b", 48, 2048, 32, 4, 768, 151936, 40960, 128, 1000000, false, 128, 128, 8, 0, 0},
+    {LLM_QWEN3MOE, "tiny", 2, 256, 4, 2, 256, 512, 256, 128, 1000000, false, 128, 16, 4, 0, 0},
+    {LLM_GEMMA2, "2b", 26, 2304, 8, 4, 9216, 256000, 8192, 256, 10000, true, 256, 0, 0, 4096, 0},
+    {LLM_GEMMA2, "tiny", 4, 256, 4, 2, 512, 512, 256, 128, 10000, true, 128, 0, 0, 24, 0},
+    {LLM_GEMMA3, "1b", 26, 1152, 4, 1, 6912, 262144, 32768, 256, 1000000, true, 256, 0, 0, 512, 0},
+    {LLM_GEMMA3, "tiny", 7, 256, 4, 2, 512, 512, 256, 128, 1000000, true, 128, 0, 0, 24, 0},
+    {LLM_PHI3, "mini", 32, 3072, 32, 32, 8192, 32064, 131072, 96, 10000, false, 0, 0, 0, 0, 0},
+    {LLM_PHI3, "tiny", 2, 256, 4, 2, 512, 512, 256, 48, 10000, false, 0, 0, 0, 0, 0},
+    {LLM_OLMOE, "7b", 16, 2048, 16, 16, 1024, 50304, 4096, 128, 10000, false, 0, 64, 8, 0, 0},
+    {LLM_OLMOE, "tiny", 2, 256, 4, 4, 256, 512, 256, 64, 10000, false, 0, 16, 4, 0, 0},
+    {LLM_MISTRAL3, "3b", 26, 3072, 32, 8, 9216, 131072, 262144, 128, 1000000, true, 128, 0, 0, 0, 0},
+    {LLM_MISTRAL3, "tiny", 2, 256, 4, 2, 512, 512, 256, 128, 1000000, true, 128, 0, 0, 0, 0},
+    {LLM_GRANITE, "2b", 40, 2048, 32, 8, 8192, 49155, 131072, 64, 5000000, true, 0, 0, 0, 0, 0},
+    {LLM_GRANITE, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 10000, true, 0, 0, 0, 0, 0},
+    {LLM_STARCODER2, "3b", 30, 3072, 24, 2, 12288, 49152, 16384, 128, 1000000, true, 0, 0, 0, 0, 0},
+    {LLM_STARCODER2, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 100000, true, 0, 0, 0, 0, 0},
+    {LLM_GPT_OSS, "20b", 24, 2880, 64, 8, 2880, 201088, 131072, 64, 150000, false, 64, 32, 4, 128, 0},
+    {LLM_GPT_OSS, "tiny", 4, 256, 4, 2, 256, 512, 256, 128, 150000, false, 128, 16, 4, 24, 0},
+    {LLM_QWEN2MOE, "14b-a2.7b", 24, 2048, 16, 16, 1408, 151936, 32768, 128, 1000000, false, 0, 60, 4, 0, 5632},
+    {LLM_QWEN2MOE, "tiny", 2, 256, 4, 2, 256, 512, 256, 64, 1000000, false, 0, 16, 4, 0, 512},
+    {LLM_GRANITEMOE, "3b-a800m", 32, 1536, 24, 8, 512, 49155, 4096, 64, 10000, true, 0, 40, 8, 0, 0},
+    {LLM_GRANITEMOE, "tiny", 2, 256, 4, 2, 256, 512, 256, 64, 10000, true, 0, 16, 4, 0, 0},
+    {LLM_GRANITEMOE, "tiny-shared", 2, 256, 4, 2, 256, 512, 256, 64, 10000, true, 0, 16, 4, 0, 512},
 };
 /* clang-format on */
 
@@ -94,6 +100,7 @@ bool llm_synth_like(enum llm_arch arch, const char *like, struct llm_config *out
             .context = p->context,
             .experts = p->experts,
             .experts_used = p->experts_used,
+            .shared_ffn = p->shared_ffn,
             .rope_dims = p->rope_dims,
             .rope_base = p->rope_base,
             .window = p->window,
@@ -150,6 +157,8 @@ void llm_synth_complete(struct llm_config *c)
         default_to(&c->experts, 8);
         default_to(&c->experts_used, 2);
     }
+    if (info->has_shared_expert)
+        default_to(&c->shared_ffn, c->ffn);
     if (info->learned_positions)
         c->rope_dims = 0;
     else
@@ -194,6 +203,7 @@ static int check_shape(const struct llm_config *c, char *why)
         {"head width", c->head_dim, 2, LLM_WIDTH_MAX},
         {"width of all heads", llm_dim_value(c, LLM_DIM_QKV), 2, LLM_WIDTH_MAX},
         {"feed-forward", c->ffn, 1, LLM_WIDTH_MAX},
+        {"shared expert", c->shared_ffn, 0, LLM_WIDTH_MAX},
         {"vocabulary", c->vocab, LLM_SYNTH_VOCAB_MIN, LLM_VOCAB_MAX},
         {"context", c->context, 1, LLM_CONTEXT_MAX},
         {"experts", c->experts, 0, LLM_EXPERTS_MAX},
@@ -417,6 +427,8 @@ static void add_features(struct pairs *p, const struct llm_config *c)
         add_number(p, "expert_used_count", c->experts_used);
         add_number(p, "expert_feed_forward_length", c->ffn);
     }
+    if (c->shared_ffn)
+        add_number(p, "expert_shared_feed_forward_length", c->shared_ffn);
     if (c->window)
         add_number(p, "attention.sliding_window", c->window);
     if (info->has_caps) {

@@ -880,7 +880,7 @@ static void vulkan_activate(struct llm_backend *b, const struct llm_op_activate 
     struct vulkan *self = self_of(b);
     if (fuse_gelu(self, op))
         return;
-    bool gated = op->kind != LLM_GELU;
+    bool gated = llm_activation_is_gated(op->kind);
     struct activate_push push = {.x = address(op->x),
                                  .gate_by = gated ? address(op->gate_by) : 0,
                                  .count = op->rows * op->width,

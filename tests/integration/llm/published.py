@@ -98,6 +98,13 @@ GEMMA = {**LLAMA, "post_attention_norm": "post_attention_layernorm", "ffn_norm":
          "post_ffw_norm": "post_feedforward_layernorm"}
 NAMES = {"gptj": GPTJ, "gpt2": GPT2, "gemma2": GEMMA, "gemma3": GEMMA,
          "mixtral": {**LLAMA, "ffn_gate_inp": "block_sparse_moe.gate"},
+         "qwen2moe": {**LLAMA, "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+                      "ffn_up_shexp": "mlp.shared_expert.up_proj",
+                      "ffn_down_shexp": "mlp.shared_expert.down_proj",
+                      "ffn_gate_inp_shexp": "mlp.shared_expert_gate"},
+         "granitemoe": {**LLAMA, "ffn_gate_inp": "block_sparse_moe.router.layer",
+                        "ffn_down_exps": "block_sparse_moe.output_linear",
+                        "ffn_down_shexp": "shared_mlp.output_linear"},
          "phi3": {**LLAMA, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
          "starcoder2": {**LLAMA, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
          "gpt-oss": {**LLAMA, "post_attention_norm": "post_attention_layernorm",
@@ -105,9 +112,9 @@ NAMES = {"gptj": GPTJ, "gpt2": GPT2, "gemma2": GEMMA, "gemma3": GEMMA,
 LAYERS = {"gptj": "transformer.h", "gpt2": "h"}
 EXPERTS = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
-IN_PAIRS = ("llama", "mixtral", "granite", "mistral3")
+IN_PAIRS = ("llama", "mixtral", "granite", "granitemoe", "mistral3")
 MODEL_TYPES = {"qwen3moe": "qwen3_moe", "gemma3": "gemma3_text", "mistral3": "ministral3",
-               "gpt-oss": "gpt_oss"}
+               "gpt-oss": "gpt_oss", "qwen2moe": "qwen2_moe"}
 
 
 def publish_name(kind, name):
@@ -187,6 +194,15 @@ def publish_oss_experts(tensors, layer):
     return out
 
 
+def publish_joined(gate_name, out_name, tensors):
+    """gate above up, in each matrix of a stack."""
+    kind, dims, gate = tensors[gate_name]
+    up = tensors[gate_name.replace("_gate_", "_up_")][2]
+    size = len(gate) // (dims[2] if len(dims) > 2 else 1)
+    shape = [*dims[2:], 2 * dims[1], dims[0]]
+    return {out_name: (kind, shape, interleave(chunks(gate, size), chunks(up, size)))}
+
+
 def publish_tensor(kind, pairs, name, tensor):
     dtype, dims, data = tensor
     arch = pairs["general.architecture"]
@@ -197,6 +213,8 @@ def publish_tensor(kind, pairs, name, tensor):
         data = halves(dims, data, pairs[f"{arch}.attention.{heads}"])
     if kind in ("gemma2", "gemma3") and "norm" in name:
         data = minus_one(data)
+    if name.endswith("inp_shexp.weight"):
+        dims = [*dims, 1]
     shape = dims[::-1]
     if kind == "gpt2" and name.startswith("blk.") and len(dims) == 2:
         data, shape = transposed(dims, data, len(data) // (dims[0] * dims[1])), dims
@@ -208,7 +226,12 @@ def publish_tensors(kind, pairs, tensors):
     for name, tensor in tensors.items():
         if name.startswith("rope_"):
             continue
-        if "_exps." not in name:
+        if kind == "granitemoe" and ("_gate_" in name or "_up_" in name) and "_inp" not in name:
+            if "_gate_" in name:
+                part = "block_sparse_moe" if "_exps" in name else "shared_mlp"
+                out.update(publish_joined(
+                    name, f"model.layers.{name.split('.')[1]}.{part}.input_linear.weight", tensors))
+        elif "_exps." not in name or kind == "granitemoe":
             out.update([publish_tensor(kind, pairs, name, tensor)])
         elif kind != "gpt-oss":
             out.update(split_experts(kind, name, tensor))
@@ -252,6 +275,8 @@ SETTINGS = {"num_hidden_layers": "block_count", "hidden_size": "embedding_length
             "rope_local_base_freq": "rope.freq_base_swa", "sliding_window": "attention.sliding_window",
             "num_experts_per_tok": "expert_used_count", "num_experts": "expert_count",
             "num_local_experts": "expert_count", "moe_intermediate_size": "expert_feed_forward_length",
+            "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+            "shared_intermediate_size": "expert_shared_feed_forward_length",
             "attn_logit_softcapping": "attn_logit_softcapping",
             "final_logit_softcapping": "final_logit_softcapping",
             "embedding_multiplier": "embedding_scale", "residual_multiplier": "residual_scale",
@@ -264,7 +289,10 @@ def config_of(kind, pairs, tensors):
     def of(key):
         return pairs[f"{arch}.{key}"]
 
-    common = {"model_type": MODEL_TYPES.get(kind, kind), "vocab_size": len(pairs["tokenizer.ggml.tokens"]),
+    model_type = MODEL_TYPES.get(kind, kind)
+    if kind == "granitemoe" and f"{arch}.expert_shared_feed_forward_length" in pairs:
+        model_type = "granitemoeshared"
+    common = {"model_type": model_type, "vocab_size": len(pairs["tokenizer.ggml.tokens"]),
               "bos_token_id": pairs["tokenizer.ggml.bos_token_id"],
               "eos_token_id": pairs["tokenizer.ggml.eos_token_id"]}
     if kind in ("gptj", "gpt2"):
@@ -281,7 +309,7 @@ def config_of(kind, pairs, tensors):
     else:
         settings.update(hidden_act="gelu_pytorch_tanh" if kind == "starcoder2" else "silu",
                         tie_word_embeddings="output.weight" not in tensors)
-    if kind in ("qwen3moe", "olmoe"):
+    if kind in ("qwen2moe", "qwen3moe", "olmoe"):
         settings["norm_topk_prob"] = kind == "qwen3moe"
     if kind == "phi3":
         settings["partial_rotary_factor"] = of("rope.dimension_count") / of("attention.key_length")

@@ -9,7 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from harness import DONE, FAILED, USAGE, Case, hawser
 
-ARCHS = ("llama", "qwen2", "gptj", "gpt2")
+ARCHS = ("llama", "qwen2", "gptj", "gpt2", "qwen2moe", "granitemoe")
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K",
          "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q5_K", "IQ4_NL", "IQ4_XS", "MXFP4")
 

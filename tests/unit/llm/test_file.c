@@ -83,6 +83,7 @@ static void expect_config(const struct llm_config *got, const struct llm_config 
     assert_int_equal(got->experts, want->experts);
     assert_int_equal(got->experts_used, want->experts_used);
     assert_int_equal(got->experts_normed, want->experts_normed);
+    assert_int_equal(got->shared_ffn, want->shared_ffn);
     assert_int_equal(got->window, want->window);
     assert_int_equal(got->window_period, want->window_period);
     assert_int_equal(got->rope_original, want->rope_original);

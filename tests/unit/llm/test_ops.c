@@ -1143,6 +1143,7 @@ static void activate_all(struct duo *d)
     activate_one(d, LLM_SILU_GATED, 13, 2048);
     activate_one(d, LLM_GELU_GATED, 3, 1001);
     activate_one(d, LLM_SILU_CLAMPED, 3, 1001);
+    activate_one(d, LLM_SIGMOID, 13, 1);
 }
 
 static void activates_values_of_every_kind(void **state)
@@ -1164,6 +1165,7 @@ static void activations_follow_their_definitions(void **state)
         double x = (double)xs[i], y = x < 7 ? x : 7;
         double u = sqrt(2 / 3.14159265358979) * (x + 0.044715 * x * x * x);
         assert_true(near(llm_silu(xs[i]), x / (1 + exp(-x))));
+        assert_true(near(llm_sigmoid(xs[i]), 1 / (1 + exp(-x))));
         assert_true(near(llm_gelu(xs[i]), x / 2 * (1 + tanh(u))));
         assert_true(near(llm_silu_clamped(xs[i], 20), y / (1 + exp(-1.702 * y)) * 8));
         assert_true(near(llm_silu_clamped(xs[i], -0.5f), y / (1 + exp(-1.702 * y)) * 0.5));

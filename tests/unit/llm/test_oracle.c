@@ -67,6 +67,9 @@ static struct llm_synth synth_for(const char *name)
         {"starcoder2", LLM_STARCODER2, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
         {"gpt-oss", LLM_GPT_OSS, "tiny", LLM_SYNTH_ROPE_NONE, 10, 0},
         {"gpt-oss-yarn", LLM_GPT_OSS, "tiny", LLM_SYNTH_ROPE_YARN, 10, 0},
+        {"qwen2moe", LLM_QWEN2MOE, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"granitemoe", LLM_GRANITEMOE, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"granitemoe-shared", LLM_GRANITEMOE, "tiny-shared", LLM_SYNTH_ROPE_NONE, 1, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct llm_synth s = {.dtype = LLM_F32, .seed = cases[i].seed};
