@@ -1,13 +1,14 @@
 /* What llama.cpp computes for a model file: bench/llm/agree compiles this against libllama and runs
  * it.
  *
- *     oracle logits FILE CONTEXT BACKENDS < tokens > logits    binary32, vocab values a token
+ *     oracle logits FILE CONTEXT [MODE CHOICES] BACKENDS < tokens > logits    binary32, vocab values a token
  *     oracle tokens FILE BACKENDS < texts > numbers            a line of numbers for each text
  *     oracle whole FILE RESULT BACKENDS                        the file with all weights as F32
  *
  * Tokens come as 32-bit numbers, texts with a zero byte after each.  BACKENDS is the folder of
- * ggml's CPU backends.  K and V are binary16, as ours are, and flash attention is off: it would
- * round otherwise. */
+ * ggml's CPU backends.  K and V are binary32 and flash attention is off, so that nothing is rounded.
+ * CHOICES is a file of the experts that rows met (MODE write) or shall meet (MODE read), as
+ * tests/unit/llm/logits.c has it. */
 #include <ggml-backend.h>
 #include <llama.h>
 
@@ -76,7 +77,37 @@ static int put_batch(struct llama_context *context, const int32_t *tokens, int f
     return failed;
 }
 
-static int logits(const char *file, int n_ctx)
+struct choices {
+    FILE *file;
+    bool writes, failed;
+};
+
+/* Called before (ask) and after each tensor is computed: the numbers of a layer's chosen experts, a
+ * row for each token. */
+static bool see(struct ggml_tensor *t, bool ask, void *user)
+{
+    struct choices *c = user;
+    if (strncmp(t->name, "ffn_moe_topk-", 13) != 0)
+        return !ask;
+    if (ask)
+        return true;
+    size_t used = (size_t)t->ne[0];
+    int32_t row[1024];
+    for (int64_t r = 0; r < t->ne[1] && !c->failed; r++) {
+        size_t at = (size_t)r * t->nb[1], bytes = used * sizeof *row;
+        c->failed = used > sizeof row / sizeof *row;
+        if (!c->failed && c->writes) {
+            ggml_backend_tensor_get(t, row, at, bytes);
+            c->failed = fwrite(row, sizeof *row, used, c->file) != used;
+        } else if (!c->failed) {
+            c->failed = fread(row, sizeof *row, used, c->file) != used;
+            ggml_backend_tensor_set(t, row, at, bytes);
+        }
+    }
+    return true;
+}
+
+static int logits(const char *file, int n_ctx, struct choices *choices)
 {
     size_t bytes;
     int32_t *tokens = (int32_t *)(void *)read_all(&bytes);
@@ -91,6 +122,10 @@ static int logits(const char *file, int n_ctx)
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
     params.swa_full = true;
     params.type_k = params.type_v = GGML_TYPE_F32;
+    if (choices->file) {
+        params.cb_eval = see;
+        params.cb_eval_user_data = choices;
+    }
     struct llama_context *context = llama_init_from_model(model, params);
     if (!context)
         return fail("cannot make a context");
@@ -100,6 +135,8 @@ static int logits(const char *file, int n_ctx)
         if (put_batch(context, tokens, first, rest < BATCH ? rest : BATCH, vocab))
             return fail("cannot decode");
     }
+    if (choices->failed || (choices->file && fclose(choices->file)))
+        return fail("cannot read or write the choices");
     return 0;
 }
 
@@ -141,8 +178,12 @@ int main(int argc, char **argv)
     llama_log_set(quiet, NULL);
     ggml_backend_load_all_from_path(argv[argc - 1]);
     llama_backend_init();
-    if (strcmp(argv[1], "logits") == 0 && argc == 5)
-        return logits(argv[2], atoi(argv[3]));
+    if (strcmp(argv[1], "logits") == 0 && (argc == 5 || argc == 7)) {
+        struct choices choices = {.writes = argc == 7 && strcmp(argv[4], "write") == 0};
+        if (argc == 7 && !(choices.file = fopen(argv[5], choices.writes ? "wb" : "rb")))
+            return fail("cannot open the choices");
+        return logits(argv[2], atoi(argv[3]), &choices);
+    }
     if (strcmp(argv[1], "tokens") == 0)
         return tokens(argv[2]);
     if (strcmp(argv[1], "whole") == 0 && argc == 5)
