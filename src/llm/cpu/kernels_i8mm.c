@@ -26,12 +26,12 @@ struct acts256 {
 };
 
 struct panel32 {
-    float scale[4], min[4];
+    float scale[8], min[8]; /* each twice, as the registers of a tile have them */
     int8_t values[4][4][PIECE];
 };
 
 struct panel256 {
-    float scale[4], min[4];
+    float scale[8], min[8];
     int32_t scales[16][4]; /* group, row; groups of 32: eight scales, then eight minima */
     int32_t minima[16][4]; /* of groups of 16 */
     int8_t values[32][4][PIECE];
@@ -134,18 +134,25 @@ INLINE void put_values(enum llm_dtype dtype, int8_t (*dst)[4][PIECE], const uint
     }
 }
 
-INLINE void put_scale_and_min(enum llm_dtype dtype, float scale[4], float min[4],
+/* Four values, each twice. */
+INLINE void put_twice(float dst[8], float32x4_t four)
+{
+    vst1q_f32(dst, vzip1q_f32(four, four));
+    vst1q_f32(dst + 4, vzip2q_f32(four, four));
+}
+
+INLINE void put_scale_and_min(enum llm_dtype dtype, float scale[8], float min[8],
                               const uint8_t *const w[4], size_t at)
 {
     const struct llm_format f = llm_format(dtype);
     if (dtype == LLM_MXFP4) {
-        for (int r = 0; r < 4; r++)
-            scale[r] = llm_block_scale(dtype, w[r] + at);
+        for (int r = 0; r < 8; r++)
+            scale[r] = llm_block_scale(dtype, w[r / 2] + at);
     } else {
-        vst1q_f32(scale, load4_halves(w, at + f.scale_at));
+        put_twice(scale, load4_halves(w, at + f.scale_at));
     }
     if (f.has_min)
-        vst1q_f32(min, load4_halves(w, at + f.min_at));
+        put_twice(min, load4_halves(w, at + f.min_at));
 }
 
 INLINE void unpack_32(enum llm_dtype dtype, struct panel32 *panel, const uint8_t *const w[4],
@@ -228,11 +235,15 @@ struct floats {
 INLINE struct ints multiply(const int8_t (*w)[4][PIECE], const int8_t (*a)[4][PIECE], int pieces,
                             int pairs)
 {
-    struct ints sum = {{{0}}};
+    struct ints sum;
     for (int p = 0; p < pieces; p++) {
         int8x16_t w01 = vld1q_s8(w[p][0]), w23 = vld1q_s8(w[p][2]);
         for (int i = 0; i < pairs; i++) {
             int8x16_t act = vld1q_s8(a[p][2 * i]);
+            if (p == 0) {
+                sum.t[2 * i] = zeros_for(vreinterpretq_u8_s8(act));
+                sum.t[2 * i + 1] = zeros_for(vreinterpretq_u8_s8(w23));
+            }
             sum.t[2 * i] = vmmlaq_s32(sum.t[2 * i], w01, act);
             sum.t[2 * i + 1] = vmmlaq_s32(sum.t[2 * i + 1], w23, act);
         }
@@ -241,10 +252,10 @@ INLINE struct ints multiply(const int8_t (*w)[4][PIECE], const int8_t (*a)[4][PI
 }
 
 /* acc += sums * (four scales of weights x those of activations). */
-INLINE void scale_into(struct floats *acc, struct ints sums, const float w[4], const float a[4],
+INLINE void scale_into(struct floats *acc, struct ints sums, const float w[8], const float a[4],
                        int pairs)
 {
-    float32x4_t ws = vld1q_f32(w), w01 = vzip1q_f32(ws, ws), w23 = vzip2q_f32(ws, ws);
+    float32x4_t w01 = vld1q_f32(w), w23 = vld1q_f32(w + 4);
     for (int i = 0; i < pairs; i++) {
         float32x2_t pair = vld1_f32(a + 2 * i);
         float32x4_t as = vcombine_f32(pair, pair), *t = acc->t + 2 * i;

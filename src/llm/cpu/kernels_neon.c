@@ -239,15 +239,18 @@ INLINE float32x4_t dot4_32(enum llm_dtype dtype, const uint8_t *const w[4], cons
     const struct llm_q32 *x = acts;
     float32x4_t acc = vdupq_n_f32(0);
     for (size_t at = 0; width; width -= 32, at += f.bytes, x++) {
-        /* Raw values are too large by the bias: each row's sum starts with the correction. */
-        int32x4_t start = vsetq_lane_s32(-f.bias * x->sum, vdupq_n_s32(0), 0), sums[4];
+        int32x4_t sums[4];
         next_lines(next, at, f.bytes);
         for (int r = 0; r < 4; r++) {
             struct llm_raw raw = llm_raw32(dtype, w[r] + at, 0);
-            sums[r] = dot16(dot16(start, raw, 0, x->values), raw, 1, x->values + 16);
+            sums[r] =
+                dot16(dot16(zeros_for(raw.part[0]), raw, 0, x->values), raw, 1, x->values + 16);
         }
+        int32x4_t sum = sum4(sums);
+        if (f.bias) /* raw values are too large by it */
+            sum = vmlsq_s32(sum, vld1q_dup_s32(&x->sum), vdupq_n_s32(f.bias));
         float32x4_t scale = vmulq_n_f32(load4_scales(dtype, w, at), x->scale);
-        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), scale);
+        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum), scale);
         if (f.has_min)
             acc = vfmaq_n_f32(acc, vmulq_n_f32(load4_halves(w, at + f.min_at), x->scale),
                               (float)x->sum);
@@ -281,16 +284,17 @@ INLINE int32x4_t products256(enum llm_dtype dtype, const uint8_t *block, const i
                              const struct llm_scales *s)
 {
     const struct llm_format f = llm_format(dtype);
-    int32x4_t total = vdupq_n_s32(0), zero = vdupq_n_s32(0), scales[4];
+    int32x4_t total = vdupq_n_s32(0), scales[4];
     widen_scales(scales, s->scales, 256 / f.group);
     LLM_UNROLL
     for (int i = 0; i < 8; i++, a += 32) {
         struct llm_raw raw = llm_raw32(dtype, block, i);
         if (f.group == 32) {
-            total += dot16(dot16(zero, raw, 0, a), raw, 1, a + 16) * scales[i / 4][i % 4];
+            total += dot16(dot16(zeros_for(raw.part[0]), raw, 0, a), raw, 1, a + 16) *
+                     scales[i / 4][i % 4];
         } else {
-            total += dot16(zero, raw, 0, a) * scales[i / 2][2 * i % 4];
-            total += dot16(zero, raw, 1, a + 16) * scales[i / 2][2 * i % 4 + 1];
+            total += dot16(zeros_for(raw.part[0]), raw, 0, a) * scales[i / 2][2 * i % 4];
+            total += dot16(zeros_for(raw.part[1]), raw, 1, a + 16) * scales[i / 2][2 * i % 4 + 1];
         }
     }
     return total;

@@ -30,6 +30,15 @@ static inline float32x4_t load4_halves(const uint8_t *const w[4], size_t at)
     return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(bits)));
 }
 
+/* Zeros for a sum of `first` and others.  GCC would copy a register that it keeps zero, which takes
+ * a vector unit. */
+INLINE int32x4_t zeros_for(uint8x16_t first)
+{
+    int32x4_t zero;
+    __asm__("movi %0.4s, #0" : "=w"(zero) : "w"(first));
+    return zero;
+}
+
 /* The sums of each of four vectors. */
 static inline int32x4_t sum4(const int32x4_t v[4])
 {
