@@ -1,5 +1,6 @@
-/* Tokenizers against the ids that llama.cpp's own test files hold.  The files are not part of the
- * tree: without them the test is skipped. */
+/* Tokenizers against llama.cpp: difficult texts under two vocabularies of the tree, and the ids
+ * that llama.cpp's own test files hold.  Those are not part of the tree: where they are not, there
+ * is no test of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -22,14 +24,13 @@ static const char *data_dir(void)
     return given ? given : HAWSER_SHARED_DATA;
 }
 
-/* NULL: there is no such file.  Ends with a 0, at an address that a model may have. */
-static char *slurp(const char *name, size_t *bytes)
+/* Ends with a 0, at an address that a model may have. */
+static char *slurp(const char *folder, const char *name, size_t *bytes)
 {
     char path[1024];
-    snprintf(path, sizeof(path), "%s/%s", data_dir(), name);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
     FILE *file = fopen(path, "rb");
-    if (!file)
-        return NULL;
+    assert_non_null(file);
     char *text = NULL;
     FILE *copy = open_memstream(&text, bytes);
     assert_non_null(copy);
@@ -108,21 +109,16 @@ static void run_cases(const struct llm_vocab *vocab, char *texts, char *ids_text
     assert_int_equal(*line, 0);
 }
 
-static void check_vocabulary(const char *name)
+static void tokens_are_llama_cpps(void **state)
 {
+    const char *name = *state;
     char file[256], why[LLM_WHY_CHARS];
     size_t bytes, texts_bytes, ids_bytes;
-    char *image = slurp(name, &bytes);
+    char *image = slurp(data_dir(), name, &bytes);
     snprintf(file, sizeof(file), "%s.inp", name);
-    char *texts = slurp(file, &texts_bytes);
+    char *texts = slurp(data_dir(), file, &texts_bytes);
     snprintf(file, sizeof(file), "%s.out", name);
-    char *ids = slurp(file, &ids_bytes);
-    if (!image || !texts || !ids) {
-        free(image);
-        free(texts);
-        free(ids);
-        skip();
-    }
+    char *ids = slurp(data_dir(), file, &ids_bytes);
     struct gguf gguf;
     struct llm_vocab *vocab = NULL;
     if (gguf_init(&gguf, image, bytes, why) ||
@@ -136,22 +132,44 @@ static void check_vocabulary(const char *name)
     free(ids);
 }
 
-static void gpt2_tokens_are_llama_cpps(void **state)
+struct golden {
+    const char *file, *text;
+    size_t count;
+    uint32_t ids[128];
+};
+
+/* clang-format off */
+static const struct golden goldens[] = {
+#include "vocab_golden.inc"
+};
+/* clang-format on */
+
+static void difficult_texts_become_llama_cpps_tokens(void **state)
 {
     (void)state;
-    check_vocabulary("ggml-vocab-gpt-2.gguf");
-}
-
-static void llama_tokens_are_llama_cpps(void **state)
-{
-    (void)state;
-    check_vocabulary("ggml-vocab-llama-spm.gguf");
-}
-
-/* Those of other pre-tokenizers; test_pretok.c checks the rules that have no vocabulary here. */
-static void other_tokens_are_llama_cpps(void **state)
-{
-    check_vocabulary(*state);
+    char why[LLM_WHY_CHARS], *image = NULL;
+    struct gguf gguf;
+    struct llm_vocab *vocab = NULL;
+    for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
+        const struct golden *g = &goldens[i];
+        if (i == 0 || strcmp(g->file, goldens[i - 1].file) != 0) {
+            size_t bytes;
+            if (vocab)
+                gguf_fini(&gguf);
+            llm_vocab_destroy(vocab);
+            free(image);
+            image = slurp(HAWSER_SOURCE_ROOT, g->file, &bytes);
+            assert_int_equal(gguf_init(&gguf, image, bytes, why), 0);
+            assert_int_equal(llm_vocab_create_gguf(&gguf, LLM_VOCAB_MAX, &vocab, why), 0);
+        }
+        /* The token that begins a text is the caller's to put. */
+        assert_true(llm_vocab_adds_bos(vocab));
+        assert_int_equal(llm_vocab_bos(vocab), g->ids[0]);
+        expect_ids(vocab, g->text, g->ids + 1, g->count - 1);
+    }
+    gguf_fini(&gguf);
+    llm_vocab_destroy(vocab);
+    free(image);
 }
 
 static void llama2c_tokens_make_the_text_again(void **state)
@@ -160,9 +178,7 @@ static void llama2c_tokens_make_the_text_again(void **state)
     static const char text[] =
         "Once upon a time, there was a little girl named Lily. \xf0\x9f\x98\x80";
     size_t bytes;
-    char why[LLM_WHY_CHARS], *image = slurp("tok512.bin", &bytes);
-    if (!image)
-        skip();
+    char why[LLM_WHY_CHARS], *image = slurp(data_dir(), "tok512.bin", &bytes);
     struct llm_vocab *vocab;
     assert_int_equal(llm_vocab_parse_llama2c(image, bytes, 512, &vocab, why), 0);
     free(image);
@@ -173,18 +189,31 @@ static void llama2c_tokens_make_the_text_again(void **state)
     llm_vocab_destroy(vocab);
 }
 
+/* The vocabularies of other pre-tokenizers; test_pretok.c checks the rules that have none here. */
+static char vocabularies[][32] = {"ggml-vocab-gpt-2.gguf",     "ggml-vocab-llama-spm.gguf",
+                                  "ggml-vocab-starcoder.gguf", "ggml-vocab-falcon.gguf",
+                                  "ggml-vocab-mpt.gguf",       "ggml-vocab-phi-3.gguf"};
+enum { VOCABULARIES = sizeof vocabularies / sizeof vocabularies[0] };
+
+static bool is_there(const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/%s", data_dir(), name);
+    return access(path, R_OK) == 0;
+}
+
 int main(void)
 {
-    static char starcoder[] = "ggml-vocab-starcoder.gguf", falcon[] = "ggml-vocab-falcon.gguf",
-                mpt[] = "ggml-vocab-mpt.gguf", phi3[] = "ggml-vocab-phi-3.gguf";
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2_tokens_are_llama_cpps),
-        cmocka_unit_test(llama_tokens_are_llama_cpps),
-        cmocka_unit_test(llama2c_tokens_make_the_text_again),
-        cmocka_unit_test_prestate(other_tokens_are_llama_cpps, starcoder),
-        cmocka_unit_test_prestate(other_tokens_are_llama_cpps, falcon),
-        cmocka_unit_test_prestate(other_tokens_are_llama_cpps, mpt),
-        cmocka_unit_test_prestate(other_tokens_are_llama_cpps, phi3),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    struct CMUnitTest tests[VOCABULARIES + 2] = {
+        cmocka_unit_test(difficult_texts_become_llama_cpps_tokens)};
+    size_t count = 1;
+    for (size_t i = 0; i < VOCABULARIES; i++) {
+        if (is_there(vocabularies[i]))
+            tests[count++] = (struct CMUnitTest){.name = vocabularies[i],
+                                                 .test_func = tokens_are_llama_cpps,
+                                                 .initial_state = vocabularies[i]};
+    }
+    if (is_there("tok512.bin"))
+        tests[count++] = (struct CMUnitTest)cmocka_unit_test(llama2c_tokens_make_the_text_again);
+    return _cmocka_run_group_tests("vocabularies", tests, count, NULL, NULL);
 }
