@@ -4,6 +4,7 @@
 #include "llm/convert/rope_config.h"
 #include "llm/convert/tensor_copy.h"
 #include "llm/convert/vocab_json.h"
+#include "llm/model/file.h"
 #include "llm/model/gguf_write.h"
 #include "llm/model/model.h"
 #include "llm/model/output.h"
@@ -15,6 +16,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     KEY_CHARS = 96,
@@ -481,6 +483,8 @@ static int unwrap(struct job *j, char *why)
 
 static int import(struct job *j, char *why)
 {
+    if (access(j->import->folder, F_OK))
+        return llm_file_missing(j->import->folder, errno, why);
     int err = llm_json_load(j->import->folder, "config.json", &j->config, why);
     if (!err)
         err = unwrap(j, why);

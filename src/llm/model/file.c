@@ -99,12 +99,12 @@ static bool is_hub_name(const char *path)
            !strstr(path, ".gguf") && !strstr(path, ".bin");
 }
 
-static int no_file(const char *path, int err, char *why)
+int llm_file_missing(const char *path, int err, char *why)
 {
     if (err == ENOENT && is_hub_name(path))
         return llm_why(
             why, -err,
-            "there is no file %s. If it is a model of the Hugging Face hub, download "
+            "there is no file or folder %s. If it is a model of the Hugging Face hub, download "
             "config.json, tokenizer.json, tokenizer_config.json and *.safetensors into a "
             "folder; hawser model import FOLDER makes a file of them",
             path);
@@ -115,7 +115,7 @@ static int map_file(const char *path, void **mapping, uint64_t *size, char *why)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* open of a pipe must not block */
     if (fd < 0)
-        return no_file(path, errno, why);
+        return llm_file_missing(path, errno, why);
     struct stat st;
     int err = 0;
     void *map = MAP_FAILED;

@@ -33,6 +33,9 @@ int llm_file_parse_header(const void *bytes, uint64_t size, struct llm_file **ou
                           char *why) MUST_CHECK;
 void llm_file_close(struct llm_file *file);
 
+/* Returns -err, and why the path could not be opened: for a name of a hub, what to download. */
+int llm_file_missing(const char *path, int err, char *why);
+
 const struct llm_config *llm_file_config(const struct llm_file *file);
 const char *llm_file_name(const struct llm_file *file);   /* general.name, or "" */
 const char *llm_file_format(const struct llm_file *file); /* "GGUF v3", "llama2.c" */

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import resource
 import struct
 import subprocess
 import sys
@@ -252,6 +253,20 @@ class Import(Case):
         self.refused("no JSON object", folder, self.dir / "out")
         config.unlink()
         self.refused("config.json", folder, self.dir / "out")
+        self.refused("download config.json, tokenizer.json", "EleutherAI/gpt-j-6B", self.dir / "out")
+
+    def test_a_large_model_takes_little_memory(self):
+        """Within less than one of its tensors."""
+        if b"__asan_init" in pathlib.Path(HAWSER).read_bytes():
+            self.skipTest("a sanitizer takes more than the model")
+        source = self.dir / "large.gguf"
+        hawser("model", "synth", "-o", source, "--layers", 1, "--width", 512, "--heads", 4, "--ffn", 8192,
+               "--vocab", 300, "--type", "F32")
+        limit = 12 << 20
+        self.assertGreater(512 * 8192 * 4, limit)
+        result = hawser("model", "import", publish(source, self.dir / "m"), self.dir / "made",
+                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
+        self.assertEqual((result.returncode, result.stderr), (DONE, ""))
 
     def test_damaged_weights(self):
         folder = publish(self.synth("llama"), self.dir / "m")
