@@ -206,8 +206,11 @@ int measure_upload(struct rpc_ep *ep, const void *data, size_t len, uint64_t cou
 {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
     uint64_t quiet_since = 0, last = 0, start = hw_now_ns();
-    struct rpc_send send = {
-        .method = RPC_METHOD_SINK, .iov = &iov, .iov_count = 1, .sent = nothing_to_do};
+    struct rpc_send send = {.method = RPC_METHOD_SINK,
+                            .iov = &iov,
+                            .iov_count = 1,
+                            .sent = nothing_to_do,
+                            .lasting = true};
     for (uint64_t i = 0; i < count;) {
         int rc = rpc_post(ep, &send);
         if (rc == 0)

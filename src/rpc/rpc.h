@@ -160,6 +160,9 @@ struct rpc_send {
      * it is until sent(sent_user), which is called exactly once unless the send failed. */
     void (*sent)(void *user);
     void *sent_user;
+    /* With sent: where the connection resumes, the memory stays as it is until the peer has
+     * acknowledged it, and sent is called then.  Else it is copied when it is written. */
+    bool lasting;
 };
 
 struct rpc_msg;

@@ -23,6 +23,7 @@ struct rpc_tx_item {
     struct rpc_tx_item *next;
     struct rpc_frame frame;
     uint32_t payload, done;
+    bool lasting;  /* sent is called once all is acknowledged */
     bool paid;     /* its credit has been taken */
     bool written;  /* and waits for `kept` */
     uint32_t kept; /* references of what is not acknowledged */
@@ -44,10 +45,10 @@ static void item_finish(struct rpc_tx_item *item)
     free(item);
 }
 
-/* All is written.  The caller's memory is the caller's again. */
+/* All is written.  The caller's memory is the caller's again, unless it lasts. */
 static void item_written(struct rpc_tx *tx, struct rpc_tx_item *item)
 {
-    if (item->kept > 0 && item->sent)
+    if (item->kept > 0 && item->sent && !item->lasting)
         rpc_kept_own(tx->kept, item);
     if (item->kept == 0)
         item_finish(item);
@@ -175,6 +176,7 @@ static int append_item(struct rpc_tx *tx, const struct rpc_frame *frame,
         memcpy(item->refs, send->iov, (size_t)refs * sizeof(struct iovec));
         item->sent = send->sent;
         item->sent_user = send->sent_user;
+        item->lasting = send->lasting;
     } else {
         item->refs[0] = (struct iovec){(uint8_t *)item + fixed, payload};
         copy_payload(item->refs[0].iov_base, send);

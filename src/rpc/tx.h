@@ -86,7 +86,8 @@ static inline void rpc_tx_batch_written(struct rpc_tx *tx)
 }
 
 /* From now on what is written is kept until it is acknowledged, at most `limit` bytes; `sent` means
- * as before that the memory is the caller's again.  0 or -ENOMEM. */
+ * as before that the memory is the caller's again.  Callbacks of `lasting` payloads run from
+ * whatever lets go of what is kept.  0 or -ENOMEM. */
 int rpc_tx_keep(struct rpc_tx *tx, uint64_t limit) MUST_CHECK;
 /* Bytes that will be written before what is queued next. */
 uint64_t rpc_tx_ahead(const struct rpc_tx *tx);

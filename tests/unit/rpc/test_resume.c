@@ -208,6 +208,7 @@ static void ask(struct world *w)
         w->lent_out = true;
         send.sent = on_sent;
         send.sent_user = w;
+        send.lasting = hw_rng_below(&w->rng, 2);
     }
     int rc = rpc_call(w->ep[CLIENT], &send, on_answer, a, NULL);
     if (rc == 0)
