@@ -267,6 +267,7 @@ static void resume(struct rpc_client *c)
             rpc_ep_resume_refused(c->ep, why);
         } else if (!c->stopping) {
             hw_debug(HW_CAT_NET, "not resumed yet: %s", why);
+            rpc_ep_resume_failed(c->ep, rc);
             cond_sleep(c, &c->heartbeat_wakes, nap);
             nap = 2 * nap < redial_most_ns ? 2 * nap : redial_most_ns;
         }

@@ -80,9 +80,9 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     if (rc)
         goto free_ep;
     rc = rpc_resume_init(ep);
-    transport = ep->transport;
     if (rc)
         goto free_ep;
+    transport = ep->transport;
     rc = start_handshake(ep);
     if (rc)
         goto free_ep;
@@ -245,6 +245,11 @@ void rpc_ep_refuse_others(struct rpc_ep *ep, const char *full)
 {
     assert(ep->handshake && ep->config.accepting);
     ep->handshake->full = full;
+}
+
+bool rpc_ep_peer_resumes(const struct rpc_ep *ep)
+{
+    return ep->peer_resumes;
 }
 
 bool rpc_ep_peer_resuming(const struct rpc_ep *ep)

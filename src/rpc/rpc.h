@@ -93,8 +93,9 @@ struct rpc_config {
     /* A peer that is silent is not dead while its host answers: heartbeat_ns is for the host.  For
      * a server, whose clients may be stopped; a peer that somebody waits for needs the other. */
     bool tolerates_silence;
-    bool resumes;  /* over tcp and tls: may go on after a cut (rpc/resume/resume.h) */
-    bool resuming; /* a connector's: this connection is to take the place of one that was cut */
+    /* A connector's, over tcp and tls: may go on after a cut (rpc/resume/resume.h). */
+    bool resumes;
+    bool resuming;          /* the same: this connection is to take the place of one that was cut */
     uint32_t capabilities;  /* ours; the layers above define the bits */
     const char *name;       /* says who we are in the peer's log; NULL: "hawser" */
     struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
@@ -124,7 +125,9 @@ int rpc_ep_flush_goodbye(struct rpc_ep *ep);
 /* The acceptor's, before it has polled: a connector that does not resume is refused with this text,
  * which must live as long as the endpoint. */
 void rpc_ep_refuse_others(struct rpc_ep *ep, const char *full);
-/* Whether the connector says that it will resume. */
+/* Whether the connector may want to resume. */
+bool rpc_ep_peer_resumes(const struct rpc_ep *ep);
+/* Whether the connector says that it will take the place of a connection that was cut. */
 bool rpc_ep_peer_resuming(const struct rpc_ep *ep);
 
 /* 0 once the handshake is done, -EINPROGRESS during it, else the sticky error that ended it. */

@@ -3,6 +3,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "rpc/callers.h"
+#include "rpc/handover.h"
+#include "rpc/methods.h"
+#include "rpc/resume/resume.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -30,11 +33,18 @@ struct conn {
     struct conn *next, *prev;
     struct rpc_ep *ep;
     enum conn_state state;
+    int fd;            /* that epoll watches; -1: it is cut */
     unsigned events;   /* what epoll watches for */
     uint64_t since_ns; /* of this state; for CONN_OPEN since when nothing was taken */
     uint64_t bytes_sent;
     bool told;     /* `opened` was called and accepted it */
     bool detached; /* another process has it */
+    bool offered;  /* it may resume, with the key */
+    struct rpc_resume_key key;
+    /* It takes the place of a connection that was cut, by this call. */
+    struct conn *heir_of;
+    uint32_t resume_call;
+    uint64_t resume_received;
 };
 
 /* What an epoll event points at. */
@@ -58,7 +68,9 @@ struct rpc_server {
     uint64_t accept_again_ns; /* listeners rest until then; 0: they do not */
     struct conn *first, *last;
     uint32_t open, handshakes, lingering;
-    uint32_t away; /* detached, not yet returned */
+    uint32_t away;    /* detached, not yet returned */
+    uint32_t offered; /* of those that are open */
+    uint64_t offers;  /* ever: names of sessions */
     uint64_t sweep_at_ns;
     uint64_t scarce_said_ns; /* when a want of descriptors or memory was last logged; 0: never */
     bool stopped;
@@ -122,15 +134,21 @@ static uint32_t *conns_in(struct rpc_server *s, enum conn_state state)
 static void conn_unlink(struct rpc_server *s, struct conn *c)
 {
     (*conns_in(s, c->state))--;
+    s->offered -= c->offered;
     *(c->prev ? &c->prev->next : &s->first) = c->next;
     *(c->next ? &c->next->prev : &s->last) = c->prev;
+}
+
+static void tell_closed(struct rpc_server *s, struct conn *c)
+{
+    if (c->told && s->options.ops->closed)
+        s->options.ops->closed(s->options.user, c->ep, rpc_ep_status(c->ep));
 }
 
 static void conn_remove(struct rpc_server *s, struct conn *c)
 {
     conn_unlink(s, c);
-    if (c->told && s->options.ops->closed)
-        s->options.ops->closed(s->options.user, c->ep, rpc_ep_status(c->ep));
+    tell_closed(s, c);
     rpc_ep_destroy(c->ep); /* closes the descriptor, which leaves epoll by itself */
     free(c);
 }
@@ -138,19 +156,24 @@ static void conn_remove(struct rpc_server *s, struct conn *c)
 /* The descriptor stays open in the other process, so epoll must be told. */
 static void conn_abandon(struct rpc_server *s, struct conn *c)
 {
-    struct rpc_transport *t = rpc_ep_transport(c->ep);
     conn_unlink(s, c);
-    (void)watch(s, EPOLL_CTL_DEL, t->ops->poll_fd(t), 0, 0);
+    (void)watch(s, EPOLL_CTL_DEL, c->fd, 0, 0);
     rpc_ep_abandon(c->ep);
     free(c);
     s->away++;
 }
 
-void rpc_server_detach(struct rpc_server *s, struct rpc_ep *ep)
+static struct conn *conn_of(const struct rpc_server *s, const struct rpc_ep *ep)
 {
     struct conn *c = s->first;
     while (c->ep != ep)
         c = c->next;
+    return c;
+}
+
+void rpc_server_detach(struct rpc_server *s, struct rpc_ep *ep)
+{
+    struct conn *c = conn_of(s, ep);
     assert(c->state == CONN_OPEN);
     c->detached = true;
 }
@@ -272,8 +295,8 @@ int rpc_server_adopt(struct rpc_server *s, struct rpc_transport *transport)
     if (s->lingering >= RPC_SERVER_HANDSHAKES_MAX)
         drop_oldest(s, CONN_LINGER);
     c->events = EPOLLIN;
-    rc = watch(s, EPOLL_CTL_ADD, transport->ops->poll_fd(transport), c->events,
-               (uint64_t)(uintptr_t)c);
+    c->fd = transport->ops->poll_fd(transport);
+    rc = watch(s, EPOLL_CTL_ADD, c->fd, c->events, (uint64_t)(uintptr_t)c);
     if (rc) {
         rpc_ep_destroy(c->ep);
         free(c);
@@ -285,7 +308,7 @@ int rpc_server_adopt(struct rpc_server *s, struct rpc_transport *transport)
     c->state = CONN_HANDSHAKE;
     c->since_ns = hw_now_ns();
     s->handshakes++;
-    if (is_full(s) && s->away > 0)
+    if (is_full(s) && s->away + s->offered > 0)
         rpc_ep_refuse_others(c->ep, s->full); /* one that is away may want to come back */
     else if (is_full(s))
         conn_refuse_full(s, c);
@@ -378,10 +401,85 @@ static void watch_for(struct rpc_server *s, struct conn *c)
 {
     bool sends = c->state != CONN_LINGER && rpc_send_blocked(c->ep);
     unsigned events = EPOLLIN | (sends ? EPOLLOUT : 0);
-    struct rpc_transport *t = rpc_ep_transport(c->ep);
-    if (events != c->events &&
-        watch(s, EPOLL_CTL_MOD, t->ops->poll_fd(t), events, (uint64_t)(uintptr_t)c) == 0)
+    if (events != c->events && watch(s, EPOLL_CTL_MOD, c->fd, events, (uint64_t)(uintptr_t)c) == 0)
         c->events = events;
+}
+
+/* ---- resuming ---- */
+
+void rpc_server_offer_resume(struct rpc_server *s, struct rpc_ep *ep)
+{
+    if (s->options.resume_window_ns == 0 || !rpc_ep_peer_resumes(ep) || rpc_ep_status(ep) != 0)
+        return;
+    struct conn *c = conn_of(s, ep);
+    if (c->offered)
+        return;
+    c->offered = true;
+    s->offered++;
+    int rc = rpc_resume_key_make(++s->offers, &c->key);
+    if (rc == 0)
+        rc = rpc_ep_offer_resume(ep, &c->key, s->options.resume_window_ns, 0);
+    if (rc)
+        hw_debug(HW_CAT_NET, "%s: cannot resume: %s", rpc_ep_peer(ep), strerror(-rc));
+}
+
+static struct conn *find_cut(struct rpc_server *s, const struct rpc_resume_key *key)
+{
+    struct conn *c = s->first;
+    while (c && !(c->offered && rpc_resume_key_equal(&c->key, key)))
+        c = c->next;
+    return c && rpc_ep_can_resume(c->ep) ? c : NULL;
+}
+
+/* Whether the message is a call to resume one of this server's connections; it is released then.
+ * Others are for who serves. */
+static bool take_resume(struct rpc_server *s, struct conn *c, struct rpc_msg *msg)
+{
+    struct rpc_resume_request request;
+    if (msg->kind != RPC_CALL || msg->method != RPC_METHOD_RESUME ||
+        rpc_resume_get_request(msg->data, msg->len, &request))
+        return false;
+    struct conn *cut = find_cut(s, &request.key);
+    if (!cut || cut == c)
+        return false;
+    int rc = rpc_ep_hand_over_resume(c->ep, msg, &c->resume_call);
+    if (rc)
+        (void)rpc_reply(c->ep, msg, rc, NULL);
+    else
+        c->heir_of = cut;
+    c->resume_received = request.received;
+    rpc_release(c->ep, msg);
+    return true;
+}
+
+/* Its connection goes to the endpoint that was cut. */
+static void conn_inherit(struct rpc_server *s, struct conn *c)
+{
+    struct conn *old = c->heir_of;
+    conn_unlink(s, c);
+    tell_closed(s, c);
+    struct rpc_transport *t = rpc_ep_strip(c->ep);
+    if (old->fd >= 0)
+        (void)watch(s, EPOLL_CTL_DEL, old->fd, 0, 0);
+    old->fd = c->fd;
+    old->events = EPOLLIN;
+    int rc = watch(s, EPOLL_CTL_MOD, old->fd, old->events, (uint64_t)(uintptr_t)old);
+    if (rc == 0)
+        rc = rpc_ep_resume_accept(old->ep, t, c->resume_call, c->resume_received);
+    else
+        rpc_transport_destroy(t);
+    if (rc || rpc_ep_is_cut(old->ep))
+        old->fd = -1; /* it is closed already */
+    free(c);
+    s->sweep_at_ns = 0; /* what the peer lacks goes out */
+}
+
+/* A descriptor at its end would wake us for ever. */
+static void conn_rest(struct rpc_server *s, struct conn *c)
+{
+    if (c->fd >= 0)
+        (void)watch(s, EPOLL_CTL_DEL, c->fd, 0, 0);
+    c->fd = -1;
 }
 
 /* Gives requests to the handler and sends answers, in turns: requests wait while too many answers
@@ -390,9 +488,11 @@ static void conn_deliver(struct rpc_server *s, struct conn *c)
 {
     struct rpc_msg *msg;
     while ((msg = rpc_recv(c->ep)) != NULL) {
-        do
+        do {
+            if (UNLIKELY(msg->method == RPC_METHOD_RESUME) && take_resume(s, c, msg))
+                return;
             s->options.ops->message(s->options.user, c->ep, msg);
-        while (!c->detached && (msg = rpc_recv(c->ep)) != NULL);
+        } while (!c->detached && (msg = rpc_recv(c->ep)) != NULL);
         if (c->detached || rpc_flush(c->ep))
             return;
     }
@@ -417,6 +517,14 @@ static bool conn_serve(struct rpc_server *s, struct conn *c, uint64_t now)
     if (c->detached) {
         conn_abandon(s, c);
         return false;
+    }
+    if (c->heir_of) {
+        conn_inherit(s, c);
+        return false;
+    }
+    if (UNLIKELY(c->offered) && rpc_ep_is_cut(c->ep)) {
+        conn_rest(s, c);
+        return true;
     }
     int rc = rpc_ep_status(c->ep);
     if (rc == -EACCES || rc == -EPROTONOSUPPORT || rc == -EPROTO || rc == -EUSERS) {

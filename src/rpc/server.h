@@ -35,9 +35,10 @@ struct rpc_server_ops {
 struct rpc_server_options {
     const struct rpc_server_ops *ops;
     void *user;
-    struct rpc_config config; /* for every endpoint; accepting is set for you */
-    uint32_t max_clients;     /* 0: RPC_SERVER_CLIENTS_DEFAULT; the next is refused with -EUSERS */
-    uint64_t stalled_ns;      /* 0: 10 s; a peer that takes nothing of what waits for it */
+    struct rpc_config config;  /* for every endpoint; accepting is set for you */
+    uint32_t max_clients;      /* 0: RPC_SERVER_CLIENTS_DEFAULT; the next is refused with -EUSERS */
+    uint64_t stalled_ns;       /* 0: 10 s; a peer that takes nothing of what waits for it */
+    uint64_t resume_window_ns; /* how long a client that was cut may resume; 0: not at all */
 };
 
 int rpc_server_create(const struct rpc_server_options *options, struct rpc_server **out) MUST_CHECK;
@@ -58,6 +59,10 @@ int rpc_server_adopt(struct rpc_server *server, struct rpc_transport *transport)
 void rpc_server_detach(struct rpc_server *server, struct rpc_ep *ep);
 /* A connection that was detached has ended. */
 void rpc_server_returned(struct rpc_server *server);
+
+/* From inside `message`: a client that wants to may resume from now on.  Until then its endpoint
+ * lives on while it is cut, queues what it is sent, and `closed` is not called. */
+void rpc_server_offer_resume(struct rpc_server *server, struct rpc_ep *ep);
 
 /* Calls ready(user) in a turn while the descriptor is readable.  It must stay open as long as the
  * server lives.  0, -ENOSPC, or the errno of epoll. */

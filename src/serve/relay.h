@@ -11,15 +11,19 @@
 
 #include "rpc/transport/transport.h"
 
+#include <stdatomic.h>
+
 enum { RELAY_CONNECTIONS_MAX = 16 }; /* a session's, with its stripes */
 
 struct relay_connection {
     struct rpc_transport *far; /* to the client */
     int near;                  /* to the session: a Unix socket */
+    _Atomic bool cut;          /* a send has found an error of the network; relaxed: a hint */
 };
 
-/* In the forked process; never returns.  A host that does not answer for host_ns is gone. */
-void relay_run(struct relay_connection *connections, unsigned count, uint64_t host_ns)
-    __attribute__((noreturn));
+/* In the forked process; never returns.  A host that does not answer for host_ns is cut off: the
+ * session finds its end resume_ns later, since its client may resume until then. */
+void relay_run(struct relay_connection *connections, unsigned count, uint64_t host_ns,
+               uint64_t resume_ns) __attribute__((noreturn));
 
 #endif

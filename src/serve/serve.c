@@ -139,8 +139,9 @@ static const struct cmd_option options[] = {
      .offset = offsetof(struct serve_options, resume_window_ns),
      .def = "60s",
      .max = 24 * 3600 * HW_SEC,
-     .help = "how long a Vulkan session waits for its client after the connection\n"
-             "was cut, with its GPU memory; 0: it ends at once"},
+     .help = "how long a client's work waits for it after its network was cut, with\n"
+             "its GPU memory; 5 s at most where its host says that it has ended;\n"
+             "0: it ends at once"},
     {.name = "shm-ring",
      .kind = CMD_SIZE,
      .argument = "SIZE",
@@ -280,8 +281,10 @@ static int on_opened(void *user, struct rpc_ep *ep)
 static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct server *s = user;
-    if (service_llm_handle(&s->llm, ep, msg))
+    if (service_llm_handle(&s->llm, ep, msg)) {
+        rpc_server_offer_resume(s->rpc, ep);
         return;
+    }
     if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN)
         sessions_open(s->sessions, ep, msg);
     else if (msg->kind == RPC_CALL && msg->method == VN_METHOD_STRIPE)
@@ -434,6 +437,7 @@ static int start_rpc(struct server *s)
                    .tolerates_silence = true,
                    .spin_ns = VN_SPIN_NS},
         .max_clients = (uint32_t)o->max_clients,
+        .resume_window_ns = o->resume_window_ns,
     };
     return rpc_server_create(&rpc_options, &s->rpc);
 }

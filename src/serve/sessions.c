@@ -123,6 +123,7 @@ struct relays {
     struct relay_connection connections[1 + VN_STRIPES_MAX];
     unsigned count;
     int ends[1 + VN_STRIPES_MAX];
+    uint64_t resume_ns; /* how long after a cut the session may get another one */
 };
 
 static void close_ends(struct relays *r)
@@ -150,7 +151,7 @@ static void run_relay(struct sessions *s, struct relays *r)
     if (getppid() != s->server)
         _exit(1);
     close_all_but(keep, count);
-    relay_run(r->connections, r->count, s->config.heartbeat_ns);
+    relay_run(r->connections, r->count, s->config.heartbeat_ns, r->resume_ns);
 }
 
 /* ---- the session's process ---- */
@@ -201,6 +202,7 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
     /* A stripe that is cut is not replaced, and what was on its way there is lost. */
     order->config.resumes =
         s->resume_window_ns > 0 && order->own.peer_resumes && order->connections == 1;
+    p->relays.resume_ns = order->config.resumes ? s->resume_window_ns : 0;
     return rc < 0 ? rc : 0;
 }
 
@@ -414,7 +416,7 @@ static int resume(struct sessions *s, struct rpc_ep *ep, const struct rpc_msg *m
     if (now - session->resumed_ns < resume_every_ns)
         return -EBUSY;
     struct session_resumption order = {.received = request->received};
-    struct relays relays = {0};
+    struct relays relays = {.resume_ns = s->resume_window_ns};
     int fds[RPC_TRANSPORT_FDS];
     int rc = rpc_ep_hand_over_resume(ep, msg, &order.call);
     int count = rc ? rc : prepare(rpc_ep_transport(ep), &relays, &order.transport, fds);

@@ -58,7 +58,7 @@ static void open_pair(struct rpc_loopnet *net, struct rpc_transport *ends[2], st
     require(rpc_loopnet_pair(net, ends) == 0);
     for (int i = 0; i < 2; i++) {
         struct rpc_config config = {.accepting = i == 1,
-                                    .resumes = true,
+                                    .resumes = i == 0,
                                     .window_bytes = RPC_WINDOW_MIN,
                                     .clock = rpc_loopnet_clock(net)};
         require(rpc_ep_create(ends[i], &config, &ep[i]) == 0);

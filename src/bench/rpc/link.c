@@ -173,11 +173,8 @@ static int serve_one(int control, const struct bench_spec *spec, struct rpc_ep *
 {
     const struct rpc_security *security = spec->transport == BENCH_TLS ? &spec->dir->server : NULL;
     struct rpc_net_options net = {.security = security};
-    struct rpc_config config = {.accepting = true,
-                                .security = security,
-                                .heartbeat_ns = HW_NEVER,
-                                .wait = spec->wait,
-                                .resumes = spec->resumes};
+    struct rpc_config config = {
+        .accepting = true, .security = security, .heartbeat_ns = HW_NEVER, .wait = spec->wait};
     char text[128], greeting[GREETING_CHARS] = "";
     struct rpc_addr addr;
     struct rpc_listener *listener = NULL;

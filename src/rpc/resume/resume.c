@@ -1,6 +1,7 @@
 #include "rpc/resume/resume.h"
 
 #include "base/log.h"
+#include "base/units.h"
 #include "rpc/ep.h"
 #include "rpc/resume/kept.h"
 #include "rpc/resume/rope.h"
@@ -31,7 +32,8 @@ struct rpc_resume {
     uint64_t offset; /* from what the rope counts to the number of a byte */
     uint64_t told;   /* bytes that were acknowledged */
     uint64_t replay_from, replay_to;
-    uint64_t cut_ns; /* when the cut was noticed; 0: it was not */
+    uint64_t cut_ns;  /* when the cut was noticed; 0: it was not */
+    uint64_t told_ns; /* since when the peer's host says that its end is gone; 0: it says nothing */
 };
 
 /* ---- messages ---- */
@@ -84,6 +86,13 @@ bool rpc_resume_key_equal(const struct rpc_resume_key *a, const struct rpc_resum
 
 /* ---- life ---- */
 
+bool rpc_resume_is_wanted(const struct rpc_addr *addr)
+{
+    bool wanted;
+    (void)hw_env_bool("VENUS_RESUME", !rpc_addr_is_local(addr), &wanted);
+    return wanted;
+}
+
 /* A Unix socket and shared memory end with a process; UCX has no other connection to offer. */
 static bool can_be_replaced(const struct rpc_transport *t)
 {
@@ -95,23 +104,24 @@ static bool can_be_replaced(const struct rpc_transport *t)
     return false;
 }
 
-int rpc_resume_init(struct rpc_ep *ep)
+static int put_rope(struct rpc_ep *ep)
 {
-    ep->config.resumes = ep->config.resumes && can_be_replaced(ep->transport);
-    if (!ep->config.resumes)
-        return 0;
     struct rpc_resume *r = calloc(1, sizeof *r);
-    int rc = r ? rpc_rope_create(ep->transport, &r->rope) : 0;
-    if (!r)
-        return -ENOMEM;
+    int rc = r ? rpc_rope_create(ep->transport, &r->rope) : -ENOMEM;
     if (rc) {
-        ep->transport = NULL;
         free(r);
         return rc;
     }
     ep->transport = rpc_rope_transport(r->rope);
     ep->resume = r;
     return 0;
+}
+
+int rpc_resume_init(struct rpc_ep *ep)
+{
+    ep->config.resumes =
+        ep->config.resumes && !ep->config.accepting && can_be_replaced(ep->transport);
+    return ep->config.resumes ? put_rope(ep) : 0;
 }
 
 void rpc_resume_fini(struct rpc_ep *ep)
@@ -156,13 +166,16 @@ static uint64_t received(const struct rpc_resume *r)
 int rpc_ep_offer_resume(struct rpc_ep *ep, const struct rpc_resume_key *key, uint64_t window_ns,
                         uint64_t before)
 {
-    struct rpc_resume *r = ep->resume;
-    if (!r)
+    assert(!ep->resume && ep->config.accepting && ep->status == 0);
+    if (!ep->peer_resumes || !can_be_replaced(ep->transport))
         return -EOPNOTSUPP;
-    assert(!r->agreed && ep->config.accepting && ep->status == 0);
+    int rc = put_rope(ep);
+    if (rc)
+        return rc;
+    struct rpc_resume *r = ep->resume;
     uint8_t body[RPC_RESUME_OFFER_BYTES];
     struct wire_enc e;
-    r->offset = before - ep->received_before; /* the rope counts the handshake, too */
+    r->offset = before + hw_counter_load(&ep->stats.bytes_received) - ep->received_before;
     r->told = received(r);
     wire_enc_init_fixed(&e, body, sizeof body);
     put_key(&e, key);
@@ -170,7 +183,7 @@ int rpc_ep_offer_resume(struct rpc_ep *ep, const struct rpc_resume_key *key, uin
     wire_put_u64(&e, r->told);
     assert(wire_enc_error(&e) == 0);
     struct rpc_frame frame = {.kind = RPC_FRAME_OFFER, .len = sizeof body};
-    int rc = rpc_tx_keep(&ep->tx, kept_limit(ep));
+    rc = rpc_tx_keep(&ep->tx, kept_limit(ep));
     if (rc == 0)
         rc = rpc_tx_control(&ep->tx, &frame, body);
     OPENSSL_cleanse(body, sizeof body);
@@ -265,9 +278,22 @@ bool rpc_ep_is_cut(const struct rpc_ep *ep)
     return ep->status == 0 && ep->resume && rpc_resume_is_cut(ep->resume);
 }
 
+bool rpc_resume_is_told(int why)
+{
+    return why == -ESHUTDOWN || why == -ECONNRESET || why == -EPIPE || why == -ECONNREFUSED;
+}
+
 uint64_t rpc_resume_deadline(const struct rpc_resume *r)
 {
-    return r->cut_ns ? r->cut_ns + r->window_ns : 0;
+    uint64_t end = r->cut_ns + r->window_ns, told = r->told_ns + RPC_RESUME_TOLD_NS;
+    if (r->cut_ns == 0)
+        return 0;
+    return r->told_ns && told < end ? told : end;
+}
+
+static double seconds_to_resume(const struct rpc_resume *r)
+{
+    return (double)(rpc_resume_deadline(r) - r->cut_ns) / 1e9;
 }
 
 static const char *cause(int rc)
@@ -280,7 +306,8 @@ static const char *cause(int rc)
 int rpc_resume_tick(struct rpc_ep *ep, uint64_t now)
 {
     struct rpc_resume *r = ep->resume;
-    const char *why = cause(rpc_rope_why(r->rope));
+    int rc = rpc_rope_why(r->rope);
+    const char *why = cause(rc);
     if (rpc_kept_is_broken(ep->tx.kept))
         return rpc_ep_fail(ep, -ECONNRESET,
                            "connection lost: %s; it cannot be resumed, since the peer acknowledged "
@@ -288,13 +315,24 @@ int rpc_resume_tick(struct rpc_ep *ep, uint64_t now)
                            why);
     if (r->cut_ns == 0) {
         r->cut_ns = now;
-        hw_info(HW_CAT_NET, "%s: connection cut: %s; it may be resumed for %.0f s",
-                ep->transport->peer, why, (double)r->window_ns / 1e9);
+        r->told_ns = rpc_resume_is_told(rc) ? now : 0;
+        hw_info(HW_CAT_NET, "%s: connection cut: %s; it may be resumed for %.3g s",
+                ep->transport->peer, why, seconds_to_resume(r));
     }
-    if (now - r->cut_ns < r->window_ns)
+    if (now < rpc_resume_deadline(r))
         return 0;
-    return rpc_ep_fail(ep, -EHOSTDOWN, "connection lost: %s; it was not resumed within %.0f s", why,
-                       (double)r->window_ns / 1e9);
+    return rpc_ep_fail(ep, r->told_ns ? -ECONNRESET : -EHOSTDOWN,
+                       "connection lost: %s; it was not resumed within %.3g s", why,
+                       seconds_to_resume(r));
+}
+
+void rpc_ep_resume_failed(struct rpc_ep *ep, int error)
+{
+    struct rpc_resume *r = ep->resume;
+    if (!rpc_resume_is_told(error))
+        r->told_ns = 0;
+    else if (r->told_ns == 0)
+        r->told_ns = rpc_ep_now(ep);
 }
 
 void rpc_ep_resume_request(struct rpc_ep *ep, struct rpc_resume_request *out)
@@ -344,7 +382,7 @@ int rpc_ep_resume(struct rpc_ep *ep, struct rpc_transport *connection, const voi
     hw_info(HW_CAT_NET, "%s: resumed after %.2f s; %llu bytes are sent again", ep->transport->peer,
             r->cut_ns ? (double)(now - r->cut_ns) / 1e9 : 0.0,
             (unsigned long long)(r->replay_to - r->replay_from));
-    r->cut_ns = 0;
+    r->cut_ns = r->told_ns = 0;
     return 0;
 }
 

@@ -11,6 +11,11 @@
  * many the acceptor has.  Both send again what the other lacks and go on: a frame may begin on one
  * connection and end on the next.
  *
+ * How long a side waits depends on how it ended (docs/decisions/0010-cuts-and-ends.md).  After
+ * silence, or an error that a network makes, it is the acceptor's window.  An end that the peer's
+ * host told, FIN or RST, is most often the end of a process: one that lives comes back at once, so
+ * that is waited for RPC_RESUME_TOLD_NS only.
+ *
  * Trust: a peer that has the secret and tells numbers that cannot be ends the session (-EPROTO).
  * What is kept for a peer is bounded by its window.
  * Threads: the endpoint's, as rpc/rpc.h.  Lifetime: the endpoint's. */
@@ -19,6 +24,7 @@
 
 #include "rpc/frame.h"
 #include "rpc/rpc.h"
+#include "rpc/transport/addr.h"
 
 enum {
     RPC_RESUME_SECRET_BYTES = 32,
@@ -26,6 +32,17 @@ enum {
     RPC_RESUME_ANSWER_BYTES = 8,
     RPC_RESUME_OFFER_BYTES = 8 + RPC_RESUME_SECRET_BYTES + 4 + 8,
 };
+
+/* More than a connector needs to notice the cut by silence, and to dial. */
+#define RPC_RESUME_TOLD_NS (UINT64_C(5) * 1000 * 1000 * 1000)
+
+/* Whether a connection that ended so was ended by the peer's host, or by what speaks for it. */
+bool rpc_resume_is_told(int why);
+
+/* rpc_config.resumes for a connection to that address, by VENUS_RESUME.  Without it, to other
+ * hosts: on one host no network is cut, and a program's memory shall be free as soon as it is
+ * killed. */
+bool rpc_resume_is_wanted(const struct rpc_addr *addr);
 
 /* A session's name and secret. */
 struct rpc_resume_key {
@@ -49,10 +66,9 @@ int rpc_resume_key_make(uint64_t session, struct rpc_resume_key *out) MUST_CHECK
 /* Whether they are the same, in a time that does not tell how much of them is. */
 bool rpc_resume_key_equal(const struct rpc_resume_key *a, const struct rpc_resume_key *b);
 
-/* The acceptor's, once the handshake is done, for an endpoint that resumes (rpc_config) and whose
- * peer does, too: it may resume within window_ns after a cut.  Flush to send it.  `before` bytes of
- * frames were received by another process.  0, -ENOMEM, or -EOPNOTSUPP when its transport cannot be
- * replaced. */
+/* The acceptor's, once the handshake is done, and once only: its peer may resume within window_ns
+ * after a cut.  Flush to send it.  `before` bytes of frames were received by another process.  0,
+ * -ENOMEM, or -EOPNOTSUPP when the peer does not resume or its transport cannot be replaced. */
 int rpc_ep_offer_resume(struct rpc_ep *ep, const struct rpc_resume_key *key, uint64_t window_ns,
                         uint64_t before) MUST_CHECK;
 
@@ -72,6 +88,8 @@ int rpc_ep_resume(struct rpc_ep *ep, struct rpc_transport *connection, const voi
  * known to be cut or not.  As rpc_ep_resume. */
 int rpc_ep_resume_accept(struct rpc_ep *ep, struct rpc_transport *connection, uint32_t id,
                          uint64_t received) MUST_CHECK;
+/* The connector's, when an attempt has failed with this error: it waits as for an end like that. */
+void rpc_ep_resume_failed(struct rpc_ep *ep, int error);
 /* The connector's, when the acceptor says that there is nothing to resume. */
 void rpc_ep_resume_refused(struct rpc_ep *ep, const char *why);
 
@@ -79,7 +97,7 @@ void rpc_ep_resume_refused(struct rpc_ep *ep, const char *why);
 
 struct rpc_resume;
 
-/* Puts a rope under an endpoint that resumes, where the transport can be replaced. */
+/* Puts a rope under a connector that resumes, where the transport can be replaced. */
 int rpc_resume_init(struct rpc_ep *ep) MUST_CHECK;
 void rpc_resume_fini(struct rpc_ep *ep);
 void rpc_resume_opened(struct rpc_ep *ep);

@@ -1,6 +1,7 @@
 #include "rpc/resume/rope.h"
 
 #include "base/clock.h"
+#include "rpc/resume/resume.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,13 +16,15 @@ struct rpc_rope {
     struct rpc_transport base;
     struct rpc_transport_ops ops;     /* a copy, for the name */
     struct rpc_transport *connection; /* changes while it is cut and nobody uses it */
-    /* Both in one order for all threads: who has entered is seen by quiet, or sees the cut. */
+    /* In one order for all threads: who has entered is seen by quiet, or sees the cut. */
     _Atomic bool cut;
     _Atomic unsigned users;
+    _Atomic bool receives; /* the one thread in recv, which need not count */
     _Atomic bool hold;
     _Atomic int why;
+    _Atomic int sent_why; /* an error of the network that a send has found; 0: none */
     _Atomic uint64_t
-        received;   /* written by the reader before it leaves; relaxed: users orders it */
+        received;   /* written by the reader before it leaves; relaxed: receives orders it */
     uint8_t *early; /* received with the answer to the resumption, by another endpoint */
     size_t early_len, early_at;
     pthread_mutex_t lock;
@@ -63,7 +66,8 @@ static ssize_t failed(struct rpc_rope *r, ssize_t rc)
 {
     if (rc == -EPROTO || rc == -ENOMEM || !atomic_load_explicit(&r->hold, memory_order_relaxed))
         return rc;
-    atomic_store_explicit(&r->why, (int)rc, memory_order_relaxed);
+    int why = atomic_load_explicit(&r->sent_why, memory_order_relaxed);
+    atomic_store_explicit(&r->why, why ? why : (int)rc, memory_order_relaxed);
     atomic_store(&r->cut, true);
     return -EAGAIN;
 }
@@ -104,7 +108,7 @@ void rpc_rope_quiet(struct rpc_rope *r)
     int fd = r->connection->ops->poll_fd(r->connection);
     if (fd >= 0)
         (void)shutdown(fd, SHUT_RDWR);
-    while (atomic_load(&r->users) > 0)
+    while (atomic_load(&r->users) > 0 || atomic_load(&r->receives))
         nanosleep(&nap, NULL);
 }
 
@@ -126,6 +130,7 @@ int rpc_rope_attach(struct rpc_rope *r, struct rpc_transport *connection, const 
     rpc_transport_destroy(r->connection);
     pthread_mutex_lock(&r->lock);
     r->connection = connection;
+    atomic_store_explicit(&r->sent_why, 0, memory_order_relaxed);
     atomic_store(&r->cut, false);
     pthread_cond_broadcast(&r->attached);
     pthread_mutex_unlock(&r->lock);
@@ -159,9 +164,12 @@ static ssize_t rope_send(struct rpc_transport *t, const struct iovec *iov, int c
     if (UNLIKELY(rpc_rope_is_cut(r)))
         return -EAGAIN;
     ssize_t n = c->ops->send(c, iov, count);
-    /* A goodbye may lie unread: the next recv finds the end behind it. */
-    if (n < 0 && atomic_load_explicit(&r->hold, memory_order_relaxed))
+    /* A goodbye may lie unread: the next recv finds the end behind it, but no more the cause. */
+    if (n < 0 && n != -EAGAIN && atomic_load_explicit(&r->hold, memory_order_relaxed)) {
+        if (!rpc_resume_is_told((int)n))
+            atomic_store_explicit(&r->sent_why, (int)n, memory_order_relaxed);
         n = -EAGAIN;
+    }
     return n;
 }
 
@@ -182,11 +190,13 @@ static ssize_t rope_recv(struct rpc_transport *t, const struct iovec *iov, int c
                          uint64_t timeout_ns)
 {
     struct rpc_rope *r = rope_of(t);
-    struct rpc_transport *c = enter(r);
-    if (UNLIKELY(!c)) {
+    atomic_store(&r->receives, true);
+    if (UNLIKELY(rpc_rope_is_cut(r))) {
+        atomic_store_explicit(&r->receives, false, memory_order_release);
         sleep_while_cut(r, timeout_ns);
         return -EAGAIN;
     }
+    struct rpc_transport *c = r->connection;
     ssize_t n = UNLIKELY(r->early_at < r->early_len) ? take_early(r, iov, count)
                                                      : c->ops->recv(c, iov, count, timeout_ns);
     if (n > 0) {
@@ -195,7 +205,7 @@ static ssize_t rope_recv(struct rpc_transport *t, const struct iovec *iov, int c
     } else if (n != -EAGAIN) {
         n = failed(r, n);
     }
-    leave(r);
+    atomic_store_explicit(&r->receives, false, memory_order_release);
     return n;
 }
 
@@ -292,10 +302,8 @@ static void rope_abandon(struct rpc_transport *t)
 int rpc_rope_create(struct rpc_transport *connection, struct rpc_rope **out)
 {
     struct rpc_rope *r = calloc(1, sizeof *r);
-    if (!r) {
-        rpc_transport_destroy(connection);
+    if (!r)
         return -ENOMEM;
-    }
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -15,7 +15,7 @@
 
 struct rpc_rope;
 
-/* Takes the connection, also on failure.  0 or -ENOMEM. */
+/* Takes the connection, not on failure.  0 or -ENOMEM. */
 int rpc_rope_create(struct rpc_transport *connection, struct rpc_rope **out) MUST_CHECK;
 struct rpc_transport *rpc_rope_transport(struct rpc_rope *rope);
 

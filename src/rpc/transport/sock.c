@@ -37,6 +37,7 @@ int rpc_sock_gone(int error)
     case EHOSTDOWN:
     case ENETUNREACH:
     case ENETDOWN:
+    case ECONNABORTED: /* the kernel ended it, for want of its address */
         return -EHOSTDOWN;
     case ENOMEM:
     case ENOBUFS:

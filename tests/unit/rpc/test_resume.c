@@ -127,7 +127,7 @@ struct world {
 static struct rpc_config config_of(struct world *w, bool accepting)
 {
     return (struct rpc_config){.accepting = accepting,
-                               .resumes = true,
+                               .resumes = !accepting,
                                .window_bytes = RPC_WINDOW_MIN << 5,
                                .clock = rpc_loopnet_clock(w->net)};
 }
@@ -289,7 +289,6 @@ static bool try_resume(struct world *w)
     rpc_ep_resume_request(w->ep[CLIENT], &request);
     pair(w, ends);
     struct rpc_config config = config_of(w, false), accepting = config_of(w, true);
-    accepting.resumes = false;
     assert_int_equal(rpc_attempt_create(ends[CLIENT], &config, &request, &attempt), 0);
     assert_int_equal(rpc_ep_create(ends[SERVER], &accepting, &caller), 0);
     int rc;
@@ -431,26 +430,87 @@ static void many_cuts_of_large_traffic(void **state)
     assert_true(replayed > 1 << 20);
 }
 
-static void window_passes(void **state)
+static void cut_both(struct world *w, bool silently)
+{
+    open_and_offer(w);
+    for (int i = 0; i < 20; i++) {
+        ask(w);
+        turn(w);
+    }
+    (silently ? rpc_loopnet_cut : rpc_loopnet_reset)(w->wire);
+    while (!rpc_ep_is_cut(w->ep[CLIENT]) || !rpc_ep_is_cut(w->ep[SERVER])) {
+        rpc_loopnet_spend(w->net, silently ? 100 * HW_MS : HW_US);
+        turn(w);
+    }
+    turn(w); /* from here on its time counts */
+}
+
+/* Both ends are cut until just before this time, and have ended after it. */
+static void expect_end_after(struct world *w, uint64_t ns, int status)
+{
+    rpc_loopnet_spend(w->net, ns - 200 * HW_MS);
+    turn(w);
+    assert_true(rpc_ep_is_cut(w->ep[CLIENT]) && rpc_ep_is_cut(w->ep[SERVER]));
+    rpc_loopnet_spend(w->net, 400 * HW_MS);
+    turn(w);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(rpc_ep_status(w->ep[i]), status);
+    for (int i = 0; i < w->ask_count; i++)
+        assert_int_equal(w->asks[i].ended, 1);
+}
+
+static void after_silence_the_window_passes(void **state)
 {
     (void)state;
-    struct world w = {.fuses = {2000}, .fuse_count = 1};
+    struct world w = {0};
     world_open(&w, 3, 300);
-    open_and_offer(&w);
-    while (!rpc_ep_is_cut(w.ep[CLIENT]) || !rpc_ep_is_cut(w.ep[SERVER])) {
-        ask(&w);
-        turn(&w);
-    }
-    rpc_loopnet_spend(w.net, (WINDOW_SECONDS - 1) * HW_SEC);
-    turn(&w);
-    assert_true(rpc_ep_is_cut(w.ep[CLIENT]) && rpc_ep_is_cut(w.ep[SERVER]));
-    rpc_loopnet_spend(w.net, HW_SEC);
-    turn(&w);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(rpc_ep_status(w.ep[i]), -EHOSTDOWN);
-    for (int i = 0; i < w.ask_count; i++)
-        assert_int_equal(w.asks[i].ended, 1);
+    cut_both(&w, true);
+    expect_end_after(&w, WINDOW_SECONDS * HW_SEC, -EHOSTDOWN);
     world_close(&w);
+}
+
+/* A killed program's host says so, and its memory is not held for the whole window. */
+static void an_end_that_was_told_is_waited_for_shortly(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    world_open(&w, 9, 300);
+    cut_both(&w, false);
+    expect_end_after(&w, RPC_RESUME_TOLD_NS, -ECONNRESET);
+    world_close(&w);
+}
+
+/* A connector learns more with each attempt: that the network is away, or that nobody listens. */
+static void attempts_that_fail_say_how_long_to_wait(void **state)
+{
+    (void)state;
+    static const struct {
+        bool silent;
+        int attempts[2];
+        uint64_t ends_ns; /* after the cut; attempts are one second apart */
+    } cases[] = {
+        {true, {-ETIMEDOUT, -ENETUNREACH}, WINDOW_SECONDS * HW_SEC},
+        {true, {-ETIMEDOUT, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
+        {false, {-ECONNREFUSED, -ECONNREFUSED}, RPC_RESUME_TOLD_NS},
+        {false, {-ECONNREFUSED, -EHOSTUNREACH}, WINDOW_SECONDS * HW_SEC},
+        {false, {-EHOSTUNREACH, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct world w = {0};
+        world_open(&w, 10 + i, 300);
+        cut_both(&w, cases[i].silent);
+        for (int k = 0; k < 2; k++) {
+            rpc_loopnet_spend(w.net, HW_SEC);
+            rpc_ep_resume_failed(w.ep[CLIENT], cases[i].attempts[k]);
+        }
+        rpc_loopnet_spend(w.net, cases[i].ends_ns - 2 * HW_SEC - 200 * HW_MS);
+        turn(&w);
+        assert_true(rpc_ep_is_cut(w.ep[CLIENT]));
+        rpc_loopnet_spend(w.net, 400 * HW_MS);
+        turn(&w);
+        assert_false(rpc_ep_is_cut(w.ep[CLIENT]));
+        world_close(&w);
+    }
 }
 
 /* A peer without the feature neither offers nor keeps: a cut is what it was. */
@@ -493,16 +553,7 @@ static void silence_is_a_cut(void **state)
     (void)state;
     struct world w = {0};
     world_open(&w, 5, 300);
-    open_and_offer(&w);
-    for (int i = 0; i < 20; i++) {
-        ask(&w);
-        turn(&w);
-    }
-    rpc_loopnet_cut(w.wire);
-    while (!rpc_ep_is_cut(w.ep[CLIENT]) || !rpc_ep_is_cut(w.ep[SERVER])) {
-        rpc_loopnet_spend(w.net, 100 * HW_MS);
-        turn(&w);
-    }
+    cut_both(&w, true);
     while (!try_resume(&w))
         ;
     assert_true(run_on(&w));
@@ -688,7 +739,9 @@ int main(void)
         cmocka_unit_test(cut_at_every_byte),
         cmocka_unit_test(cut_at_every_byte_of_a_resumption),
         cmocka_unit_test(many_cuts_of_large_traffic),
-        cmocka_unit_test(window_passes),
+        cmocka_unit_test(after_silence_the_window_passes),
+        cmocka_unit_test(an_end_that_was_told_is_waited_for_shortly),
+        cmocka_unit_test(attempts_that_fail_say_how_long_to_wait),
         cmocka_unit_test(without_an_offer_a_cut_is_the_end),
         cmocka_unit_test(an_offer_that_comes_late_is_declined),
         cmocka_unit_test(silence_is_a_cut),
