@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/report/json.h"
 #include "llm/chat/chat.h"
+#include "rpc/resume/resume.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -38,6 +39,7 @@ static enum cmd_exit connect_first(const char *command, const struct cmd_connect
     while (rc && (address ? rc == -EDESTADDRREQ : rpc_servers_next(&list, text))) {
         if (rpc_addr_parse(address ? address : text, &addr, parse_why))
             return cmd_fail(CMD_USAGE, "%s: %s", command, parse_why);
+        config.resumes = rpc_resume_is_wanted(&addr);
         rc = llm_connection_open(&addr, &net, &config, out, why);
         if (rc && *list)
             cmd_warn("%s: %s", command, why);

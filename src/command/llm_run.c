@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "rpc/resume/resume.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -111,7 +112,8 @@ static enum cmd_exit connect_worker(struct llm_run *r)
     struct rpc_net_options net = {.security = &r->security, .timeout_ns = o->connect.timeout_ns};
     struct rpc_client_options client = {.config = {.security = &r->security,
                                                    .handshake_ns = o->connect.timeout_ns,
-                                                   .spin_ns = LLM_REMOTE_PATIENCE_NS}};
+                                                   .spin_ns = LLM_REMOTE_PATIENCE_NS,
+                                                   .resumes = rpc_resume_is_wanted(&addr)}};
     int rc = llm_remote_open(&addr, &net, &client, o->deadline_ns, &r->remote, r->why);
     return rc ? cmd_fail(cmd_exit_for(rc), "llm: %s", r->why) : CMD_DONE;
 }

@@ -5,6 +5,7 @@
 #include "base/driver_counts.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "rpc/resume/resume.h"
 #include "venus/client/link/stripes.h"
 #include "venus/client/locks.h"
 #include "venus/client/object/objects.h"
@@ -737,17 +738,6 @@ __attribute__((destructor)) static void leave(void)
     pthread_mutex_unlock(&links_lock);
 }
 
-/* ---- resuming ---- */
-
-/* A program that was killed looks like a cut: its GPU memory would be kept for the window.  So only
- * who asks for it can resume. */
-static bool choose_resuming(void)
-{
-    bool resumes;
-    (void)hw_env_bool("VENUS_RESUME", false, &resumes);
-    return resumes;
-}
-
 /* ---- stripes ---- */
 
 /* A thread at each end for each stripe, and the rest of the cores for everybody else. */
@@ -784,7 +774,7 @@ const uint8_t *vnc_link_dial_stripes(struct vnc_link *link, const struct rpc_add
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
     /* A session with stripes ends when it is cut, so they must be asked for where it could resume.
      */
-    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", choose_resuming() ? 0 : default_stripes(), 0,
+    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", rpc_resume_is_wanted(addr) ? 0 : default_stripes(), 0,
                      VN_STRIPES_MAX, &count);
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
@@ -852,7 +842,7 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     struct rpc_client_options options = {.config = {.security = security,
                                                     .name = "vulkan",
                                                     .spin_ns = VN_SPIN_NS,
-                                                    .resumes = choose_resuming()},
+                                                    .resumes = rpc_resume_is_wanted(addr)},
                                          .on_push = on_push,
                                          .on_end = on_end,
                                          .push_user = link};
