@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import support
 from support import GpuCase, GpuServer, Program, Promise, clean_environment, hawser, until
@@ -16,9 +17,10 @@ OPEN = 12000  # bytes: behind them a session is open
 
 
 class Relay:
-    """Carries connections to an address.  Each is cut after so many bytes, both ways together."""
+    """Carries connections to an address.  Each is cut after so many bytes, both ways together.
+    Every piece of 64 KiB is late by the delay, which bounds the rate, too."""
 
-    def __init__(self, test, address, cut_after=()):
+    def __init__(self, test, address, cut_after=(), at="127.0.0.1", delay=0.0):
         host, _, port = address.rpartition(":")
         self.target = (host, int(port))
         self.cut_after = iter(cut_after)  # of one connection after the other; then they hold
@@ -26,8 +28,9 @@ class Relay:
         self.closed = False  # new ones, too
         self.pairs = set()
         self.lock = threading.Lock()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.delay = delay
+        self.listener = socket.create_server((at, 0))
+        self.address = f"{at}:{self.listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
         test.addCleanup(self.listener.close)
         test.addCleanup(self.cut)
@@ -63,6 +66,8 @@ class Relay:
                     if left is not None:
                         data = data[:left]
                         budget[0] = left - len(data)
+                if self.delay:
+                    time.sleep(self.delay)  # what it is for
                 there.sendall(data)
                 if budget[0] == 0:
                     break
@@ -90,10 +95,14 @@ class Relay:
             self.cuts += self._end(pair)
 
 
-def run_vkt(program, case, address=None, **env):
+def vkt_environment(address, env):
     drivers = {"VK_DRIVER_FILES": support.ICD, "VK_ICD_FILENAMES": support.ICD,
                "VENUS_SERVERS": address}
-    return subprocess.run([VKT / program, case], env=clean_environment({**drivers, **env}),
+    return clean_environment({**drivers, **env})
+
+
+def run_vkt(program, case, address, **env):
+    return subprocess.run([VKT / program, case], env=vkt_environment(address, env),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
                           timeout=support.TIMEOUT)
 
