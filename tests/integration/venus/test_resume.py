@@ -13,6 +13,7 @@ from support import GpuCase, GpuServer, Program, Promise, clean_environment, haw
 from test_lost import WAITS_END
 
 VKT = pathlib.Path(os.environ["VKT_PROGRAMS"])
+MODEL = pathlib.Path(__file__).resolve().parents[3] / "models/kjv.gguf"
 OPEN = 12000  # bytes: behind them a session is open
 
 
@@ -139,6 +140,22 @@ class Resume(GpuCase):
         self.expect_the_same(server, "vkt-memory", "coherent", [5000 + 977 * i for i in range(20)],
                              VENUS_TLS_CA=str(keys / "server.crt"),
                              VENUS_TOKEN_FILE=str(keys / "token"))
+
+    def test_the_same_text_through_many_cuts(self):
+        """A worker's sequences live on while their client is cut off."""
+        server = self.listen("--model", MODEL)
+        relay = Relay(self, server.addresses[0], [1200, *(400 + 37 * i for i in range(30))])
+        texts = []
+        for address, resume in ((server.addresses[0], "0"), (relay.address, "1")):
+            host, _, port = address.rpartition(":")
+            done = hawser("llm", "--mode", "semantic", "--model", MODEL, "--gpu_host", host,
+                          "--master_port", port, "--prompt", "And God said", "--decode_steps", 200,
+                          env={"VENUS_RESUME": resume})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            texts.append(done.stdout.partition("\n\nprefill")[0])
+        self.assertEqual(texts[0], texts[1])
+        self.assertGreater(len(texts[0]), 200)
+        self.assertGreater(relay.cuts, 3)
 
     def waiting(self, server):
         """A program that waits for ever, through a relay."""
