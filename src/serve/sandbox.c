@@ -3,6 +3,7 @@
 #include "base/attr.h"
 #include "base/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -12,14 +13,18 @@
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <pwd.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,17 +34,31 @@
 #define ARCHITECTURE AUDIT_ARCH_AARCH64
 #endif
 
-enum sandbox_mode sandbox_mode_from_environment(void)
+/* Descriptors of a session: a driver has one for each memory or semaphore that it shares. */
+enum { FILES_MAX = 64 << 10 };
+
+enum sandbox_mode sandbox_mode_from_environment(enum sandbox_mode usual)
 {
-    static const char *const names[] = {"deny", "log", "off"};
+    static const char *const names[] = {"deny", "watch", "log", "off"};
     const char *text = getenv("HAWSER_SANDBOX");
     for (size_t i = 0; text && *text && i < ARRAY_LEN(names); i++) {
         if (strcasecmp(text, names[i]) == 0)
             return (enum sandbox_mode)i;
     }
     if (text && *text)
-        hw_warn(HW_CAT_GENERAL, "HAWSER_SANDBOX='%s' is not deny, log or off; using deny", text);
-    return SANDBOX_DENY;
+        hw_warn(HW_CAT_GENERAL, "HAWSER_SANDBOX='%s' is not deny, watch, log or off; using %s",
+                text, names[usual]);
+    return usual;
+}
+
+bool sandbox_knows_driver(const char *driver)
+{
+    static const char *const tried[] = {"llvmpipe"};
+    for (size_t i = 0; i < ARRAY_LEN(tried); i++) {
+        if (strncmp(driver, tried[i], strlen(tried[i])) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* ---- user and memory ---- */
@@ -85,7 +104,234 @@ void sandbox_offer_memory(void)
 /* ---- seccomp ---- */
 
 #ifdef ARCHITECTURE
-static const uint32_t denied[] = {
+/* What Mesa's and NVIDIA's drivers, the C library and a session itself use, and what is of the same
+ * kind.  Where a call has several forms, all: which one is used depends on the library. */
+static const uint16_t allowed[] = {
+    /* files and descriptors */
+    SYS_read,
+    SYS_write,
+    SYS_readv,
+    SYS_writev,
+    SYS_pread64,
+    SYS_pwrite64,
+    SYS_preadv,
+    SYS_pwritev,
+    SYS_preadv2,
+    SYS_pwritev2,
+    SYS_close,
+    SYS_close_range,
+    SYS_openat,
+    SYS_openat2,
+    SYS_lseek,
+    SYS_fstat,
+    SYS_newfstatat,
+    SYS_statx,
+    SYS_statfs,
+    SYS_fstatfs,
+    SYS_faccessat,
+    SYS_faccessat2,
+    SYS_readlinkat,
+    SYS_getdents64,
+    SYS_getcwd,
+    SYS_dup,
+    SYS_dup3,
+    SYS_fcntl,
+    SYS_ioctl,
+    SYS_flock,
+    SYS_fsync,
+    SYS_fdatasync,
+    SYS_ftruncate,
+    SYS_truncate,
+    SYS_fallocate,
+    SYS_fadvise64,
+    SYS_readahead,
+    SYS_sendfile,
+    SYS_copy_file_range,
+    SYS_mkdirat,
+    SYS_unlinkat,
+    SYS_renameat2,
+    SYS_linkat,
+    SYS_symlinkat,
+    SYS_mknodat,
+    SYS_fchmod,
+    SYS_fchmodat,
+    SYS_fchown,
+    SYS_fchownat,
+    SYS_utimensat,
+    SYS_umask,
+    SYS_pipe2,
+    SYS_memfd_create,
+    SYS_inotify_init1,
+    SYS_inotify_add_watch,
+    SYS_inotify_rm_watch,
+    /* memory */
+    SYS_mmap,
+    SYS_munmap,
+    SYS_mprotect,
+    SYS_mremap,
+    SYS_madvise,
+    SYS_brk,
+    SYS_mincore,
+    SYS_msync,
+    SYS_mlock,
+    SYS_mlock2,
+    SYS_munlock,
+    SYS_mlockall,
+    SYS_munlockall,
+    SYS_pkey_alloc,
+    SYS_pkey_free,
+    SYS_pkey_mprotect,
+    SYS_get_mempolicy,
+    SYS_set_mempolicy,
+    SYS_mbind,
+    SYS_membarrier,
+    /* threads, time, signals; clone and clone3 are looked at below */
+    SYS_exit,
+    SYS_exit_group,
+    SYS_futex,
+    SYS_set_tid_address,
+    SYS_set_robust_list,
+    SYS_get_robust_list,
+    SYS_rseq,
+    SYS_gettid,
+    SYS_wait4,
+    SYS_waitid,
+    SYS_sched_yield,
+    SYS_sched_getaffinity,
+    SYS_sched_setaffinity,
+    SYS_sched_getparam,
+    SYS_sched_setparam,
+    SYS_sched_getscheduler,
+    SYS_sched_setscheduler,
+    SYS_sched_getattr,
+    SYS_sched_setattr,
+    SYS_sched_get_priority_min,
+    SYS_sched_get_priority_max,
+    SYS_getpriority,
+    SYS_setpriority,
+    SYS_getcpu,
+    SYS_nanosleep,
+    SYS_clock_nanosleep,
+    SYS_clock_gettime,
+    SYS_clock_getres,
+    SYS_gettimeofday,
+    SYS_times,
+    SYS_timer_create,
+    SYS_timer_settime,
+    SYS_timer_gettime,
+    SYS_timer_delete,
+    SYS_timer_getoverrun,
+    SYS_setitimer,
+    SYS_getitimer,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
+    SYS_timerfd_gettime,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigpending,
+    SYS_rt_sigreturn,
+    SYS_rt_sigsuspend,
+    SYS_rt_sigtimedwait,
+    SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
+    SYS_sigaltstack,
+    SYS_signalfd4,
+    SYS_kill,
+    SYS_tkill,
+    SYS_tgkill,
+    SYS_restart_syscall,
+    /* waiting, and sockets that there are; socket is looked at below */
+    SYS_ppoll,
+    SYS_pselect6,
+    SYS_epoll_create1,
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_eventfd2,
+    SYS_socketpair,
+    SYS_connect,
+    SYS_bind,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    SYS_sendto,
+    SYS_recvfrom,
+    SYS_sendmsg,
+    SYS_recvmsg,
+    SYS_sendmmsg,
+    SYS_recvmmsg,
+    SYS_shutdown,
+    SYS_getsockname,
+    SYS_getpeername,
+    SYS_getsockopt,
+    SYS_setsockopt,
+    /* what it is, and where */
+    SYS_getpid,
+    SYS_getppid,
+    SYS_getpgid,
+    SYS_getsid,
+    SYS_getuid,
+    SYS_geteuid,
+    SYS_getgid,
+    SYS_getegid,
+    SYS_getresuid,
+    SYS_getresgid,
+    SYS_getgroups,
+    SYS_capget,
+    SYS_uname,
+    SYS_sysinfo,
+    SYS_getrusage,
+    SYS_prlimit64,
+    SYS_getrlimit,
+    SYS_setrlimit,
+    SYS_prctl,
+    SYS_getrandom,
+#ifdef SYS_open /* x86-64's older forms */
+    SYS_open,
+    SYS_creat,
+    SYS_stat,
+    SYS_lstat,
+    SYS_access,
+    SYS_readlink,
+    SYS_getdents,
+    SYS_dup2,
+    SYS_pipe,
+    SYS_poll,
+    SYS_select,
+    SYS_epoll_create,
+    SYS_epoll_wait,
+    SYS_eventfd,
+    SYS_signalfd,
+    SYS_inotify_init,
+    SYS_mkdir,
+    SYS_rmdir,
+    SYS_unlink,
+    SYS_rename,
+    SYS_link,
+    SYS_symlink,
+    SYS_mknod,
+    SYS_chmod,
+    SYS_chown,
+    SYS_lchown,
+    SYS_utime,
+    SYS_utimes,
+    SYS_futimesat,
+    SYS_time,
+    SYS_alarm,
+    SYS_pause,
+    SYS_getpgrp,
+    SYS_arch_prctl,
+#endif
+#ifdef SYS_renameat
+    SYS_renameat,
+#endif
+#ifdef SYS_futex_waitv
+    SYS_futex_waitv,
+#endif
+};
+
+/* What an intruder wants, and no driver: refused where others are only logged. */
+static const uint16_t denied[] = {
     /* other programs, and what is in other processes */
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_kcmp,
     SYS_pidfd_getfd,
@@ -97,37 +343,126 @@ static const uint32_t denied[] = {
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_open_tree, SYS_move_mount, SYS_fsopen,
     SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_mount_setattr, SYS_setns, SYS_unshare,
     SYS_open_by_handle_at,
-    /* large surfaces of the kernel that no driver uses */
+    /* large surfaces of the kernel */
     SYS_bpf, SYS_perf_event_open, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_io_uring_setup,
     SYS_io_uring_enter, SYS_io_uring_register};
 
-static int filter_calls(uint32_t action)
+enum {
+    CALLS_MAX = 512, /* numbers beyond it are later than these lists */
+    FILTER_MOST = 24 + 3 * (ARRAY_LEN(allowed) + ARRAY_LEN(denied))
+};
+
+static struct sock_filter *put(struct sock_filter *at, uint16_t code, uint32_t k, uint8_t yes,
+                               uint8_t no)
 {
-    struct sock_filter program[5 + 2 * ARRAY_LEN(denied) + 1], *at = program;
-    *at++ =
-        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
-    /* Calls of another ABI have other numbers. */
-    *at++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 0,
-                                         2 + 2 * ARRAY_LEN(denied));
-    *at++ =
-        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    /* So have those of x32, from this number on; arm64 has no such numbers. */
-    *at++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1);
-    *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action);
-    for (size_t i = 0; i < ARRAY_LEN(denied); i++) {
-        *at++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, denied[i], 0, 1);
-        *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action);
+    *at = (struct sock_filter){code, yes, no, k};
+    return at + 1;
+}
+
+static struct sock_filter *answer(struct sock_filter *at, uint32_t action)
+{
+    return put(at, BPF_RET | BPF_K, action, 0, 0);
+}
+
+/* A call whose first argument decides: `test` is the jump to the answer that it is allowed. */
+static struct sock_filter *look_at(struct sock_filter *at, uint32_t call, uint16_t test,
+                                   uint32_t value, uint32_t action)
+{
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, call, 0, 4);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args), 0, 0);
+    at = put(at, BPF_JMP | test | BPF_K, value, 0, 1);
+    at = answer(at, SECCOMP_RET_ALLOW);
+    return answer(at, action);
+}
+
+/* One comparison or two for each run of numbers that follow each other. */
+static struct sock_filter *answer_listed(struct sock_filter *at, const uint16_t *list, size_t count,
+                                         uint32_t action)
+{
+    bool is[CALLS_MAX + 1] = {false};
+    for (size_t i = 0; i < count; i++)
+        is[list[i]] = true;
+    for (uint32_t from = 0; from < CALLS_MAX; from++) {
+        uint32_t to = from;
+        while (is[to])
+            to++;
+        if (to == from)
+            continue;
+        at = put(at, BPF_JMP | BPF_JGE | BPF_K, from, 0, 2);
+        at = put(at, BPF_JMP | BPF_JGE | BPF_K, to, 1, 0);
+        at = answer(at, action);
+        from = to;
     }
-    *at++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    return at;
+}
+
+/* unwanted: of a call that an intruder wants; unlisted: of one that is in neither list. */
+static int load_filter(uint32_t unwanted, uint32_t unlisted, unsigned flags)
+{
+    struct sock_filter program[FILTER_MOST], *at = program;
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
+    /* Calls of another ABI have other numbers; so have those of x32, which are large. */
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
+    at = answer(at, unwanted);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
+    at = answer_listed(at, allowed, ARRAY_LEN(allowed), SECCOMP_RET_ALLOW);
+    at = answer_listed(at, denied, ARRAY_LEN(denied), unwanted);
+    /* Its arguments cannot be looked at: the C library then uses clone. */
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1);
+    at = answer(at, SECCOMP_RET_ERRNO | ENOSYS);
+    at = look_at(at, SYS_clone, BPF_JSET, CLONE_THREAD, unlisted);
+    /* No network; a driver talks to a daemon of this host at most. */
+    at = look_at(at, SYS_socket, BPF_JEQ, AF_UNIX, unlisted);
+    at = answer(at, unlisted);
+    assert((size_t)(at - program) <= ARRAY_LEN(program));
     struct sock_fprog filter = {.len = (unsigned short)(at - program), .filter = program};
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter)
-               ? -errno
-               : 0;
+    long rc = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
+    return rc < 0 ? -errno : (int)rc;
+}
+
+/* Each call that is not in the list, once; it goes through. */
+static void *log_calls(void *arg)
+{
+    int listener = (int)(intptr_t)arg;
+    static bool said[CALLS_MAX];
+    for (;;) {
+        struct seccomp_notif call = {0};
+        if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call)) {
+            if (errno == EINTR || errno == ENOENT)
+                continue;
+            return NULL;
+        }
+        uint32_t number = (uint32_t)call.data.nr;
+        if (number >= CALLS_MAX || !said[number])
+            hw_warn(
+                HW_CAT_VULKAN,
+                "system call %u (%#llx) is not in the sandbox's list: HAWSER_SANDBOX=deny would "
+                "refuse it",
+                number, (unsigned long long)call.data.args[0]);
+        if (number < CALLS_MAX)
+            said[number] = true;
+        struct seccomp_notif_resp answer = {.id = call.id,
+                                            .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+        (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+    }
+}
+
+static int filter_calls(enum sandbox_mode mode)
+{
+    static const uint32_t refuse = SECCOMP_RET_ERRNO | EPERM;
+    if (mode == SANDBOX_DENY)
+        return load_filter(refuse, refuse, 0);
+    uint32_t unwanted = mode == SANDBOX_WATCH ? refuse : SECCOMP_RET_USER_NOTIF;
+    int listener = load_filter(unwanted, SECCOMP_RET_USER_NOTIF, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    pthread_t thread;
+    if (listener < 0) /* a kernel before 5.5: it writes to its own log */
+        return load_filter(mode == SANDBOX_WATCH ? refuse : SECCOMP_RET_LOG, SECCOMP_RET_LOG, 0);
+    return -pthread_create(&thread, NULL, log_calls, (void *)(intptr_t)listener);
 }
 #else
-static int filter_calls(uint32_t action)
+static int filter_calls(enum sandbox_mode mode)
 {
-    (void)action;
+    (void)mode;
     return -ENOSYS;
 }
 #endif
@@ -182,17 +517,29 @@ static int restrict_files(const char *writable)
     return rc;
 }
 
+/* Never raises it. */
+static void limit(int what, rlim_t most)
+{
+    struct rlimit now;
+    if (getrlimit(what, &now) || now.rlim_max <= most)
+        return;
+    now.rlim_max = most;
+    now.rlim_cur = now.rlim_cur < most ? now.rlim_cur : most;
+    (void)setrlimit(what, &now);
+}
+
 void sandbox_enter(enum sandbox_mode mode, const char *writable)
 {
-    struct rlimit none = {0};
     if (mode == SANDBOX_OFF)
         return;
-    (void)setrlimit(RLIMIT_CORE, &none); /* a core would hold the client's bytes */
+    limit(RLIMIT_CORE, 0); /* a core would hold the client's bytes */
+    limit(RLIMIT_NOFILE, FILES_MAX);
+    limit(RLIMIT_MSGQUEUE, 0);
     int rc = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? -errno : 0;
-    if (rc == 0 && mode == SANDBOX_DENY && restrict_files(writable))
+    if (rc == 0 && mode != SANDBOX_LOG && restrict_files(writable))
         hw_info(HW_CAT_VULKAN, "this kernel has no Landlock: sessions may write files");
     if (rc == 0)
-        rc = filter_calls(mode == SANDBOX_DENY ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_LOG);
+        rc = filter_calls(mode);
     if (rc)
         hw_info(HW_CAT_VULKAN, "this kernel has no seccomp: %s", strerror(-rc));
 }

@@ -3,13 +3,15 @@
  *   user        another one, where the server was told so and may (--session-user)
  *   memory      when the machine runs out of it, sessions end before the server does
  *   privileges  none can be gained by executing a file (no_new_privs), and no core is dumped
- *   seccomp     calls that no GPU driver needs and an intruder wants fail with EPERM: executing,
- *               tracing, mounting, modules, namespaces, keys, BPF, io_uring and the like
+ *   seccomp     calls that are not in a list fail with EPERM, where the list was tried with the
+ *               driver; else each such call is logged once.  Not in it: forking, sockets of a
+ *               network, and what is refused always: executing, tracing, mounting, modules,
+ *               namespaces, keys, BPF, io_uring
+ *   limits      of descriptors, and no message queues
  *   Landlock    files are written in caches and temporary folders only, and no process outside can
  *               be looked into; where the kernel has it (5.13)
  *
- * It is a list of what is denied, not of what is allowed: drivers differ, and one that misses a
- * call fails in ways that nobody understands.
+ * The list was found by running every Vulkan test of this project in SANDBOX_LOG.
  *
  * Trust: -.  Threads: before others are started.  Lifetime: for good. */
 #ifndef HAWSER_SERVE_SANDBOX_H
@@ -23,7 +25,8 @@
 
 enum sandbox_mode {
     SANDBOX_DENY,
-    SANDBOX_LOG, /* calls go through, and the kernel logs them (audit, or dmesg) */
+    SANDBOX_WATCH, /* what an intruder wants is refused; other calls as with SANDBOX_LOG */
+    SANDBOX_LOG,   /* calls go through, and a line of the log names each that is not in the list */
     SANDBOX_OFF
 };
 
@@ -47,11 +50,14 @@ int sandbox_become(const struct sandbox_user *user) MUST_CHECK;
 /* The kernel shall end this process before others when memory runs out. */
 void sandbox_offer_memory(void);
 
-/* HAWSER_SANDBOX; one warning for a value that is none. */
-enum sandbox_mode sandbox_mode_from_environment(void);
+/* HAWSER_SANDBOX, or the usual mode; one warning for a value that is none. */
+enum sandbox_mode sandbox_mode_from_environment(enum sandbox_mode usual);
+/* Whether the list was tried with this driver (VkPhysicalDeviceDriverProperties' name):
+ * SANDBOX_DENY is usual then, else SANDBOX_WATCH. */
+bool sandbox_knows_driver(const char *driver);
 
-/* `writable` (may be NULL) is one more folder for files.  What the kernel does not have is left
- * out, with a line at level INFO. */
+/* Before threads are started.  `writable` (may be NULL) is one more folder for files.  What the
+ * kernel does not have is left out, with a line at level INFO. */
 void sandbox_enter(enum sandbox_mode mode, const char *writable);
 
 #endif

@@ -470,6 +470,15 @@ static enum cmd_exit start_uploads(struct server *s)
     return CMD_DONE;
 }
 
+/* A driver that the list of calls was not tried with must not fail for want of one. */
+static enum sandbox_mode sandbox_for(const struct serve_devices *devices)
+{
+    bool known = true;
+    for (uint32_t i = 0; i < devices->count; i++)
+        known = known && sandbox_knows_driver(devices->items[i].driver);
+    return known ? SANDBOX_DENY : SANDBOX_WATCH;
+}
+
 static int start_sessions(struct server *s)
 {
     const struct serve_options *o = s->o;
@@ -480,8 +489,8 @@ static int start_sessions(struct server *s)
                                           .compile_threads = (unsigned)o->compile_threads,
                                           .uploads = s->uploads,
                                           .validate = o->validate};
-    return sessions_create(s->rpc, &session, o->resume_window_ns, &s->session_user, s->session_home,
-                           &sessions_ops, s, &s->sessions);
+    return sessions_create(s->rpc, &session, o->resume_window_ns, sandbox_for(&s->info.devices),
+                           &s->session_user, s->session_home, &sessions_ops, s, &s->sessions);
 }
 
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])

@@ -209,7 +209,8 @@ static int run(struct session_order *order, const int *fds)
     struct rpc_ep *ep;
     if (become(order))
         return 1;
-    sandbox_enter(sandbox_mode_from_environment(), order->has_uploads ? order->uploads.dir : NULL);
+    sandbox_enter(sandbox_mode_from_environment(order->sandbox),
+                  order->has_uploads ? order->uploads.dir : NULL);
     int rc = take_shared(order, fds);
     if (rc == 0)
         rc = take_connections(order, fds + 1 + order->has_uploads, &ep);

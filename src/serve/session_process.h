@@ -32,6 +32,7 @@ struct session_order {
     struct rpc_config config;           /* without its pointers */
     struct vns_session_options options; /* the same */
     struct sandbox_user user;           /* to become, where one is given */
+    enum sandbox_mode sandbox;          /* unless the environment says otherwise */
     bool has_uploads;
     struct vns_upload_store_state uploads;
     unsigned connections;              /* the session's own, then its stripes */

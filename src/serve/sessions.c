@@ -51,6 +51,7 @@ struct sessions {
     pid_t server;
     struct rpc_config config; /* of the server's endpoints, without its pointers */
     struct vns_session_options options;
+    enum sandbox_mode sandbox;
     struct sandbox_user as; /* the user of sessions */
     char home[PATH_MAX + 8];
     char **environment; /* of sessions */
@@ -187,6 +188,7 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
     order->key = session->key;
     order->resume_window_ns = s->resume_window_ns;
     order->user = s->as;
+    order->sandbox = s->sandbox;
     order->connections = session->connections;
     p->fds[p->fd_count++] = session->stats_fd;
     order->has_uploads = s->options.uploads != NULL;
@@ -532,8 +534,9 @@ static char **environment_of_sessions(char *home)
 }
 
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    uint64_t resume_window_ns, const struct sandbox_user *as, const char *home,
-                    const struct sessions_ops *ops, void *user, struct sessions **out)
+                    uint64_t resume_window_ns, enum sandbox_mode sandbox,
+                    const struct sandbox_user *as, const char *home, const struct sessions_ops *ops,
+                    void *user, struct sessions **out)
 {
     sigset_t children;
     struct sessions *s = calloc(1, sizeof(*s));
@@ -547,6 +550,7 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     s->options = *options;
     s->resume_window_ns = resume_window_ns;
     s->spare_socket = -1;
+    s->sandbox = sandbox;
     s->as = *as;
     snprintf(s->home, sizeof(s->home), "HOME=%s", home);
     s->environment = environment_of_sessions(as->given ? s->home : NULL);

@@ -1,9 +1,12 @@
 /* What a process may still do in the sandbox.  Each case is a process of its own. */
 #include "serve/sandbox.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -12,7 +15,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -80,8 +85,38 @@ static int read_outside(void)
     return fd < 0 ? -1 : close(fd);
 }
 
+static int fork_one(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    return pid < 0 || waitpid(pid, NULL, 0) != pid ? -1 : 0;
+}
+
+static int reach_the_network(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return fd < 0 ? -1 : close(fd);
+}
+
+/* Of no use to a driver. */
+static int watch_the_machine(void)
+{
+    return (int)syscall(SYS_perf_event_open, NULL, 0, -1, -1, 0);
+}
+
+static void *nothing(void *arg)
+{
+    return arg;
+}
+
 static int usual_work(void)
 {
+    pthread_t thread;
+    int ends[2];
+    if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL) ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) || close(ends[0]))
+        return -1;
     void *memory = malloc(1 << 20);
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -96,14 +131,40 @@ static void what_an_intruder_wants_is_denied(void **state)
     assert_int_equal(in_sandbox(SANDBOX_DENY, execute), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, leave_namespace), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, attach), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, fork_one), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, reach_the_network), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, watch_the_machine), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, usual_work), 0);
+}
+
+static int named; /* a pipe's end: lines of the log that name a call */
+
+static void note(void *user, const char *line, size_t len)
+{
+    (void)user;
+    if (memmem(line, len, "is not in the sandbox's list", 28))
+        assert_int_equal(write(named, "x", 1), 1);
 }
 
 static void what_is_only_logged_works(void **state)
 {
     (void)state;
+    int ends[2];
+    char lines[8];
+    assert_int_equal(pipe(ends), 0);
+    named = ends[1];
+    hw_log_set_sink(note, NULL);
+    assert_int_equal(in_sandbox(SANDBOX_LOG, usual_work), 0);
     assert_int_equal(in_sandbox(SANDBOX_LOG, execute), 0);
+    assert_int_equal(in_sandbox(SANDBOX_LOG, fork_one), 0);
     assert_int_equal(in_sandbox(SANDBOX_LOG, write_other), 0);
+    /* Of a driver that nobody has tried, only what an intruder wants is refused. */
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, fork_one), 0);
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, execute), EPERM);
+    hw_log_set_sink(NULL, NULL);
+    close(named);
+    assert_int_equal(read(ends[0], lines, sizeof(lines)), 3);
+    close(ends[0]);
 }
 
 static void files_and_other_processes_are_out_of_reach(void **state)
