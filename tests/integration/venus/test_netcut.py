@@ -63,7 +63,8 @@ class TwoHosts(Losing):
         self.expect(hawser("keygen", keys, "--name", FAR), 0)
         server = GpuServer(self.dir / "log", "--listen", "0.0.0.0:0", "--cert", keys / "server.crt",
                            "--key", keys / "server.key", "--token-file", keys / "token",
-                           "--resume-window", "3600s", prefix=["unshare", "-n"])
+                           "--resume-window", "3600s", "--heartbeat", "1s",
+                           prefix=["unshare", "-n"])
         self.addCleanup(server.stop)
         self.connect(server)
         fingerprint = subprocess.run(["openssl", "x509", "-in", keys / "server.crt", "-noout",
