@@ -187,6 +187,7 @@ static bool next_resumption(struct vns_resumption *out)
     do
         count = receive_fds(&got, sizeof(got), fds);
     while (count >= 0 && rpc_transport_take_over(&got.transport, fds, count, &out->connection));
+    out->stripe = got.stripe;
     out->call = got.call;
     out->received = got.received;
     return count >= 0;

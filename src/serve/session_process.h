@@ -43,9 +43,10 @@ struct session_order {
     struct rpc_transport_state stripes[VN_STRIPES_MAX];
 };
 
-/* A connection that takes the place of the session's own; the same. */
+/* A connection that takes the place of the session's own, or of a stripe; the same. */
 struct session_resumption {
     struct rpc_transport_state transport;
+    int stripe; /* -1: the session's own, with a call to answer */
     uint32_t call;
     uint64_t received;
 };

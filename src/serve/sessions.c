@@ -6,8 +6,10 @@
 #include "serve/relay.h"
 #include "serve/session_process.h"
 #include "venus/common/stripe.h"
+#include "wire/le.h"
 
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +28,16 @@ static const uint64_t resume_every_ns = 20 * HW_MS;
 
 struct session {
     struct session *next;
-    pid_t pid;            /* 0: it has ended */
-    pid_t relay;          /* of its TLS connections; 0: none, or it has ended */
+    pid_t pid; /* 0: it has ended */
+    /* Of its TLS connections: first of all of them, then of each that took the place of one that
+     * was cut, its own or a stripe.  0: none, or it has ended. */
+    pid_t relays[1 + VN_STRIPES_MAX];
     int status;           /* of the process */
     unsigned connections; /* that it was given */
     int control;          /* to its process, or -1: it cannot resume */
     struct rpc_resume_key key;
-    uint64_t resumed_ns; /* when it did so last */
+    uint8_t stripe_key[VN_STRIPE_KEY_BYTES];
+    uint64_t resumed_ns[1 + VN_STRIPES_MAX]; /* when each connection did so last */
     char peer[RPC_PEER_NAME_CHARS];
     int stats_fd;
     struct rpc_stats *stats; /* shared with the process, which writes them; NULL: none */
@@ -201,31 +206,30 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
         order->fd_counts[i] = rc;
         p->fd_count += rc > 0 ? rc : 0;
     }
-    /* A stripe that is cut is not replaced, and what was on its way there is lost. */
-    order->config.resumes =
-        s->resume_window_ns > 0 && order->own.peer_resumes && order->connections == 1;
+    order->config.resumes = s->resume_window_ns > 0 && order->own.peer_resumes;
     p->relays.resume_ns = order->config.resumes ? s->resume_window_ns : 0;
     return rc < 0 ? rc : 0;
 }
 
 /* Of a connection that is cut, or that nobody took over. */
-static void end_relay(struct session *session)
+static void end_relay(pid_t *relay)
 {
-    if (session->relay <= 0)
-        return;
-    kill(session->relay, SIGKILL);
-    waitpid(session->relay, NULL, 0);
-    session->relay = 0;
+    if (*relay > 0) {
+        kill(*relay, SIGKILL);
+        waitpid(*relay, NULL, 0);
+    }
+    *relay = 0;
 }
 
-static int start_relay(struct sessions *s, struct session *session, struct relays *r)
+static int start_relay(struct sessions *s, pid_t *relay, struct relays *r)
 {
     if (r->count == 0)
         return 0;
-    session->relay = fork();
-    if (session->relay == 0)
+    pid_t pid = fork();
+    if (pid == 0)
         run_relay(s, r);
-    return session->relay < 0 ? -EAGAIN : 0;
+    *relay = pid > 0 ? pid : 0;
+    return pid < 0 ? -EAGAIN : 0;
 }
 
 /* The process that was started ahead, or a new one, gets the order. */
@@ -259,11 +263,11 @@ static int hand_over(struct sessions *s, struct session *session, struct rpc_ep 
         return -ENOMEM;
     int rc = session->stats_fd < 0 ? -ENOMEM : fill(s, session, leaving, open, p);
     if (rc == 0)
-        rc = start_relay(s, session, &p->relays);
+        rc = start_relay(s, &session->relays[0], &p->relays);
     if (rc == 0)
         rc = start_process(s, session, p);
     if (rc)
-        end_relay(session);
+        end_relay(&session->relays[0]);
     close_ends(&p->relays);
     free(p);
     return rc;
@@ -290,7 +294,7 @@ void sessions_closed(struct sessions *s, const struct rpc_ep *ep)
     }
 }
 
-void sessions_stripe(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
+static void new_stripe(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct rpc_send nothing = {.stream = msg->stream};
     struct stripe *stripe = malloc(sizeof(*stripe));
@@ -369,6 +373,7 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
     }
     struct rpc_ep *leaving[1 + VN_STRIPES_MAX] = {ep};
     session->control = -1;
+    (void)vn_open_key(open->data, open->len, session->stripe_key);
     if (rpc_resume_key_make(++s->session_count, &session->key)) {
         refuse(ep, open, -EIO, "the server has no random numbers");
         discard(session);
@@ -408,31 +413,51 @@ static struct session *find_session(struct sessions *s, const struct rpc_resume_
     return same ? session : NULL;
 }
 
+static bool is_too_soon(const struct session *session, unsigned which)
+{
+    return hw_now_ns() - session->resumed_ns[which] < resume_every_ns;
+}
+
+/* Its connection goes to the process of its session, in the place of number `which`. */
+static int pass_on(struct sessions *s, struct session *session, struct rpc_ep *ep, unsigned which,
+                   struct session_resumption *order)
+{
+    struct relays relays = {.resume_ns = s->resume_window_ns};
+    int fds[RPC_TRANSPORT_FDS];
+    int count = prepare(rpc_ep_transport(ep), &relays, &order->transport, fds);
+    if (count < 0)
+        return count;
+    session->resumed_ns[which] = hw_now_ns();
+    end_relay(&session->relays[which]);
+    int rc = start_relay(s, &session->relays[which], &relays);
+    if (rc == 0)
+        rc = session_process_resume(session->control, order, fds, count);
+    if (rc)
+        end_relay(&session->relays[which]);
+    close_ends(&relays);
+    return rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
+}
+
+/* It takes the place of one that is away. */
+static void leave_for_good(struct sessions *s, struct rpc_ep *ep)
+{
+    s->ops->leaves(s->user, ep);
+    rpc_server_returned(s->rpc);
+    s->ops->ended(s->user);
+    rpc_server_detach(s->rpc, ep);
+}
+
 static int resume(struct sessions *s, struct rpc_ep *ep, const struct rpc_msg *msg,
                   const struct rpc_resume_request *request)
 {
     struct session *session = find_session(s, &request->key);
-    uint64_t now = hw_now_ns();
+    struct session_resumption order = {.stripe = -1, .received = request->received};
     if (!session)
         return -ENOENT;
-    if (now - session->resumed_ns < resume_every_ns)
+    if (is_too_soon(session, 0))
         return -EBUSY;
-    struct session_resumption order = {.received = request->received};
-    struct relays relays = {.resume_ns = s->resume_window_ns};
-    int fds[RPC_TRANSPORT_FDS];
     int rc = rpc_ep_hand_over_resume(ep, msg, &order.call);
-    int count = rc ? rc : prepare(rpc_ep_transport(ep), &relays, &order.transport, fds);
-    if (count < 0)
-        return count;
-    session->resumed_ns = now;
-    end_relay(session);
-    rc = start_relay(s, session, &relays);
-    if (rc == 0)
-        rc = session_process_resume(session->control, &order, fds, count);
-    if (rc)
-        end_relay(session);
-    close_ends(&relays);
-    return rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
+    return rc ? rc : pass_on(s, session, ep, 0, &order);
 }
 
 void sessions_resume(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
@@ -444,15 +469,56 @@ void sessions_resume(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
     if (rc == 0)
         rc = resume(s, ep, msg, &request);
     if (rc == 0) {
-        s->ops->leaves(s->user, ep);
-        rpc_server_returned(s->rpc); /* it takes the place of one that is away */
-        s->ops->ended(s->user);
-        rpc_server_detach(s->rpc, ep);
+        leave_for_good(s, ep);
         return;
     }
     const char *text = rc == -ENOENT ? gone : strerror(-rc);
     rpc_callers_warn(rpc_ep_peer(ep), "not resumed: %s", text);
     answer_error(ep, msg, rc, text);
+}
+
+/* The session of a stripe that was cut, or NULL. */
+static struct session *find_striped(struct sessions *s, const struct rpc_msg *msg, uint32_t *number)
+{
+    struct session *session = s->first;
+    while (session && CRYPTO_memcmp(session->stripe_key, msg->data, VN_STRIPE_KEY_BYTES))
+        session = session->next;
+    *number = wire_load32(msg->data + VN_STRIPE_KEY_BYTES);
+    bool there =
+        session && session->pid && session->control >= 0 && *number < session->connections - 1;
+    return there ? session : NULL;
+}
+
+/* Its client is answered first: behind that nothing is a message. */
+static void stripe_again(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    struct rpc_send nothing = {.stream = msg->stream};
+    uint32_t number;
+    struct session *session = find_striped(s, msg, &number);
+    if (!session || is_too_soon(session, 1 + number)) {
+        int error = session ? -EBUSY : -ENOENT;
+        answer_error(ep, msg, error, strerror(-error));
+        return;
+    }
+    struct session_resumption order = {.stripe = (int)number};
+    int rc = rpc_reply(ep, msg, 0, &nothing);
+    if (rc == 0)
+        rc = rpc_flush(ep);
+    if (rc == 0)
+        rc = pass_on(s, session, ep, 1 + number, &order);
+    struct rpc_transport *t = rpc_ep_transport(ep);
+    if (rc == 0)
+        leave_for_good(s, ep);
+    else /* without a word: the client no longer reads messages */
+        (void)shutdown(t->ops->poll_fd(t), SHUT_RDWR);
+}
+
+void sessions_stripe(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    if (msg->len == VN_STRIPE_AGAIN_BYTES)
+        stripe_again(s, ep, msg);
+    else
+        new_stripe(s, ep, msg);
 }
 
 static void say_end(const struct session *session, int status)
@@ -466,6 +532,19 @@ static void say_end(const struct session *session, int status)
         hw_info(HW_CAT_VULKAN, "client %s: its session ended", session->peer);
 }
 
+/* Whether some are left. */
+static bool reap_relays(struct session *session)
+{
+    bool left = false;
+    for (size_t i = 0; i < ARRAY_LEN(session->relays); i++) {
+        pid_t *relay = &session->relays[i];
+        if (*relay && waitpid(*relay, NULL, WNOHANG) == *relay)
+            *relay = 0;
+        left = left || *relay;
+    }
+    return left;
+}
+
 /* Clears away the sessions whose processes have ended. */
 static void reap(struct sessions *s, bool quiet)
 {
@@ -476,9 +555,7 @@ static void reap(struct sessions *s, bool quiet)
             session->pid = 0;
             session->status = status;
         }
-        if (session->relay && waitpid(session->relay, NULL, WNOHANG) == session->relay)
-            session->relay = 0;
-        if (session->pid || session->relay) {
+        if (reap_relays(session) || session->pid) {
             link = &session->next;
             continue;
         }
@@ -580,8 +657,10 @@ static void signal_one(const struct session *session, int number)
 {
     if (session->pid)
         kill(session->pid, number);
-    if (session->relay)
-        kill(session->relay, number);
+    for (size_t i = 0; i < ARRAY_LEN(session->relays); i++) {
+        if (session->relays[i])
+            kill(session->relays[i], number);
+    }
 }
 
 static void signal_all(const struct sessions *s, int number)

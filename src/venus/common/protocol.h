@@ -7,7 +7,8 @@
  *                   device id, VkInstanceCreateInfo}
  *           answer snapshot, see below
  *   STRIPE  call   {16 bytes key}: this connection becomes the next upload stripe of the session
- *                   whose OPEN names the key (common/stripe.h).  The answer is empty
+ *                   whose OPEN names the key (common/stripe.h).  The answer is empty.
+ *                   {16 bytes key, u32 number}: it takes the place of that one, which was cut
  *   STREAM  post   commands {u32 id, u32 bytes, payload}, executed in order
  *   CALL    call   the same; the answer is that of the last command
  *   STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)

@@ -12,6 +12,10 @@
  * names, within its range.  One without bytes ends the upload on the first stripe; the others need
  * no end, for the bytes of all are those of the range.
  *
+ * Where the session may resume, the server's count of stripes in OPEN's answer has
+ * VN_STRIPES_RESUME set: each stripe is then a pipe (rpc/resume/pipe.h).  After a cut the client
+ * dials again and calls STRIPE with the key and the stripe's number, from 0 on (u32).
+ *
  * Trust: heads are a peer's; who reads one checks it.  Threads: none.  Lifetime: values. */
 #ifndef HAWSER_VENUS_COMMON_STRIPE_H
 #define HAWSER_VENUS_COMMON_STRIPE_H
@@ -25,6 +29,8 @@
 enum {
     VN_STRIPES_MAX = 8, /* of one session */
     VN_STRIPE_KEY_BYTES = 16,
+    VN_STRIPE_AGAIN_BYTES = VN_STRIPE_KEY_BYTES + 4,
+    VN_STRIPES_RESUME = 1 << 16, /* beside their number */
     VN_CHUNK_HEAD = 16,
     /* Of one chunk: so many that a head does not count, so few that all stripes end at about the
      * same time. */

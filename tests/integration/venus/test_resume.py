@@ -131,14 +131,24 @@ class Resume(GpuCase):
         self.expect_the_same(server, "vkt-uploads", "staged", [300000 + 977 * i for i in range(40)])
         self.expect_the_same(server, "vkt-memory", "coherent", [1600 + 977 * i for i in range(40)])
 
+    def test_stripes_that_are_cut(self):
+        """The session's own connection is dialled first, and its stripes next."""
+        server = self.listen("--resume-window", "10s")
+        self.expect_the_same(server, "vkt-uploads", "staged",
+                             [900, 900, 400000, *(300000 + 977 * i for i in range(40))],
+                             VENUS_UPLOAD_STRIPES="2", VENUS_UPLOAD_CACHE="0")
+
     def test_the_same_over_tls(self):
         keys = self.dir / "keys"
         self.expect(hawser("keygen", keys), 0)
         server = self.listen("--cert", keys / "server.crt", "--key", keys / "server.key",
                              "--token-file", keys / "token", "--resume-window", "10s")
+        env = {"VENUS_TLS_CA": str(keys / "server.crt"), "VENUS_TOKEN_FILE": str(keys / "token")}
         self.expect_the_same(server, "vkt-memory", "coherent", [5000 + 977 * i for i in range(20)],
-                             VENUS_TLS_CA=str(keys / "server.crt"),
-                             VENUS_TOKEN_FILE=str(keys / "token"))
+                             **env)
+        self.expect_the_same(server, "vkt-uploads", "staged",
+                             [9000, 9000, *(300000 + 977 * i for i in range(40))],
+                             VENUS_UPLOAD_STRIPES="2", VENUS_UPLOAD_CACHE="0", **env)
 
     def test_the_same_text_through_many_cuts(self):
         """A worker's sequences live on while their client is cut off."""

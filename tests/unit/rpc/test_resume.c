@@ -11,6 +11,8 @@
 #include "rpc/methods.h"
 #include "rpc/resume/attempt.h"
 #include "rpc/resume/kept.h"
+#include "rpc/resume/pipe.h"
+#include "wire/le.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -634,6 +636,115 @@ static void a_request_is_checked(void **state)
     assert_int_equal(rpc_resume_get_request(bytes, RPC_RESUME_REQUEST_BYTES + 1, &got), -EPROTO);
 }
 
+/* ---- pipes ---- */
+
+struct plumbing {
+    struct world w; /* of its net and fuses */
+    struct rpc_transport *sender, *receiver;
+    uint64_t dials;
+};
+
+static int dial_again(void *user, struct rpc_transport **out)
+{
+    struct plumbing *p = user;
+    struct rpc_transport *ends[2];
+    pair(&p->w, ends);
+    *out = ends[CLIENT];
+    rpc_pipe_give(p->receiver, ends[SERVER]);
+    p->dials++;
+    return 0;
+}
+
+static void plumb(struct plumbing *p)
+{
+    struct rpc_loopnet_options options = {
+        .seed = 1, .delay_ns = 20 * HW_US, .buffer_bytes = 100000, .stall_percent = 10};
+    struct rpc_transport *ends[2];
+    assert_int_equal(rpc_loopnet_create(&options, &p->w.net), 0);
+    pair(&p->w, ends);
+    assert_int_equal(rpc_pipe_sender(ends[CLIENT], dial_again, p, &p->sender), 0);
+    assert_int_equal(rpc_pipe_receiver(ends[SERVER], &p->receiver), 0);
+}
+
+static void unplumb(struct plumbing *p)
+{
+    rpc_transport_destroy(p->sender);
+    rpc_transport_destroy(p->receiver);
+    rpc_loopnet_destroy(p->w.net);
+}
+
+/* Sends all of it, and tends to the pipe until it has arrived. */
+static void pour(struct plumbing *p, uint8_t *bytes, uint8_t *got, size_t len, size_t piece)
+{
+    for (size_t sent = 0, have = 0; have < len;) {
+        struct iovec out = {bytes + sent, len - sent < piece ? len - sent : piece};
+        ssize_t n =
+            sent < len ? p->sender->ops->send(p->sender, &out, 1) : rpc_pipe_tend(p->sender, false);
+        assert_true(n >= 0 || n == -EAGAIN);
+        sent += sent < len && n > 0 ? (size_t)n : 0;
+        struct iovec in = {got + have, len - have};
+        n = p->receiver->ops->recv(p->receiver, &in, 1, 0);
+        assert_true(n > 0 || n == -EAGAIN);
+        have += n > 0 ? (size_t)n : 0;
+        rpc_loopnet_spend(p->w.net, 10 * HW_US);
+    }
+    assert_memory_equal(bytes, got, len);
+}
+
+static void a_pipe_loses_nothing(void **state)
+{
+    (void)state;
+    enum { SMALL = 600, LARGE = 9 << 20 };
+    uint8_t *bytes = malloc(LARGE), *got = malloc(LARGE);
+    assert_true(bytes && got);
+    pattern_fill(bytes, LARGE, 11);
+    for (uint64_t at = 0; at < SMALL; at++) { /* the first is cut here, the second soon after */
+        struct plumbing p = {.w = {.fuses = {at, at % 23}, .fuse_count = 2}};
+        plumb(&p);
+        pour(&p, bytes, got, SMALL, 100);
+        assert_true(p.dials >= 1);
+        unplumb(&p);
+    }
+    struct plumbing p = {.w = {.fuse_count = ARRAY_LEN(p.w.fuses)}};
+    hw_rng_seed(&p.w.rng, 12);
+    for (size_t i = 0; i < ARRAY_LEN(p.w.fuses); i++)
+        p.w.fuses[i] = hw_rng_below(&p.w.rng, UINT64_C(1) << hw_rng_below(&p.w.rng, 19));
+    plumb(&p);
+    pour(&p, bytes, got, LARGE, 128 << 10);
+    assert_int_equal(p.dials, ARRAY_LEN(p.w.fuses));
+    unplumb(&p);
+    free(bytes);
+    free(got);
+}
+
+/* What a receiver says is a peer's word. */
+static void a_pipe_believes_no_number_that_cannot_be(void **state)
+{
+    (void)state;
+    for (uint64_t number = 6; number != 0; number <<= 19) {
+        struct plumbing p = {0};
+        struct rpc_transport *ends[2];
+        uint8_t said[8], hello[6] = "hello";
+        struct iovec iov = {hello, 5};
+        plumb(&p);
+        rpc_transport_destroy(p.sender);
+        pair(&p.w, ends);
+        assert_int_equal(rpc_pipe_sender(ends[CLIENT], dial_again, &p, &p.sender), 0);
+        assert_int_equal(p.sender->ops->send(p.sender, &iov, 1), 5);
+        wire_store64(said, number);
+        iov = (struct iovec){said, sizeof said};
+        assert_int_equal(ends[SERVER]->ops->send(ends[SERVER], &iov, 1), sizeof said);
+        int rc = 0;
+        for (int i = 0; i < 50 && rc == 0; i++) {
+            rpc_loopnet_spend(p.w.net, HW_MS);
+            rc = rpc_pipe_tend(p.sender, false);
+        }
+        assert_int_equal(rc, -EPROTO);
+        rpc_transport_destroy(ends[SERVER]);
+        unplumb(&p);
+    }
+}
+
 /* ---- what is kept, beside a model of it ---- */
 
 static uint64_t dropped;
@@ -736,6 +847,8 @@ int main(void)
         cmocka_unit_test(kept_is_what_was_written),
         cmocka_unit_test(a_peer_that_acknowledges_nothing_ends_the_keeping),
         cmocka_unit_test(a_request_is_checked),
+        cmocka_unit_test(a_pipe_loses_nothing),
+        cmocka_unit_test(a_pipe_believes_no_number_that_cannot_be),
         cmocka_unit_test(cut_at_every_byte),
         cmocka_unit_test(cut_at_every_byte_of_a_resumption),
         cmocka_unit_test(many_cuts_of_large_traffic),

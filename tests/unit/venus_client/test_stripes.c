@@ -218,7 +218,7 @@ static void rig_dial(struct rig *r, unsigned count)
 static void rig_start(struct rig *r, unsigned count)
 {
     rig_dial(r, count);
-    assert_int_equal(vnc_stripes_open(r->stripes, count), 0);
+    assert_int_equal(vnc_stripes_open(r->stripes, count, NULL, NULL), 0);
 }
 
 static void close_ends(struct rig *r)
@@ -606,7 +606,8 @@ static void a_server_with_another_count_has_none(void **state)
     for (uint32_t at_server = 0; at_server <= 4; at_server++) {
         struct rig r;
         rig_dial(&r, 3);
-        assert_int_equal(vnc_stripes_open(r.stripes, at_server), at_server == 3 ? 0 : -ENOTCONN);
+        assert_int_equal(vnc_stripes_open(r.stripes, at_server, NULL, NULL),
+                         at_server == 3 ? 0 : -ENOTCONN);
         rig_end(&r);
     }
 }

@@ -755,6 +755,11 @@ static bool session_has_ended(void *user)
     return vnc_link_is_lost(user);
 }
 
+static void lose_session(void *user, const char *why)
+{
+    vnc_link_lose(user, why);
+}
+
 static void drop_stripes(struct vnc_link *link, const char *why)
 {
     hw_warn(HW_CAT_VULKAN,
@@ -772,10 +777,7 @@ const uint8_t *vnc_link_dial_stripes(struct vnc_link *link, const struct rpc_add
     uint64_t count;
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
-    /* A session with stripes ends when it is cut, so they must be asked for where it could resume.
-     */
-    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", rpc_resume_is_wanted(addr) ? 0 : default_stripes(), 0,
-                     VN_STRIPES_MAX, &count);
+    (void)hw_env_u64("VENUS_UPLOAD_STRIPES", default_stripes(), 0, VN_STRIPES_MAX, &count);
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
         (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
@@ -788,7 +790,9 @@ const uint8_t *vnc_link_dial_stripes(struct vnc_link *link, const struct rpc_add
 
 void vnc_link_open_stripes(struct vnc_link *link, uint32_t at_server)
 {
-    int rc = link->stripes ? vnc_stripes_open(link->stripes, at_server) : 0;
+    int rc = link->stripes ? vnc_stripes_open(link->stripes, at_server, rpc_client_stats(link->rpc),
+                                              lose_session)
+                           : 0;
     if (rc)
         drop_stripes(link, strerror(-rc));
 }

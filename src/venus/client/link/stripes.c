@@ -2,32 +2,43 @@
 #include "venus/client/link/stripes.h"
 
 #include "base/clock.h"
+#include "rpc/resume/pipe.h"
+#include "rpc/security/security.h"
 #include "venus/client/locks.h"
 #include "venus/common/protocol.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 /* The longest that a thread waits for room before it looks whether the session is over. */
 static const uint64_t slice_ns = 50 * HW_MS;
 /* The uploads of a large one follow each other within some 50 us. */
 static const uint64_t awake_ns = 300 * HW_US;
+/* Between two looks for a stripe whose host is silent. */
+static const uint64_t tend_ns = 250 * HW_MS;
 
 /* A server that has answered once answers again at once; a relay for one connection never. */
 static const uint64_t dial_ns = 2 * HW_SEC;
 
 struct stripe {
     struct vnc_stripes *all;
+    uint32_t number;
     struct rpc_transport *transport;
-    pthread_t thread; /* but for the first, which is the caller's */
+    pthread_mutex_t turn; /* of who uses the transport */
+    pthread_t thread;     /* but for the first, which is the caller's */
 };
 
 struct vnc_stripes {
     uint8_t key[VN_STRIPE_KEY_BYTES];
+    struct rpc_addr addr; /* to dial again, as are the next two */
+    struct rpc_net_options net;
+    struct rpc_security security;
     bool (*has_ended)(void *user);
     void *user;
     bool spins;
@@ -48,6 +59,10 @@ struct vnc_stripes {
     _Atomic int fault;      /* the first one; released with busy */
     unsigned count;
     unsigned ready; /* of them: the first, and those that have a thread */
+    void (*lose)(void *user, const char *why);
+    const struct rpc_stats *stats; /* of the session's own connection */
+    pthread_t tender;              /* mends stripes that are cut between uploads */
+    bool tended;                   /* it runs: they are pipes */
     struct stripe stripes[VN_STRIPES_MAX];
 };
 
@@ -88,7 +103,10 @@ static int send_chunk(struct stripe *stripe, size_t at, size_t len)
     struct vn_chunk chunk = {l->upload, (uint32_t)len, l->off + at};
     struct iovec iov[] = {{head, sizeof(head)}, {(void *)(uintptr_t)(l->bytes + at), len}};
     vn_chunk_put(head, &chunk);
-    return send_all(stripe, iov, len ? 2 : 1);
+    pthread_mutex_lock(&stripe->turn);
+    int rc = send_all(stripe, iov, len ? 2 : 1);
+    pthread_mutex_unlock(&stripe->turn);
+    return rc;
 }
 
 /* Parts of the upload that nobody has taken, until there is none. */
@@ -199,20 +217,20 @@ uint64_t vnc_stripes_bytes(const struct vnc_stripes *l)
 
 /* ---- life ---- */
 
-static int dial_one(struct vnc_stripes *l, const struct rpc_addr *addr,
-                    const struct rpc_net_options *net, char why[RPC_WHY_CHARS])
+/* say: the key, and for one that was cut its number. */
+static int dial_stripe(const struct vnc_stripes *l, const void *say, size_t len,
+                       struct rpc_transport **out, char why[RPC_WHY_CHARS])
 {
-    struct iovec iov = {l->key, sizeof(l->key)};
+    struct iovec iov = {(void *)(uintptr_t)say, len};
     struct rpc_send send = {
         .method = VN_METHOD_STRIPE, .iov = &iov, .iov_count = 1, .timeout_ns = dial_ns};
-    struct rpc_client_options options = {.config = {.security = net->security,
+    struct rpc_client_options options = {.config = {.security = l->net.security,
                                                     .name = "vulkan stripe",
                                                     .handshake_ns = dial_ns,
-                                                    .heartbeat_ns = HW_NEVER}};
-    struct rpc_net_options soon = *net;
+                                                    .heartbeat_ns = HW_NEVER,
+                                                    .resuming = len > VN_STRIPE_KEY_BYTES}};
     struct rpc_client *client;
-    soon.timeout_ns = dial_ns;
-    int rc = rpc_client_connect(addr, &soon, &options, &client, why);
+    int rc = rpc_client_connect(&l->addr, &l->net, &options, &client, why);
     if (rc)
         return rc;
     rc = rpc_client_call(client, &send, NULL);
@@ -221,9 +239,30 @@ static int dial_one(struct vnc_stripes *l, const struct rpc_addr *addr,
         rpc_client_destroy(client);
         return rc;
     }
-    l->stripes[l->count] = (struct stripe){.all = l, .transport = rpc_client_strip(client)};
-    l->count++;
+    *out = rpc_client_strip(client);
     return 0;
+}
+
+static int dial_again(void *user, struct rpc_transport **out)
+{
+    const struct stripe *stripe = user;
+    char why[RPC_WHY_CHARS];
+    uint8_t say[VN_STRIPE_AGAIN_BYTES];
+    memcpy(say, stripe->all->key, VN_STRIPE_KEY_BYTES);
+    wire_store32(say + VN_STRIPE_KEY_BYTES, stripe->number);
+    return dial_stripe(stripe->all, say, sizeof(say), out, why);
+}
+
+static int dial_one(struct vnc_stripes *l, char why[RPC_WHY_CHARS])
+{
+    struct stripe *stripe = &l->stripes[l->count];
+    *stripe = (struct stripe){.all = l, .number = l->count};
+    vnc_lock_init(&stripe->turn);
+    int rc = dial_stripe(l, l->key, sizeof(l->key), &stripe->transport, why);
+    if (rc)
+        vnc_lock_fini(&stripe->turn);
+    l->count += rc == 0;
+    return rc;
 }
 
 int vnc_stripes_dial(const struct rpc_addr *addr, const struct rpc_net_options *net, unsigned count,
@@ -237,6 +276,11 @@ int vnc_stripes_dial(const struct rpc_addr *addr, const struct rpc_net_options *
         free(l);
         return -ENOMEM;
     }
+    l->addr = *addr;
+    l->net = *net;
+    l->net.timeout_ns = dial_ns;
+    rpc_security_copy(&l->security, net->security);
+    l->net.security = &l->security;
     l->has_ended = has_ended;
     l->user = user;
     l->spins = hw_cores() >= VN_STRIPES_CORES;
@@ -245,7 +289,7 @@ int vnc_stripes_dial(const struct rpc_addr *addr, const struct rpc_net_options *
     pthread_cond_init(&l->idle, NULL);
     int rc = 0;
     while (rc == 0 && l->count < count)
-        rc = dial_one(l, addr, net, why);
+        rc = dial_one(l, why);
     if (rc) {
         vnc_stripes_destroy(l);
         return rc;
@@ -264,11 +308,16 @@ void vnc_stripes_destroy(struct vnc_stripes *l)
     pthread_mutex_unlock(&l->lock);
     for (unsigned i = 1; i < l->ready; i++)
         pthread_join(l->stripes[i].thread, NULL);
-    for (unsigned i = 0; i < l->count; i++)
+    if (l->tended)
+        pthread_join(l->tender, NULL);
+    for (unsigned i = 0; i < l->count; i++) {
         rpc_transport_destroy(l->stripes[i].transport);
+        vnc_lock_fini(&l->stripes[i].turn);
+    }
     pthread_cond_destroy(&l->idle);
     pthread_cond_destroy(&l->wakes);
     vnc_lock_fini(&l->lock);
+    rpc_security_fini(&l->security);
     free(l);
 }
 
@@ -277,10 +326,58 @@ const uint8_t *vnc_stripes_key(const struct vnc_stripes *l)
     return l->key;
 }
 
-int vnc_stripes_open(struct vnc_stripes *l, uint32_t at_server)
+/* Where the session's own connection was silent, so are they. */
+static void tend_all(struct vnc_stripes *l, uint64_t *resumes)
 {
-    if (at_server != l->count)
+    struct pollfd fds[VN_STRIPES_MAX];
+    uint64_t now = hw_counter_load(&l->stats->resumes);
+    bool whole = true;
+    for (unsigned i = 0; i < l->count; i++) {
+        struct stripe *stripe = &l->stripes[i];
+        pthread_mutex_lock(&stripe->turn);
+        int rc = rpc_pipe_tend(stripe->transport, now != *resumes);
+        whole = whole && rc == 0;
+        if (rc && rc != -EAGAIN)
+            l->lose(l->user, "an upload stripe was cut and cannot be resumed");
+        fds[i] = (struct pollfd){.fd = rpc_pipe_poll_fd(stripe->transport), .events = POLLIN};
+        pthread_mutex_unlock(&stripe->turn);
+    }
+    *resumes = now;
+    (void)poll(fds, l->count, (int)((whole ? tend_ns : slice_ns) / HW_MS));
+}
+
+static void *tend_main(void *arg)
+{
+    struct vnc_stripes *l = arg;
+    uint64_t resumes = hw_counter_load(&l->stats->resumes);
+    while (!is_set(&l->stopping) && !l->has_ended(l->user))
+        tend_all(l, &resumes);
+    return NULL;
+}
+
+/* What a cut stripe carried is sent again. */
+static int make_pipes(struct vnc_stripes *l)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < l->count && rc == 0; i++) {
+        struct stripe *stripe = &l->stripes[i];
+        rc = rpc_pipe_sender(stripe->transport, dial_again, stripe, &stripe->transport);
+    }
+    if (rc == 0)
+        rc = -pthread_create(&l->tender, NULL, tend_main, l);
+    l->tended = rc == 0;
+    return rc;
+}
+
+int vnc_stripes_open(struct vnc_stripes *l, uint32_t at_server, const struct rpc_stats *stats,
+                     void (*lose)(void *user, const char *why))
+{
+    l->stats = stats;
+    l->lose = lose;
+    if ((at_server & ~(uint32_t)VN_STRIPES_RESUME) != l->count)
         return -ENOTCONN;
+    if (at_server & VN_STRIPES_RESUME && make_pipes(l))
+        return -EAGAIN;
     for (l->ready = 1; l->ready < l->count; l->ready++) {
         struct stripe *stripe = &l->stripes[l->ready];
         if (pthread_create(&stripe->thread, NULL, stripe_main, stripe))

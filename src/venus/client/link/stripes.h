@@ -35,9 +35,12 @@ void vnc_stripes_destroy(struct vnc_stripes *stripes);
 
 /* What OPEN says. */
 const uint8_t *vnc_stripes_key(const struct vnc_stripes *stripes);
-/* OPEN was answered by a server that has so many of them.  0, and uploads may be spread; -ENOTCONN
- * where that is not all, -EAGAIN where threads cannot be had. */
-int vnc_stripes_open(struct vnc_stripes *stripes, uint32_t at_server) MUST_CHECK;
+/* OPEN was answered by a server that has so many of them, with VN_STRIPES_RESUME where they may be
+ * dialled again.  stats: of the session's own connection; lose: for one that cannot be, from a
+ * thread of theirs.  0, and uploads may be spread; -ENOTCONN where that is not all, -EAGAIN where
+ * threads cannot be had. */
+int vnc_stripes_open(struct vnc_stripes *stripes, uint32_t at_server, const struct rpc_stats *stats,
+                     void (*lose)(void *user, const char *why)) MUST_CHECK;
 
 /* Sends these bytes, which the stream's next SPREAD says belong to `off`; they are the caller's
  * again when it returns.  0, or what ended a stripe: the session is lost then. */

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "rpc/resume/pipe.h"
 #include "venus/common/protocol.h"
 #include "venus/server/session/snapshot.h"
 #include "venus/server/session/state.h"
@@ -98,7 +99,11 @@ static int open_session(struct vns_session *s, struct rpc_msg *msg)
                                  s->instance.device_count, &s->reply);
         s->messages.muted = false;
         wire_put_u64(&s->reply, vns_uploads_key(s->uploads));
-        wire_put_u32(&s->reply, s->arrivals ? s->options.stripe_count : 0);
+        wire_put_u32(&s->reply,
+                     s->arrivals
+                         ? s->options.stripe_count |
+                               (s->options.next_resumption ? (uint32_t)VN_STRIPES_RESUME : 0)
+                         : 0);
         snprintf(why, sizeof(why), "the devices cannot be described");
     }
     if (rc == 0)
@@ -237,19 +242,47 @@ static int store_arrival(void *user, uint64_t memory, uint64_t off, const void *
 static void start_stripes(struct vns_session *s)
 {
     static const struct vns_arrival_ops ops = {.place = place_arrival, .store = store_arrival};
-    const struct vns_session_options *o = &s->options;
-    if (o->stripe_count &&
+    struct vns_session_options *o = &s->options;
+    int rc = 0;
+    for (unsigned i = 0; i < o->stripe_count && o->next_resumption && rc == 0; i++)
+        rc = rpc_pipe_receiver(o->stripes[i], &o->stripes[i]);
+    if (o->stripe_count && rc == 0 &&
         vns_arrivals_create(o->stripes, o->stripe_count, hw_cores() >= VN_STRIPES_CORES, &ops,
                             s->memories, &s->arrivals))
         hw_warn(HW_CAT_VULKAN, "%s: no threads for its stripes", rpc_ep_peer(s->channel.ep));
+}
+
+/* Held while a stripe is given, and to say that there are none any more. */
+static pthread_mutex_t stripes_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void give_stripe(struct vns_session *s, unsigned number, struct rpc_transport *connection)
+{
+    pthread_mutex_lock(&stripes_lock);
+    if (s->arrivals && number < s->options.stripe_count)
+        rpc_pipe_give(s->options.stripes[number], connection);
+    else
+        rpc_transport_destroy(connection);
+    pthread_mutex_unlock(&stripes_lock);
+}
+
+static void end_stripes(struct vns_session *s)
+{
+    pthread_mutex_lock(&stripes_lock);
+    vns_arrivals_destroy(s->arrivals);
+    s->arrivals = NULL;
+    pthread_mutex_unlock(&stripes_lock);
 }
 
 static void *resume_main(void *arg)
 {
     struct vns_session *s = arg;
     struct vns_resumption next;
-    while (s->options.next_resumption(&next))
-        vns_channel_resume(&s->channel, next.connection, next.call, next.received);
+    while (s->options.next_resumption(&next)) {
+        if (next.stripe < 0)
+            vns_channel_resume(&s->channel, next.connection, next.call, next.received);
+        else
+            give_stripe(s, (unsigned)next.stripe, next.connection);
+    }
     return NULL;
 }
 
@@ -276,13 +309,13 @@ static int start(struct vns_session *s, struct rpc_ep *ep)
     if (rc == 0)
         rc = vns_channel_init(&s->channel, ep, tick, s);
     if (rc == 0)
-        rc = start_resuming(s);
-    if (rc == 0)
         rc = vns_memories_create(&s->channel, s->options.max_memory_bytes, &s->memories);
     if (rc == 0)
         rc = vns_uploads_create(s->options.uploads, &s->uploads);
     if (rc == 0)
         start_stripes(s);
+    if (rc == 0)
+        rc = start_resuming(s);
     if (rc == 0)
         rc = vns_pipelines_create(s->options.compile_threads, &s->pipelines);
     s->reports = (struct vns_reports){.channel = &s->channel,
@@ -326,7 +359,7 @@ int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
         vns_channel_leave(&s->channel);
     if (!rc && s->options.validate && !s->devices)
         close_instance(s);
-    vns_arrivals_destroy(s->arrivals); /* before the memory goes with the process */
-    vns_uploads_destroy(s->uploads);   /* what the client sent last is kept, too */
+    end_stripes(s);                  /* before the memory goes with the process */
+    vns_uploads_destroy(s->uploads); /* what the client sent last is kept, too */
     return rc ? 1 : 0;
 }

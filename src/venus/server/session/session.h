@@ -30,6 +30,7 @@ struct vns_resumption {
     struct rpc_transport *connection;
     uint32_t call;     /* to answer on it */
     uint64_t received; /* bytes that the client has */
+    int stripe;        /* which one it is, without a call to answer; -1: the session's own */
 };
 
 struct vns_session_options {
