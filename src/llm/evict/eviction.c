@@ -29,25 +29,32 @@ struct llm_evictor {
     uint32_t put_count;
 };
 
-/* A chunk on its way to the store, or one that the store refused. */
-struct outgoing {
+/* A chunk on its way to or from the store, or one that the store refused. */
+struct chunk {
     struct llm_shadow_task task; /* first: the shadow store frees a disowned one by it */
-    struct outgoing *next;
-    uint32_t chunk;
+    struct chunk *next;          /* of those to the store */
+    uint32_t number;
+    bool told; /* that the store refused it */
     uint8_t values[];
+};
+
+/* The question which chunks the store has. */
+struct match {
+    struct llm_shadow_question question; /* first: it is freed by it */
+    uint32_t count, matched;
+    bool *there;
+    struct kv_block_key keys[];
 };
 
 /* What of a layer is in the store. */
 struct layer {
-    uint32_t stored; /* whole chunks in the store or in outgoing */
-    struct outgoing *outgoing,
-        **outgoing_end; /* the last of those, in order, until they are reaped */
-    uint8_t *tail;      /* rows past them, of an evicted layer; NULL: none */
+    uint32_t stored;                        /* whole chunks in the store or in outgoing */
+    struct chunk *outgoing, **outgoing_end; /* the last of those, in order, until they are reaped */
+    uint8_t *tail;                          /* rows past them, of an evicted layer; NULL: none */
     uint32_t tail_from, tail_rows;
     /* While it is fetched. */
-    struct llm_shadow_task *gets;
-    uint32_t get_count, get_first; /* chunks */
-    uint8_t *rows;
+    struct chunk **gets;
+    uint32_t get_count;
 };
 
 struct llm_eviction {
@@ -59,7 +66,12 @@ struct llm_eviction {
     struct kv_prefix *prefixes; /* of the whole chunks of the tokens; computed on demand */
     uint32_t prefix_count, prefix_room;
     uint32_t outgoing_count; /* chunks, of all layers */
+    int failure;             /* of a store; the next call that stores tells it */
+    uint32_t failed_layer;
+    uint64_t failed_ns;
+    struct match *match; /* NULL: none is under way */
     bool fetching;
+    uint64_t began_ns;                 /* the fetch */
     bool guesses;                      /* the fetch began without knowing what the store costs */
     struct llm_layers wanted;          /* to be fetched */
     uint32_t next_layer;               /* the first of them that is not started */
@@ -142,9 +154,9 @@ int llm_eviction_create(struct llm_evictor *evictor, struct llm_seq *seq,
     return 0;
 }
 
-static struct outgoing *take_outgoing(struct llm_eviction *s, struct layer *at)
+static struct chunk *take_outgoing(struct llm_eviction *s, struct layer *at)
 {
-    struct outgoing *out = at->outgoing;
+    struct chunk *out = at->outgoing;
     at->outgoing = out->next;
     if (!at->outgoing)
         at->outgoing_end = &at->outgoing;
@@ -160,11 +172,20 @@ static void drop_tail(struct layer *layer)
     layer->tail_rows = 0;
 }
 
+static void end_match(struct llm_eviction *s)
+{
+    if (s->match)
+        llm_shadow_ask_no_more(s->evictor->shadow, &s->match->question);
+    s->match = NULL;
+}
+
 void llm_eviction_destroy(struct llm_eviction *s)
 {
     if (!s)
         return;
-    llm_eviction_fetch_end(s);
+    struct llm_eviction_figures unused = {0};
+    llm_eviction_fetch_end(s, &unused);
+    end_match(s);
     for (uint32_t l = 0; l < s->evictor->layers; l++) {
         drop_tail(&s->layers[l]);
         while (s->layers[l].outgoing) /* other sequences may share the chunk */
@@ -258,18 +279,26 @@ static bool is_whole(const struct llm_eviction *s, uint32_t layer)
     return llm_seq_layer_rows(s->seq, layer) >= llm_seq_length(s->seq);
 }
 
+static struct chunk *chunk_create(const struct llm_eviction *s, uint32_t layer, uint32_t number)
+{
+    uint32_t bytes = (uint32_t)chunk_bytes(s->evictor);
+    struct chunk *c = malloc(sizeof *c + bytes);
+    if (c)
+        *c = (struct chunk){
+            .task = {.key = key_of(s, layer, number), .values = c->values, .bytes = bytes},
+            .number = number};
+    return c;
+}
+
 /* Copies a chunk's rows and queues them for the store. */
-static int send_chunk(struct llm_eviction *s, uint32_t layer, uint32_t chunk)
+static int send_chunk(struct llm_eviction *s, uint32_t layer, uint32_t number)
 {
     struct llm_evictor *evictor = s->evictor;
     struct layer *at = &s->layers[layer];
-    uint32_t from = chunk * LLM_CHUNK_ROWS, bytes = (uint32_t)chunk_bytes(evictor);
-    struct outgoing *out = malloc(sizeof *out + bytes);
+    uint32_t from = number * LLM_CHUNK_ROWS;
+    struct chunk *out = chunk_create(s, layer, number);
     if (!out)
         return -ENOMEM;
-    *out = (struct outgoing){
-        .task = {.key = key_of(s, layer, chunk), .values = out->values, .bytes = bytes},
-        .chunk = chunk};
     int rc = llm_seq_read_kv(s->seq, layer, from, from + LLM_CHUNK_ROWS, out->values);
     if (rc) {
         free(out);
@@ -277,11 +306,11 @@ static int send_chunk(struct llm_eviction *s, uint32_t layer, uint32_t chunk)
     }
     out->task.pack = packs(s);
     evictor->put_count++;
-    evictor->outgoing_bytes += bytes;
+    evictor->outgoing_bytes += out->task.bytes;
     s->outgoing_count++;
     *at->outgoing_end = out;
     at->outgoing_end = &out->next;
-    at->stored = chunk + 1;
+    at->stored = number + 1;
     llm_shadow_store(evictor->shadow, &out->task);
     return 0;
 }
@@ -296,61 +325,69 @@ static void note_stored(struct llm_evictor *evictor, const struct llm_shadow_tas
     }
 }
 
+/* Of a chunk that the store refused: it is sent again after those behind it. */
+static bool all_done(struct llm_shadow *shadow, const struct chunk *out)
+{
+    while (out && llm_shadow_is_done(shadow, &out->task))
+        out = out->next;
+    return !out;
+}
+
 /* Frees the chunks of a layer that are stored.  While the layer is evicted, a chunk that the store
- * refused stays, and those after it: this process has its only copy.  wait: for all of them.  0, or
- * the first failure. */
-static int reap_layer(struct llm_eviction *s, uint32_t layer, bool wait,
-                      struct llm_eviction_figures *f)
+ * refused stays, and those after it: this process has its only copy. */
+static void reap_layer(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f)
 {
     struct layer *at = &s->layers[layer];
     struct llm_shadow *shadow = s->evictor->shadow;
-    int failure = 0;
-    while (at->outgoing && (wait || llm_shadow_is_done(shadow, &at->outgoing->task))) {
-        int rc = llm_shadow_wait(shadow, &at->outgoing->task);
-        if (rc && !is_whole(s, layer))
-            return rc;
-        struct outgoing *out = take_outgoing(s, at);
+    while (at->outgoing && llm_shadow_is_done(shadow, &at->outgoing->task)) {
+        int rc = at->outgoing->task.status;
+        if (rc && !at->outgoing->told) {
+            at->outgoing->told = true;
+            s->failure = rc;
+            s->failed_layer = layer;
+            s->failed_ns = hw_now_ns();
+        }
+        if (rc && (!is_whole(s, layer) || !all_done(shadow, at->outgoing)))
+            return;
+        struct chunk *out = take_outgoing(s, at);
         if (rc == 0)
             note_stored(s->evictor, &out->task, f);
-        else if (out->chunk < at->stored)
-            at->stored = out->chunk;
-        failure = failure ? failure : rc;
-        wait |= rc != 0; /* else a chunk that is sent again would follow later ones */
+        else if (out->number < at->stored)
+            at->stored = out->number;
         free(out);
     }
-    return failure;
 }
 
 bool llm_eviction_is_storing(const struct llm_eviction *s)
 {
-    return s->outgoing_count > 0;
+    for (uint32_t l = 0; l < s->evictor->layers && s->outgoing_count; l++) {
+        if (!all_done(s->evictor->shadow, s->layers[l].outgoing))
+            return true;
+    }
+    return false;
 }
 
-/* Failures stay with their layer and are told by the next call that needs it. */
 void llm_eviction_reap(struct llm_eviction *s, struct llm_eviction_figures *f)
 {
     for (uint32_t l = 0; l < s->evictor->layers && s->outgoing_count; l++)
-        (void)reap_layer(s, l, false, f);
+        reap_layer(s, l, f);
 }
 
-/* Whether the store took the last chunk and there is memory for more on the way. */
-static bool may_store_async(const struct llm_eviction *s)
+/* A store that refused the last chunk is given one at a time. */
+static bool may_send(const struct llm_eviction *s)
 {
-    return s->evictor->outgoing_bytes < LLM_EVICT_OUTGOING_BYTES &&
-           llm_shadow_takes(s->evictor->shadow);
+    const struct llm_evictor *evictor = s->evictor;
+    return evictor->outgoing_bytes == 0 || (evictor->outgoing_bytes < LLM_EVICT_OUTGOING_BYTES &&
+                                            llm_shadow_takes(evictor->shadow));
 }
 
-static int store_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks,
-                       enum llm_evict_sync sync, struct llm_eviction_figures *f)
+static int store_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks)
 {
     const struct layer *at = &s->layers[layer];
     int rc = 0;
-    while (at->stored < chunks && rc == 0) {
-        rc = send_chunk(s, layer, at->stored);
-        if (rc == 0 && !may_store_async(s))
-            rc = reap_layer(s, layer, true, f);
-    }
-    return rc || sync == LLM_EVICT_ASYNC ? rc : reap_layer(s, layer, true, f);
+    while (at->stored < chunks && rc == 0)
+        rc = may_send(s) ? send_chunk(s, layer, at->stored) : -EAGAIN;
+    return rc;
 }
 
 /* Keeps the rows past the last whole chunk. */
@@ -374,11 +411,23 @@ static int keep_tail(struct llm_eviction *s, uint32_t layer, uint32_t from, uint
     return 0;
 }
 
-/* How many whole chunks the sequence has; names them. */
-static int whole_chunks(struct llm_eviction *s, uint32_t *chunks, char *why)
+static int stays(const struct llm_eviction *s, int rc, uint32_t layer, char *why)
+{
+    return llm_why(why, rc, "layer %u stays: the KV store (%s): %s", layer,
+                   llm_shadow_name(s->evictor->shadow), strerror(-rc));
+}
+
+/* Tells what failed before; else how many whole chunks the sequence has, and names them. */
+static int begin_storing(struct llm_eviction *s, uint32_t *chunks, struct llm_eviction_figures *f,
+                         char *why)
 {
     uint32_t rows = llm_seq_length(s->seq);
     assert(rows <= s->token_count);
+    llm_eviction_reap(s, f);
+    int failure = s->failure;
+    s->failure = 0;
+    if (failure && hw_now_ns() - s->failed_ns < LLM_SHADOW_REST_NS)
+        return stays(s, failure, s->failed_layer, why);
     *chunks = rows / LLM_CHUNK_ROWS;
     if (chunk_bytes(s->evictor) > WIRE_TENSOR_MAX)
         return llm_why(why, -EMSGSIZE, "%d rows of a layer are too large for a chunk",
@@ -386,21 +435,15 @@ static int whole_chunks(struct llm_eviction *s, uint32_t *chunks, char *why)
     return name_chunks(s, *chunks) ? llm_why(why, -ENOMEM, "no memory for names of chunks") : 0;
 }
 
-static int stays(const struct llm_eviction *s, int rc, uint32_t layer, char *why)
-{
-    return llm_why(why, rc, "layer %u stays: the KV store (%s): %s", layer,
-                   llm_shadow_name(s->evictor->shadow), strerror(-rc));
-}
-
 int llm_eviction_store(struct llm_eviction *s, const struct llm_layers *layers,
-                       enum llm_evict_sync sync, struct llm_eviction_figures *f, char *why)
+                       struct llm_eviction_figures *f, char *why)
 {
     uint32_t chunks;
-    int rc = whole_chunks(s, &chunks, why);
+    int rc = begin_storing(s, &chunks, f, why);
     for (uint32_t l = 0; l < s->evictor->layers && rc == 0; l++) {
         if (!llm_layers_has(layers, l) || !is_whole(s, l))
             continue;
-        rc = store_layer(s, l, chunks, sync, f);
+        rc = store_layer(s, l, chunks);
         if (rc)
             return stays(s, rc, l, why);
     }
@@ -409,12 +452,12 @@ int llm_eviction_store(struct llm_eviction *s, const struct llm_layers *layers,
 
 /* Stores and evicts a layer that has all rows. */
 static int evict_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks,
-                       enum llm_evict_sync sync, struct llm_eviction_figures *f)
+                       struct llm_eviction_figures *f)
 {
     uint32_t length = llm_seq_length(s->seq);
     int rc = 0;
     if (s->policy.recovery != LLM_RECOVER_COMPUTE) {
-        rc = store_layer(s, layer, chunks, sync, f);
+        rc = store_layer(s, layer, chunks);
         if (rc == 0)
             rc = keep_tail(s, layer, chunks * LLM_CHUNK_ROWS, length);
     }
@@ -430,45 +473,84 @@ int llm_eviction_evict(struct llm_eviction *s, const struct llm_layers *layers,
 {
     uint32_t chunks, length = llm_seq_length(s->seq);
     struct llm_layers all = llm_layers_first(s->evictor->layers);
-    llm_eviction_fetch_end(s);
-    llm_eviction_reap(s, f);
+    llm_eviction_fetch_end(s, f);
     llm_seq_truncate(s->seq, length); /* gives back pages reserved for rows to come */
-    int rc = whole_chunks(s, &chunks, why);
-    if (rc || length == 0 || llm_layers_count(layers) == 0)
-        return rc;
+    if (length == 0 || llm_layers_count(layers) == 0)
+        return 0;
     if (s->policy.recovery == LLM_RECOVER_ALL)
         layers = &all;
-    for (uint32_t l = 0; l < s->evictor->layers; l++) {
+    int rc = 0;
+    if (sync == LLM_EVICT_SYNC && s->policy.recovery != LLM_RECOVER_COMPUTE)
+        rc = llm_eviction_store(s, layers, f, why);
+    if (rc == 0 && sync == LLM_EVICT_SYNC && llm_eviction_is_storing(s))
+        rc = llm_why(why, -EAGAIN, "rows are on their way to the store");
+    if (rc == 0)
+        rc = begin_storing(s, &chunks, f, why);
+    for (uint32_t l = 0; l < s->evictor->layers && rc == 0; l++) {
         if (!llm_layers_has(layers, l) || !is_whole(s, l))
             continue;
-        rc = evict_layer(s, l, chunks, sync, f);
+        rc = evict_layer(s, l, chunks, f);
         if (rc)
             return stays(s, rc, l, why);
     }
-    return 0;
+    return rc;
 }
 
 /* ---- finding rows in the store ---- */
 
+static int run_match(struct llm_shadow *shadow, struct llm_shadow_question *question)
+{
+    struct match *m = (struct match *)question;
+    int rc = llm_shadow_has(shadow, m->keys, m->count, m->there);
+    while (rc == 0 && m->matched < m->count && m->there[m->matched])
+        m->matched++;
+    return rc;
+}
+
+static void drop_match(struct llm_shadow_question *question)
+{
+    struct match *m = (struct match *)question;
+    free(m->there);
+    free(m);
+}
+
 /* Asks about the first layer only: the layers of a chunk are stored together.  One that is missing
  * all the same is found by the fetch. */
-uint32_t llm_eviction_match(struct llm_eviction *s, uint32_t count)
+int llm_eviction_match_begin(struct llm_eviction *s, uint32_t count)
 {
     uint32_t chunks = (count < s->token_count ? count : s->token_count) / LLM_CHUNK_ROWS;
-    uint32_t matched = 0;
-    if (chunks == 0 || name_chunks(s, chunks))
+    end_match(s);
+    if (chunks == 0)
         return 0;
-    struct kv_block_key *keys = calloc(chunks, sizeof *keys);
+    if (name_chunks(s, chunks))
+        return -ENOMEM;
+    struct match *m = calloc(1, sizeof *m + chunks * sizeof m->keys[0]);
     bool *there = calloc(chunks, sizeof *there);
-    for (uint32_t i = 0; i < chunks && keys && there; i++)
-        keys[i] = key_of(s, 0, i);
-    if (keys && there && llm_shadow_has(s->evictor->shadow, keys, chunks, there) == 0) {
-        while (matched < chunks && there[matched])
-            matched++;
+    if (!m || !there) {
+        free(m);
+        free(there);
+        return -ENOMEM;
     }
-    free(keys);
-    free(there);
-    return matched * LLM_CHUNK_ROWS;
+    m->question = (struct llm_shadow_question){.run = run_match, .drop = drop_match};
+    m->count = chunks;
+    m->there = there;
+    for (uint32_t i = 0; i < chunks; i++)
+        m->keys[i] = key_of(s, 0, i);
+    s->match = m;
+    llm_shadow_ask(s->evictor->shadow, &m->question);
+    return 0;
+}
+
+int llm_eviction_match_poll(struct llm_eviction *s, uint32_t *rows)
+{
+    *rows = 0;
+    if (!s->match)
+        return 0;
+    if (!llm_shadow_is_answered(s->evictor->shadow, &s->match->question))
+        return -EAGAIN;
+    *rows = s->match->matched * LLM_CHUNK_ROWS;
+    end_match(s);
+    return 0;
 }
 
 int llm_eviction_adopt(struct llm_eviction *s, uint32_t rows)
@@ -528,38 +610,35 @@ static int start_layer(struct llm_eviction *s, uint32_t layer)
     uint32_t first = llm_seq_layer_rows(s->seq, layer) / LLM_CHUNK_ROWS;
     uint32_t end = llm_seq_length(s->seq) / LLM_CHUNK_ROWS;
     end = end < at->stored ? end : at->stored;
-    if (at->outgoing && at->outgoing->chunk < end)
-        end = at->outgoing->chunk; /* the rest is still in this process */
+    if (at->outgoing && at->outgoing->number < end)
+        end = at->outgoing->number; /* the rest is still in this process */
     if (first >= end)
         return 0;
-    uint64_t bytes = chunk_bytes(s->evictor);
-    at->gets = calloc(end - first, sizeof *at->gets);
-    at->rows = malloc((end - first) * bytes);
-    if (!at->gets || !at->rows) {
-        free(at->gets);
-        free(at->rows);
-        at->gets = NULL;
-        at->rows = NULL;
+    at->gets = calloc(end - first, sizeof(*at->gets));
+    if (!at->gets)
         return -ENOMEM;
+    for (; first < end; first++) {
+        struct chunk *get = chunk_create(s, layer, first);
+        if (!get) {
+            while (at->get_count)
+                free(at->gets[--at->get_count]);
+            free(at->gets);
+            at->gets = NULL;
+            return -ENOMEM;
+        }
+        at->gets[at->get_count++] = get;
     }
-    at->get_count = end - first;
-    at->get_first = first;
-    for (uint32_t i = 0; i < at->get_count; i++)
-        at->gets[i] = (struct llm_shadow_task){.key = key_of(s, layer, first + i),
-                                               .values = at->rows + i * bytes,
-                                               .bytes = (uint32_t)bytes};
-    llm_shadow_fetch(s->evictor->shadow, at->gets, at->get_count);
+    /* A chunk begins with its task. */
+    llm_shadow_fetch(s->evictor->shadow, (struct llm_shadow_task *const *)at->gets, at->get_count);
     return 0;
 }
 
 static void stop_layer(struct llm_eviction *s, struct layer *at)
 {
-    if (at->get_count)
-        llm_shadow_cancel(s->evictor->shadow, at->gets, at->get_count);
+    for (uint32_t i = 0; i < at->get_count; i++)
+        llm_shadow_disown(s->evictor->shadow, &at->gets[i]->task);
     free(at->gets);
-    free(at->rows);
     at->gets = NULL;
-    at->rows = NULL;
     at->get_count = 0;
 }
 
@@ -586,20 +665,24 @@ int llm_eviction_fetch_begin(struct llm_eviction *s, const struct llm_layers *on
     assert(!s->fetching);
     s->wanted = only ? *only : llm_layers_first(s->evictor->layers);
     s->fetching = true;
+    s->began_ns = hw_now_ns();
     s->guesses =
         !only && s->policy.recovery == LLM_RECOVER_DELTA && s->evictor->fetch_ns_a_byte == 0;
     s->next_layer = 0;
     s->fetched = s->plain = s->fetch_ns = 0;
     int rc = start_ahead(s, 0);
-    if (rc)
-        llm_eviction_fetch_end(s);
+    if (rc) {
+        struct llm_eviction_figures unused = {0};
+        llm_eviction_fetch_end(s, &unused);
+    }
     return rc;
 }
 
-void llm_eviction_fetch_end(struct llm_eviction *s)
+void llm_eviction_fetch_end(struct llm_eviction *s, struct llm_eviction_figures *f)
 {
     if (!s->fetching)
         return;
+    f->wait_ns += hw_now_ns() - s->began_ns;
     for (uint32_t l = 0; l < s->evictor->layers; l++)
         stop_layer(s, &s->layers[l]);
     if (s->fetched) {
@@ -615,12 +698,10 @@ static int write_chunks(struct llm_eviction *s, uint32_t layer, struct llm_evict
                         char *why)
 {
     struct layer *at = &s->layers[layer];
-    uint32_t from = at->get_first * LLM_CHUNK_ROWS;
-    for (uint32_t i = 0; i < at->get_count; i++, from += LLM_CHUNK_ROWS) {
-        struct llm_shadow_task *get = &at->gets[i];
-        uint64_t began = hw_now_ns();
-        int rc = llm_shadow_wait(s->evictor->shadow, get);
-        f->wait_ns += hw_now_ns() - began;
+    for (uint32_t i = 0; i < at->get_count; i++) {
+        const struct llm_shadow_task *get = &at->gets[i]->task;
+        uint32_t from = at->gets[i]->number * LLM_CHUNK_ROWS;
+        int rc = get->status;
         if (rc) {
             f->lost_chunks++;
             if (rc == -ENOENT || rc == -EPROTO || rc == -EMSGSIZE)
@@ -645,8 +726,8 @@ static int write_chunks(struct llm_eviction *s, uint32_t layer, struct llm_evict
 static int write_outgoing(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
                           char *why)
 {
-    for (struct outgoing *out = s->layers[layer].outgoing; out; out = out->next) {
-        uint32_t from = out->chunk * LLM_CHUNK_ROWS, to = from + LLM_CHUNK_ROWS;
+    for (struct chunk *out = s->layers[layer].outgoing; out; out = out->next) {
+        uint32_t from = out->number * LLM_CHUNK_ROWS, to = from + LLM_CHUNK_ROWS;
         if (from < llm_seq_layer_rows(s->seq, layer) || to > llm_seq_length(s->seq))
             continue;
         int rc = llm_seq_write_kv(s->seq, layer, from, to, out->values);
@@ -691,12 +772,10 @@ static int reconsider(const struct llm_eviction *s, char *why)
                    compute_ns / 1e3);
 }
 
-int llm_eviction_fetch_layer(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
-                             char *why)
+/* Restores a layer whose chunks have come. */
+static int restore_layer(struct llm_eviction *s, uint32_t layer, struct llm_eviction_figures *f,
+                         char *why)
 {
-    assert(s->fetching);
-    if (is_whole(s, layer))
-        return 0;
     int rc = write_chunks(s, layer, f, why);
     if (rc == 0)
         rc = write_outgoing(s, layer, f, why);
@@ -716,7 +795,7 @@ int llm_eviction_fetch_layer(struct llm_eviction *s, uint32_t layer, struct llm_
 static bool has_come(const struct llm_eviction *s, const struct layer *at)
 {
     for (uint32_t i = 0; i < at->get_count; i++) {
-        if (!llm_shadow_is_done(s->evictor->shadow, &at->gets[i]))
+        if (!llm_shadow_is_done(s->evictor->shadow, &at->gets[i]->task))
             return false;
     }
     return true;
@@ -729,7 +808,7 @@ int llm_eviction_fetch_poll(struct llm_eviction *s, struct llm_eviction_figures 
         if (!llm_layers_has(&s->wanted, l) || is_whole(s, l))
             continue;
         assert(l < s->next_layer); /* fetch_begin started the first missing one */
-        rc = has_come(s, &s->layers[l]) ? llm_eviction_fetch_layer(s, l, f, why) : -EAGAIN;
+        rc = has_come(s, &s->layers[l]) ? restore_layer(s, l, f, why) : -EAGAIN;
     }
     return rc;
 }

@@ -6,8 +6,7 @@
  * never sent again.  Sequences with a common prefix share chunks; whoever knows the tokens of a
  * sequence finds its chunks.  Rows past the last whole chunk stay in this process.
  *
- * A step fetches missing layers a few layers ahead of the one it computes, and waits for a layer
- * when it needs the layer (llm_gate of llm/engine/engine.h).
+ * No call waits for the store.
  *
  * Rows that the store has lost are computed again: the sequence is truncated to the rows that every
  * layer has, and the rest is computed from the tokens.
@@ -54,7 +53,7 @@ struct llm_eviction_figures {
     uint64_t kept_bytes;    /* restored from this process: rows past the last whole chunk, and
  chunks that had not reached the store */
     uint64_t plain_bytes;   /* of restored rows, before packing */
-    uint64_t wait_ns;       /* waiting for the store */
+    uint64_t wait_ns;       /* from the begin of a fetch to its end */
     uint64_t lost_chunks;
 };
 
@@ -83,30 +82,37 @@ int llm_eviction_add_tokens(struct llm_eviction *eviction, const uint32_t *token
                             uint32_t count) MUST_CHECK;
 const uint32_t *llm_eviction_tokens(const struct llm_eviction *eviction, uint32_t *count);
 
-/* SYNC: the call returns when the store has the rows.  ASYNC: it returns when the rows are copied;
- * it still waits when the store refused the last chunk or LLM_EVICT_OUTGOING_BYTES are on their
- * way. Rows that the store refuses stay in this process until their layer is restored. */
+/* SYNC: a layer is evicted once the store has its rows.  ASYNC: at once; rows that the store
+ * refuses stay in this process until the layer is restored. */
 enum llm_evict_sync { LLM_EVICT_SYNC, LLM_EVICT_ASYNC };
 
-/* Stores the whole chunks of those layers that have all rows; keeps the layers.  0, or why some are
- * not stored, as a task of llm/evict/shadow.h. */
+/* Storing copies the rows and does not wait for the store: llm_eviction_is_storing tells when the
+ * store has them.  Both calls answer
+ *   0
+ *   -EAGAIN  LLM_EVICT_OUTGOING_BYTES are on their way; or the store refused the last chunk and was
+ *            given only one; or the call is SYNC: call again when a store has finished
+ *   others   as a task of llm/evict/shadow.h: a store has failed within LLM_SHADOW_REST_NS; told
+ *            once, and nothing was done */
+
+/* Stores the whole chunks of those layers that have all rows; keeps the layers. */
 int llm_eviction_store(struct llm_eviction *eviction, const struct llm_layers *layers,
-                       enum llm_evict_sync sync, struct llm_eviction_figures *figures,
-                       char *why) MUST_CHECK;
-/* Stores and evicts; with LLM_RECOVER_ALL every layer.  Ends a fetch that is under way.  0, or why
- * a layer could not be stored: it stays, and the layers before it are evicted. */
+                       struct llm_eviction_figures *figures, char *why) MUST_CHECK;
+/* Stores and evicts; with LLM_RECOVER_ALL every layer.  Ends a fetch that is under way.  On an
+ * error the layers before the one that why names are evicted. */
 int llm_eviction_evict(struct llm_eviction *eviction, const struct llm_layers *layers,
                        enum llm_evict_sync sync, struct llm_eviction_figures *figures,
                        char *why) MUST_CHECK;
-/* Adds the stores that have finished since and frees their memory; does not wait. */
+/* Adds the stores that have finished since and frees their memory. */
 void llm_eviction_reap(struct llm_eviction *eviction, struct llm_eviction_figures *figures);
-bool llm_eviction_is_storing(const struct llm_eviction *eviction); /* some are not reaped */
+/* Some chunks are on their way. */
+bool llm_eviction_is_storing(const struct llm_eviction *eviction);
 
-/* How many of the first `count` tokens the store has rows of: whole chunks.  0 when the store does
- * not answer. */
-uint32_t llm_eviction_match(struct llm_eviction *eviction, uint32_t count);
-/* Makes an empty sequence one of `rows` positions, found by llm_eviction_match, whose layers are
- * all missing.  0 or -ENOMEM. */
+/* Asks the store how many of the first `count` tokens it has rows of.  0 or -ENOMEM. */
+int llm_eviction_match_begin(struct llm_eviction *eviction, uint32_t count) MUST_CHECK;
+/* Whole chunks in *rows; 0 when the store did not answer in time.  0; -EAGAIN: not known yet. */
+int llm_eviction_match_poll(struct llm_eviction *eviction, uint32_t *rows) MUST_CHECK;
+/* Makes an empty sequence one of `rows` positions, found by llm_eviction_match_poll, whose layers
+ * are all missing.  0 or -ENOMEM. */
 int llm_eviction_adopt(struct llm_eviction *eviction, uint32_t rows) MUST_CHECK;
 
 /* Whether computing what is missing is faster than fetching it, by the costs so far, which why
@@ -115,17 +121,14 @@ bool llm_eviction_should_compute(const struct llm_eviction *eviction, char *why)
 /* Truncates the sequence to the rows that every layer has.  How many rows were dropped. */
 uint32_t llm_eviction_truncate(struct llm_eviction *eviction);
 
-/* Begins to fetch what is missing of these layers (NULL: of all).  0 or -ENOMEM. */
+/* Begins to fetch what is missing of these layers (NULL: of all), a few layers at a time.  0 or
+ * -ENOMEM. */
 int llm_eviction_fetch_begin(struct llm_eviction *eviction,
                              const struct llm_layers *only) MUST_CHECK;
-/* Waits for a layer and restores it; a step's gate calls it.  0, also for a layer that is there;
- * -ENODATA when the store does not have it, or not in time; else as llm_seq_write_kv. */
-int llm_eviction_fetch_layer(struct llm_eviction *eviction, uint32_t layer,
-                             struct llm_eviction_figures *figures, char *why) MUST_CHECK;
-/* After the step, also when it failed. */
-void llm_eviction_fetch_end(struct llm_eviction *eviction);
-/* Restores the layers that have arrived; does not wait.  0 when none is missing any more; -EAGAIN;
- * as fetch_layer. */
+/* Of a fetch that is done, or that nobody waits for any more. */
+void llm_eviction_fetch_end(struct llm_eviction *eviction, struct llm_eviction_figures *figures);
+/* Restores the layers that have arrived.  0 when none is missing any more; -EAGAIN; -ENODATA when
+ * the store does not have one, or not in time; else as llm_seq_write_kv. */
 int llm_eviction_fetch_poll(struct llm_eviction *eviction, struct llm_eviction_figures *figures,
                             char *why) MUST_CHECK;
 bool llm_eviction_is_fetching(

@@ -16,10 +16,14 @@ struct queue {
     uint32_t count;
 };
 
+struct questions {
+    struct llm_shadow_question *first, **end;
+};
+
 struct channel {
     struct llm_shadow *shadow;
     struct wire_codec_ctx *codec;
-    pthread_t thread; /* of all channels but the first */
+    pthread_t thread;
     bool runs;
 };
 
@@ -27,14 +31,17 @@ struct llm_shadow {
     const struct llm_shadow_ops *ops;
     struct llm_shadow_store *store;
     uint64_t tenant;
+    void (*wake)(void *user); /* NULL: nobody */
+    void *wake_user;
     struct wire_enc enc; /* of the storing channel */
     struct channel channels[LLM_SHADOW_CHANNELS];
     /* relaxed: a thread that misses a write asks a silent store once more */
     _Atomic uint64_t rests_until_ns;
     pthread_mutex_t lock;
-    pthread_cond_t work;             /* the threads: a task, or stopping */
-    pthread_cond_t done;             /* the caller: a task is done */
+    pthread_cond_t work;             /* the threads: a task, a question, or stopping */
+    pthread_cond_t done;             /* a fetch that waits for a store: a task is done */
     struct queue fetches, stores;    /* (lock) */
+    struct questions questions;      /* (lock) */
     struct llm_shadow_task *storing; /* taken from stores (lock) */
     bool takes;                      /* the last store went well (lock) */
     bool stopping;                   /* (lock) */
@@ -94,7 +101,6 @@ static struct llm_shadow_task *queue_take(struct queue *q)
     if (!q->first)
         q->end = &q->first;
     q->count--;
-    task->running = true;
     return task;
 }
 
@@ -102,44 +108,41 @@ static struct llm_shadow_task *queue_take(struct queue *q)
 static void finish(struct llm_shadow *s, struct llm_shadow_task *task, int status)
 {
     task->status = status;
-    task->running = false;
     task->done = true;
     if (task->disowned)
         free(task);
     pthread_cond_broadcast(&s->done);
 }
 
-static void give(struct llm_shadow *s, struct queue *q, struct llm_shadow_task *tasks,
+/* Without the lock. */
+static void wake(struct llm_shadow *s)
+{
+    if (s->wake)
+        s->wake(s->wake_user);
+}
+
+static void give(struct llm_shadow *s, struct queue *q, struct llm_shadow_task *const *tasks,
                  uint32_t count)
 {
     pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < count; i++) {
-        tasks[i].done = tasks[i].running = tasks[i].cancelled = tasks[i].disowned = false;
-        tasks[i].moved = tasks[i].packed = 0;
-        tasks[i].ns = 0;
-        queue_add(q, &tasks[i]);
+        tasks[i]->done = tasks[i]->disowned = false;
+        tasks[i]->moved = tasks[i]->packed = 0;
+        tasks[i]->ns = 0;
+        queue_add(q, tasks[i]);
     }
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);
 }
 
-void llm_shadow_fetch(struct llm_shadow *s, struct llm_shadow_task *tasks, uint32_t count)
+void llm_shadow_fetch(struct llm_shadow *s, struct llm_shadow_task *const *tasks, uint32_t count)
 {
     give(s, &s->fetches, tasks, count);
 }
 
 void llm_shadow_store(struct llm_shadow *s, struct llm_shadow_task *task)
 {
-    give(s, &s->stores, task, 1);
-}
-
-int llm_shadow_wait(struct llm_shadow *s, struct llm_shadow_task *task)
-{
-    pthread_mutex_lock(&s->lock);
-    while (!task->done) /* ends at the store's time limit at the latest */
-        pthread_cond_wait(&s->done, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-    return task->status;
+    give(s, &s->stores, &task, 1);
 }
 
 bool llm_shadow_is_done(struct llm_shadow *s, const struct llm_shadow_task *task)
@@ -150,34 +153,12 @@ bool llm_shadow_is_done(struct llm_shadow *s, const struct llm_shadow_task *task
     return done;
 }
 
-void llm_shadow_cancel(struct llm_shadow *s, struct llm_shadow_task *tasks, uint32_t count)
-{
-    pthread_mutex_lock(&s->lock);
-    struct llm_shadow_task **to = &s->fetches.first;
-    while (*to) {
-        if (*to >= tasks && *to < tasks + count) {
-            *to = (*to)->next;
-            s->fetches.count--;
-        } else {
-            to = &(*to)->next;
-        }
-    }
-    s->fetches.end = to;
-    for (uint32_t i = 0; i < count; i++)
-        tasks[i].cancelled = true;
-    pthread_cond_broadcast(&s->done); /* a fetch that waits for a store ends */
-    for (uint32_t i = 0; i < count; i++) {
-        while (tasks[i].running)
-            pthread_cond_wait(&s->done, &s->lock);
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
 void llm_shadow_disown(struct llm_shadow *s, struct llm_shadow_task *task)
 {
     pthread_mutex_lock(&s->lock);
     bool done = task->done;
     task->disowned = true;
+    pthread_cond_broadcast(&s->done); /* a fetch that waits for a store ends */
     pthread_mutex_unlock(&s->lock);
     if (done)
         free(task);
@@ -189,6 +170,68 @@ bool llm_shadow_takes(struct llm_shadow *s)
     bool takes = s->takes;
     pthread_mutex_unlock(&s->lock);
     return takes && !rests(s);
+}
+
+/* ---- questions ---- */
+
+void llm_shadow_ask(struct llm_shadow *s, struct llm_shadow_question *q)
+{
+    pthread_mutex_lock(&s->lock);
+    q->done = q->disowned = false;
+    q->next = NULL;
+    *s->questions.end = q;
+    s->questions.end = &q->next;
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool llm_shadow_is_answered(struct llm_shadow *s, const struct llm_shadow_question *q)
+{
+    pthread_mutex_lock(&s->lock);
+    bool done = q->done;
+    pthread_mutex_unlock(&s->lock);
+    return done;
+}
+
+void llm_shadow_ask_no_more(struct llm_shadow *s, struct llm_shadow_question *q)
+{
+    pthread_mutex_lock(&s->lock);
+    bool done = q->done;
+    q->disowned = true;
+    pthread_mutex_unlock(&s->lock);
+    if (done)
+        q->drop(q);
+}
+
+/* Also drops those that were disowned before stopping. */
+static void *answer_all(void *user)
+{
+    struct llm_shadow *s = ((struct channel *)user)->shadow;
+    pthread_mutex_lock(&s->lock);
+    while (s->questions.first || !s->stopping) {
+        struct llm_shadow_question *q = s->questions.first;
+        if (!q) {
+            pthread_cond_wait(&s->work, &s->lock);
+            continue;
+        }
+        s->questions.first = q->next;
+        if (!q->next)
+            s->questions.end = &s->questions.first;
+        bool wanted = !q->disowned;
+        pthread_mutex_unlock(&s->lock);
+        int rc = wanted ? q->run(s, q) : -ECANCELED;
+        pthread_mutex_lock(&s->lock);
+        q->status = rc;
+        q->done = true;
+        bool dropped = q->disowned;
+        pthread_mutex_unlock(&s->lock);
+        if (dropped)
+            q->drop(q);
+        wake(s);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
 }
 
 /* ---- storing ---- */
@@ -269,6 +312,9 @@ static void *store_all(void *user)
         s->storing = NULL;
         s->takes = rc == 0;
         finish(s, task, rc);
+        pthread_mutex_unlock(&s->lock);
+        wake(s);
+        pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -346,12 +392,12 @@ static uint32_t take_some(struct llm_shadow *s, struct llm_shadow_task **tasks)
     return count;
 }
 
-/* Ends cancelled tasks; how many are left. */
-static uint32_t drop_cancelled(struct llm_shadow *s, struct llm_shadow_task **tasks, uint32_t count)
+/* Ends tasks that nobody waits for; how many are left. */
+static uint32_t drop_disowned(struct llm_shadow *s, struct llm_shadow_task **tasks, uint32_t count)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (tasks[i]->cancelled)
+        if (tasks[i]->disowned)
             finish(s, tasks[i], -ECANCELED);
         else
             tasks[kept++] = tasks[i];
@@ -364,7 +410,7 @@ static uint32_t await_stores(struct llm_shadow *s, struct llm_shadow_task **task
 {
     for (;;) {
         uint32_t i = 0;
-        count = drop_cancelled(s, tasks, count);
+        count = drop_disowned(s, tasks, count);
         while (i < count && !is_outgoing(s, &tasks[i]->key))
             i++;
         if (i == count)
@@ -388,6 +434,7 @@ static void *fetch_all(void *user)
         count = await_stores(s, tasks, count);
         pthread_mutex_unlock(&s->lock);
         fetch_some(channel, tasks, count);
+        wake(s);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
@@ -415,16 +462,16 @@ static int start_channels(struct llm_shadow *s, char *why)
 {
     for (unsigned i = 0; i < LLM_SHADOW_CHANNELS; i++) {
         struct channel *channel = &s->channels[i];
+        void *(*run)(void *) = i == 0                          ? answer_all
+                               : i == LLM_SHADOW_STORE_CHANNEL ? store_all
+                                                               : fetch_all;
         channel->shadow = s;
         if (wire_codec_ctx_create(&channel->codec))
             return llm_why(why, -ENOMEM, "no memory for a codec");
-        int rc = 0;
-        if (i > 0)
-            rc = -pthread_create(&channel->thread, NULL,
-                                 i == LLM_SHADOW_STORE_CHANNEL ? store_all : fetch_all, channel);
+        int rc = -pthread_create(&channel->thread, NULL, run, channel);
         if (rc)
             return llm_why(why, rc, "no thread: %s", strerror(-rc));
-        channel->runs = i > 0;
+        channel->runs = true;
     }
     return 0;
 }
@@ -440,8 +487,12 @@ int llm_shadow_create(const struct llm_shadow_ops *ops, const struct llm_shadow_
         full.timeout_ns = LLM_SHADOW_TIMEOUT_NS;
     s->ops = ops;
     s->tenant = config->tenant;
+    s->wake = config->wake;
+    s->wake_user = config->wake_user;
+    s->takes = true;
     queue_init(&s->fetches);
     queue_init(&s->stores);
+    s->questions.end = &s->questions.first;
     wire_enc_init(&s->enc, WIRE_MESSAGE_MAX);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
@@ -461,7 +512,6 @@ void llm_shadow_destroy(struct llm_shadow *s)
 {
     if (!s)
         return;
-    assert(!s->fetches.first);
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
     pthread_cond_broadcast(&s->work);
@@ -470,6 +520,11 @@ void llm_shadow_destroy(struct llm_shadow *s)
         if (s->channels[i].runs)
             pthread_join(s->channels[i].thread, NULL);
         wire_codec_ctx_destroy(s->channels[i].codec);
+    }
+    while (s->fetches.first) {
+        struct llm_shadow_task *task = queue_take(&s->fetches);
+        assert(task->disowned);
+        free(task);
     }
     if (s->store)
         s->ops->close(s->store);

@@ -4,15 +4,17 @@
  * determines its bytes, and it is stored as one block of wire/codec.h.  A store may lose any chunk
  * at any time: whoever put the chunk can compute it again.
  *
- * Threads of the shadow store store and fetch chunks while the caller does something else.  One
- * thread stores, in order; LLM_SHADOW_THREADS fetch, several chunks in one request.
+ * Threads of the shadow store do all that can wait, while the caller does something else.  One
+ * thread stores, in order; LLM_SHADOW_THREADS fetch, several chunks in one request; one answers
+ * questions, in order.
  *
  * After a store is lost or does not answer in time, its calls fail at once for LLM_SHADOW_REST_NS:
  * a stalled store costs one wait, not one for each chunk.
  *
  * Trust: what a store gives is checked for form; a daemon's blocks have checksums, too.
- * Threads: one at a time for all calls; the store's own threads touch only the tasks given to them.
- * Lifetime: create/destroy.  Destroy finishes disowned tasks; no other may be under way. */
+ * Threads: one at a time for all calls, none of which waits for the store; the store's own threads
+ * touch only the tasks and questions given to them.
+ * Lifetime: create/destroy.  Destroy finishes what was disowned; nothing else may be under way. */
 #ifndef HAWSER_LLM_EVICT_SHADOW_H
 #define HAWSER_LLM_EVICT_SHADOW_H
 
@@ -22,8 +24,8 @@
 enum {
     LLM_SHADOW_THREADS = 2, /* that fetch: one copies while the other waits for a daemon */
     LLM_SHADOW_STORE_CHANNEL = LLM_SHADOW_THREADS + 1,
-    LLM_SHADOW_CHANNELS,  /* to the store: 0 is the caller's, then those that fetch, then that which
-                             stores */
+    LLM_SHADOW_CHANNELS,  /* to the store: 0 is that of questions, then those that fetch, then that
+                             which stores */
     LLM_SHADOW_BATCH = 8, /* chunks in one request: more would delay the first */
 };
 
@@ -38,6 +40,9 @@ struct llm_shadow_config {
     uint64_t bytes; /* main memory: limit of all chunks */
     uint64_t tenant;
     uint64_t timeout_ns; /* 0: LLM_SHADOW_TIMEOUT_NS */
+    /* Called by the store's threads after tasks or a question are done; NULL: nothing. */
+    void (*wake)(void *user);
+    void *wake_user;
 };
 
 struct llm_shadow_store; /* private to a backend */
@@ -89,7 +94,26 @@ const char *llm_shadow_name(const struct llm_shadow *shadow);
 bool llm_shadow_shared(const struct llm_shadow *shadow);
 uint64_t llm_shadow_tenant(const struct llm_shadow *shadow);
 
-/* As put and get of the ops, for bytes that are not rows; -EHOSTDOWN while the store rests. */
+/* A question: something that waits for the store, on a thread of its own.  The caller embeds it and
+ * keeps it until it is done or disowned. */
+struct llm_shadow_question {
+    /* May use the calls below.  What it answers is the status. */
+    int (*run)(struct llm_shadow *shadow, struct llm_shadow_question *question);
+    /* Frees it. */
+    void (*drop)(struct llm_shadow_question *question);
+    int status; /* once it is done */
+
+    bool done, disowned; /* private, like next */
+    struct llm_shadow_question *next;
+};
+
+void llm_shadow_ask(struct llm_shadow *shadow, struct llm_shadow_question *question);
+bool llm_shadow_is_answered(struct llm_shadow *shadow, const struct llm_shadow_question *question);
+/* Drops it now, or when it is done; one that has not begun fails. */
+void llm_shadow_ask_no_more(struct llm_shadow *shadow, struct llm_shadow_question *question);
+
+/* For questions.  As put and get of the ops, for bytes that are not rows; -EHOSTDOWN while the
+ * store rests. */
 int llm_shadow_put_bytes(struct llm_shadow *shadow, const struct kv_block_key *key,
                          const void *bytes, uint32_t len) MUST_CHECK;
 int llm_shadow_get_bytes(struct llm_shadow *shadow, const struct kv_block_key *key,
@@ -99,7 +123,8 @@ int llm_shadow_has(struct llm_shadow *shadow, const struct kv_block_key *keys, u
                    bool *there) MUST_CHECK;
 
 /* A chunk on its way, of binary16 values.  The caller fills in the first group and keeps the task
- * and its values until the task is done, cancelled or disowned. */
+ * until it is done or disowned.  One that may be disowned is allocated with its values behind it.
+ */
 struct llm_shadow_task {
     struct kv_block_key key;
     void *values;   /* to store, or room for what is fetched */
@@ -112,24 +137,20 @@ struct llm_shadow_task {
     uint32_t packed; /* stored: bytes as packed */
     uint64_t ns;     /* fetched: what it took; stored: what packing took */
 
-    bool done, running, cancelled, disowned; /* private, like next */
+    bool done, disowned; /* private, like next */
     struct llm_shadow_task *next;
 };
 
 /* A fetch of a chunk that is on its way to the store waits for that first. */
-void llm_shadow_fetch(struct llm_shadow *shadow, struct llm_shadow_task *tasks, uint32_t count);
+void llm_shadow_fetch(struct llm_shadow *shadow, struct llm_shadow_task *const *tasks,
+                      uint32_t count);
 /* Status 0 also when the store has the chunk. */
 void llm_shadow_store(struct llm_shadow *shadow, struct llm_shadow_task *task);
-/* Waits until the task is done.  Its status. */
-int llm_shadow_wait(struct llm_shadow *shadow, struct llm_shadow_task *task) MUST_CHECK;
-/* Whether wait would return at once. */
 bool llm_shadow_is_done(struct llm_shadow *shadow, const struct llm_shadow_task *task);
-/* Of fetches: no thread touches them after this. */
-void llm_shadow_cancel(struct llm_shadow *shadow, struct llm_shadow_task *tasks, uint32_t count);
-/* Of a store that nobody waits for: it is completed, then the task is freed with free().  The
- * values are in the same allocation. */
+/* Nobody waits for it any more: a store is completed, a fetch may not be; then the task is freed
+ * with free(). */
 void llm_shadow_disown(struct llm_shadow *shadow, struct llm_shadow_task *task);
-/* Whether the last store succeeded and the store does not rest. */
+/* Whether the last store succeeded, if there was one, and the store does not rest. */
 bool llm_shadow_takes(struct llm_shadow *shadow);
 
 #endif

@@ -73,7 +73,8 @@ bool llm_job_steps(const struct llm_job *job)
 /* It has a sequence and may use it. */
 static bool is_ready(const struct llm_job *job)
 {
-    return job->seq && !llm_text_waits(job);
+    return job->seq && llm_job_steps(job) && !llm_text_waits(job) && !job->seq->kv.looks &&
+           !job->seq->kv.evicts;
 }
 
 /* The tokens of a prompt. */
@@ -118,7 +119,7 @@ static int begin_prefill(struct llm_worker *w, struct llm_job *job)
     }
     s->job = job;
     job->seq = s;
-    job->done = llm_kv_shared_rows(w, job);
+    llm_kv_look(w, job);
     return 0;
 }
 
@@ -151,8 +152,9 @@ static int begin_decode(struct llm_worker *w, struct llm_job *job)
         return rc;
     if (s->job && s->job->done == 0)
         return -EAGAIN;
-    if (s->job)
-        return llm_why(job->why, -EBUSY, "another request uses this sequence");
+    rc = llm_sequence_is_free(s, job);
+    if (rc)
+        return rc;
     rc = check_decode(w, job, s);
     if (rc)
         return rc;
@@ -177,10 +179,12 @@ static struct llm_sequence *detach(struct llm_job *job)
 
 static void end(struct llm_worker *w, struct llm_job *job, int status)
 {
-    bool usable = !llm_job_is_text(job) && (status == 0 || llm_job_decodes(job));
+    bool usable =
+        !llm_job_is_text(job) && (status == 0 || llm_job_decodes(job) || !llm_job_steps(job));
     struct llm_sequence *s = detach(job);
     if (s && !usable) /* nobody has a text's handle, or can use a half-computed prompt */
         llm_sequence_free(w, s);
+    llm_kv_adopt_end(w, job);
     if (llm_job_is_text(job) && status == 0)
         llm_text_end(job);
     job->status = status;
@@ -197,10 +201,17 @@ static int review_one(struct llm_worker *w, struct llm_job *job)
 {
     if (atomic_load_explicit(&job->client->gone, memory_order_relaxed))
         return -ECANCELED;
+    int rc = 0;
+    if (!llm_job_steps(job)) {
+        rc = llm_worker_respond(w, job);
+        return rc ? rc : 1;
+    }
     if (llm_job_is_text(job))
-        return llm_text_review(w, job);
-    if (job->seq)
-        return 0;
+        rc = llm_text_review(w, job);
+    if (rc == 0 && job->seq)
+        (void)llm_kv_is_busy(w, job->seq);
+    if (job->seq || llm_job_is_text(job))
+        return rc;
     return llm_job_decodes(job) ? begin_decode(w, job) : begin_prefill(w, job);
 }
 
@@ -210,6 +221,7 @@ static void review(struct llm_worker *w)
     struct llm_jobs jobs;
     llm_jobs_init(&jobs);
     llm_jobs_move(&w->running, &jobs);
+    llm_kv_go_on(w);
     while (jobs.first) {
         struct llm_job *job = llm_jobs_take(&jobs);
         int rc = review_one(w, job);
@@ -346,15 +358,23 @@ static int reserve(struct llm_worker *w, struct llm_job *job, uint32_t rows)
     return rc;
 }
 
-static void plan_make(struct llm_worker *w, struct plan *p)
+/* The request that waited longest, of those whose like this round of planning has not tried. */
+static const struct llm_job *first_untried(struct llm_worker *w)
 {
-    const struct llm_job *first = w->running.first;
+    const struct llm_job *job = w->running.first;
+    while (job && (!is_ready(job) || job->seq->model->planned[llm_job_embeds(job)] == w->plans))
+        job = job->next;
+    if (job)
+        job->seq->model->planned[llm_job_embeds(job)] = w->plans;
+    return job;
+}
+
+/* Plans rows of requests like this one. */
+static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job *first)
+{
     struct llm_jobs rest;
+    bool waits = false; /* some request, for its layers */
     plan_clear(p);
-    while (first && !is_ready(first))
-        first = first->next;
-    if (!first)
-        return;
     p->model = first->seq->model;
     p->embeds = llm_job_embeds(first);
     uint32_t whole, decoding, most = count_jobs(w, p->model, &whole, &decoding);
@@ -376,11 +396,14 @@ static void plan_make(struct llm_worker *w, struct plan *p)
         }
         uint32_t rows = fits ? rows_for(job, budget - p->prompt_rows) : 0;
         int rc = rows ? reserve(w, job, rows) : 0;
-        if (rc == 0 && rows && whole > 0 && llm_kv_waits(w, job)) {
-            job->seq->kv.in_step = false;
+        if (rc == 0 && rows && llm_kv_waits(w, job)) {
+            /* Where others can take the step they may take its pages; else it comes first. */
+            job->seq->kv.in_step = whole == 0;
+            waits = true;
             llm_jobs_append(&rest, job); /* until its layers have arrived */
-        } else if (rc == -ENOSPC && (p->part_count > 0 ? llm_kv_may_wait(w) || llm_job_is_text(job)
-                                                       : llm_text_gives_way(w, job))) {
+        } else if (rc == -ENOSPC && (p->part_count > 0 || waits
+                                         ? llm_kv_may_wait(w) || llm_job_is_text(job)
+                                         : llm_text_gives_way(w, job) || llm_kv_must_wait(w))) {
             llm_jobs_append(&rest, job); /* until sequences of this step can be evicted */
         } else if (rc == -ENOSPC && llm_kv_share_waits(w, job)) {
             llm_jobs_append(&rest, job); /* until other models have given memory back */
@@ -394,6 +417,21 @@ static void plan_make(struct llm_worker *w, struct plan *p)
         }
     }
     llm_jobs_move(&rest, &w->running);
+}
+
+/* A plan without rows: all of those wait for memory or the store. */
+static void plan_make(struct llm_worker *w, struct plan *p)
+{
+    const struct llm_job *first;
+    plan_clear(p);
+    w->plans++;
+    w->kv.waits = false;
+    for (struct llm_job *job = w->running.first; job; job = job->next) {
+        if (job->seq)
+            job->seq->kv.in_step = false;
+    }
+    while (p->part_count == 0 && (first = first_untried(w)))
+        plan_like(w, p, first);
 }
 
 /* ---- the step ---- */
@@ -431,7 +469,6 @@ static int embed(struct plan *p, const struct part *parts, uint32_t rows, char *
                                   m->states + parts->first * width, why);
 }
 
-/* Missing layers are restored meanwhile. */
 static int compute(struct llm_worker *w, struct plan *p, const struct part *parts, uint32_t count,
                    uint32_t rows, char *why)
 {
@@ -439,18 +476,14 @@ static int compute(struct llm_worker *w, struct plan *p, const struct part *part
     if (p->embeds)
         return embed(p, parts, rows, why);
     struct llm_sequence *seqs[LLM_WORKER_BATCH_MAX];
-    struct llm_kv_step kv;
     for (uint32_t i = 0; i < count; i++)
         seqs[i] = parts[i].job->seq;
-    if (llm_kv_step_begin(&kv, w, seqs, count))
-        return llm_why(why, -ENOMEM, "no memory for layers that are missing");
+    llm_kv_step(w, seqs, count);
     uint64_t began = hw_now_ns();
-    int rc = llm_engine_step_gated(m->engine, p->rows + parts->first, rows,
-                                   m->logits + (size_t)parts->pick * llm_model_vocab(m),
-                                   kv.count ? &kv.gate : NULL, why);
+    int rc = llm_engine_step(m->engine, p->rows + parts->first, rows,
+                             m->logits + (size_t)parts->pick * llm_model_vocab(m), why);
     if (rc == 0)
-        llm_kv_timed(&kv, m, rows, hw_now_ns() - began);
-    llm_kv_step_end(&kv);
+        llm_kv_timed(m, rows, hw_now_ns() - began);
     return rc;
 }
 
@@ -553,10 +586,6 @@ static void finish_part(struct llm_worker *w, struct part *part)
 {
     struct llm_job *job = part->job;
     const struct llm_model *m = job->seq->model;
-    if (llm_kv_lost(w, job->seq, part->status, job->why)) {
-        llm_jobs_append(&w->running, job);
-        return;
-    }
     if (part->status) {
         fail(w, job, part->status);
         return;
@@ -612,7 +641,7 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     review(w);
     plan_make(w, &p);
     w->answered = w->awaited = 0;
-    w->is_stalled = p.part_count == 0 && w->shares && w->running.first;
+    w->is_stalled = p.part_count == 0 && w->running.first;
     if (p.part_count == 0) {
         publish(w);
         return;

@@ -152,10 +152,10 @@ static int release(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s;
     int rc = llm_sequence_by_handle(w, job, &s);
+    if (rc == 0)
+        rc = llm_sequence_is_free(s, job);
     if (rc)
         return rc;
-    if (s->job)
-        return llm_why(job->why, -EBUSY, "another request uses this sequence");
     llm_sequence_free(w, s);
     return 0;
 }
@@ -245,8 +245,7 @@ static void farewell(struct llm_worker *w, struct llm_client *c)
     llm_client_choose(w, c, NULL);
 }
 
-/* Requests that take no step. */
-static int respond(struct llm_worker *w, struct llm_job *job)
+int llm_worker_respond(struct llm_worker *w, struct llm_job *job)
 {
     if (atomic_load_explicit(&job->client->gone, memory_order_relaxed))
         return -ECANCELED;
@@ -296,7 +295,11 @@ void llm_worker_admit(struct llm_worker *w)
         if (job == &job->client->farewell)
             farewell(w, job->client);
         else
-            job->status = respond(w, job);
+            job->status = llm_worker_respond(w, job);
+        if (job->status == -EAGAIN) {
+            llm_jobs_append(&w->running, job);
+            continue;
+        }
         took_long = job->request.method == LLM_METHOD_STATELESS ||
                     job->request.method == LLM_METHOD_LOAD_WEIGHTS;
         llm_jobs_append(&w->done, job);

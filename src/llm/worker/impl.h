@@ -10,6 +10,8 @@
  *   kv_eviction.c   evicts and restores the sequences' KV
  *   kv_share.c      served models share KV memory
  *
+ * The engine's thread never waits for the KV store (llm/worker/kv_eviction.h).
+ *
  * Threads: each field says who may use it: (server), (engine), (lock) for both under the lock,
  * (job) for the thread that holds the job.  While the endpoints are lent, the engine's thread uses
  * the server's fields.  A job belongs to the server, then the queue, the engine, and the server
@@ -52,6 +54,7 @@ struct llm_model {
     uint64_t decode_ns;   /* time of a step that only decoded */
     uint32_t mixed_rows;  /* rows of prompts in the next step that also decodes */
     uint32_t mixed_steps; /* steps since one that only decoded */
+    uint64_t planned[2];  /* the last plan that looked at its requests; [1]: those that embed */
     bool hashed;
     uint8_t hash[LLM_HASH_BYTES];
     struct llm_evictor *evictor; /* made on demand */
@@ -121,12 +124,13 @@ struct llm_job {
     struct llm_client *client;
     struct rpc_msg *msg; /* to answer; NULL when the endpoint is gone (server) */
     struct llm_request request;
-    struct llm_blob weights, kv; /* (job); kv also holds the cache to answer */
-    struct llm_sequence *seq;    /* (engine) */
-    uint32_t done;               /* tokens computed so far (engine) */
-    uint64_t came_ns;            /* page_host_ns, where models share memory (engine) */
-    uint64_t short_ns;           /* the same, when it first found no memory; 0: it has (engine) */
-    struct llm_text text;        /* of a generate */
+    struct llm_blob weights, kv;   /* (job); kv also holds the cache to answer */
+    struct llm_sequence *seq;      /* (engine) */
+    uint32_t done;                 /* tokens computed so far (engine) */
+    uint64_t came_ns;              /* page_host_ns, where models share memory (engine) */
+    uint64_t short_ns;             /* the same, when it first found no memory; 0: it has (engine) */
+    struct llm_text text;          /* of a generate */
+    struct llm_adoption *adoption; /* the search for its sequence in the store; NULL: none */
     /* relaxed: a text that misses it takes one step more */
     _Atomic bool cancelled; /* set by the server's thread, read by the engine's */
     struct wire_enc answer; /* (job) */
@@ -243,6 +247,7 @@ struct llm_worker {
     struct llm_jobs ready;          /* answered (lock) */
     struct llm_pushes ready_pushes; /* before the answers (lock) */
     bool stopping;                  /* (lock) */
+    bool stored;                    /* the KV store has done something since the last look (lock) */
     bool server_sleeps;             /* the server's thread sleeps and uses no endpoint (lock) */
     bool lent;                      /* the engine's thread uses the endpoints (lock) */
     pthread_cond_t returned;        /* the server's thread: the endpoints are back */
@@ -261,6 +266,7 @@ struct llm_worker {
     bool shares;                    /* a served model has a limit; does not change */
     bool is_short;                  /* a request found no memory since the last review (engine) */
     bool is_stalled;                /* requests run, and none could take a step (engine) */
+    uint64_t plans;                 /* of steps, so far (engine) */
     uint64_t reviewed_ns;           /* page_host_ns when memory was last reviewed (engine) */
     uint32_t answered;              /* requests that the last step answered (engine) */
     uint32_t awaited;               /* requests there if each of them brings another (engine) */
@@ -277,6 +283,11 @@ struct llm_worker {
 /* 0; -EDQUOT past the worker's limit; -ENOMEM. */
 int llm_blob_make(struct llm_worker *w, struct llm_blob *blob, uint64_t bytes) MUST_CHECK;
 void llm_blob_free(struct llm_worker *w, struct llm_blob *blob);
+
+/* ---- worker.c ---- */
+
+/* Of a worker, from any thread: the engine's thread looks again at what waits for the store. */
+void llm_worker_wake(void *worker);
 
 /* ---- model.c ---- */
 
@@ -320,6 +331,9 @@ int llm_sequence_by_handle(struct llm_worker *w, struct llm_job *job,
                            struct llm_sequence **out) MUST_CHECK;
 int llm_sequence_by_id(struct llm_worker *w, struct llm_job *job,
                        struct llm_sequence **out) MUST_CHECK;
+/* Whether the job may use the sequence: 0; -EAGAIN while a request about its KV does; -EBUSY and
+ * the job's why. */
+int llm_sequence_is_free(const struct llm_sequence *s, struct llm_job *job) MUST_CHECK;
 /* When memory is short: of the idle sequences of that model whose client is gone, frees the one
  * whose grace time ends first.  False when there is none. */
 bool llm_worker_free_orphan(struct llm_worker *w, const struct llm_model *m);
@@ -428,6 +442,9 @@ static inline void llm_pushes_move(struct llm_pushes *from, struct llm_pushes *t
 
 /* Takes the arrived jobs in order: some join the steps, the others are answered. */
 void llm_worker_admit(struct llm_worker *w);
+/* Answers a request that takes no step.  0; -EAGAIN: call again when the store has answered; others
+ * and the job's why. */
+int llm_worker_respond(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
 /* Frees what models and sequences are left, after the thread has ended. */
 void llm_worker_unload(struct llm_worker *w);
 

@@ -18,12 +18,32 @@ enum {
     RECORDS_MAX = 1 << 16 /* of one sequence; each has more tokens than the last */
 };
 
+/* A record on its way to the store. */
+struct llm_leaving {
+    struct llm_shadow_question question; /* first: it is freed by it */
+    struct kv_block_key key;
+    uint32_t tokens; /* in it */
+    struct wire_enc record;
+};
+
+/* The search for the record of a sequence. */
+struct llm_adoption {
+    struct llm_shadow_question question; /* first: it is freed by it */
+    uint8_t handle[LLM_HANDLE_BYTES];
+    uint32_t records; /* that the store has */
+    struct llm_record record;
+    bool decoded;
+};
+
 /* ---- life ---- */
 
 int llm_worker_kv_open(struct llm_worker *w, char *why)
 {
     const struct llm_worker_options *o = &w->options;
-    return o->shadow_ops ? llm_shadow_create(o->shadow_ops, &o->shadow, &w->kv.shadow, why) : 0;
+    struct llm_shadow_config config = o->shadow;
+    config.wake = llm_worker_wake;
+    config.wake_user = w;
+    return o->shadow_ops ? llm_shadow_create(o->shadow_ops, &config, &w->kv.shadow, why) : 0;
 }
 
 void llm_worker_kv_close(struct llm_worker *w)
@@ -82,8 +102,16 @@ int llm_sequence_kv_begin(struct llm_worker *w, struct llm_client *c, struct llm
     return rc;
 }
 
-void llm_sequence_kv_end(struct llm_sequence *s)
+static void end_leaving(struct llm_worker *w, struct llm_sequence *s)
 {
+    if (s->kv.leaving)
+        llm_shadow_ask_no_more(w->kv.shadow, &s->kv.leaving->question);
+    s->kv.leaving = NULL;
+}
+
+void llm_sequence_kv_end(struct llm_worker *w, struct llm_sequence *s)
+{
+    end_leaving(w, s);
     llm_eviction_destroy(s->kv.eviction);
     s->kv.eviction = NULL;
 }
@@ -121,7 +149,7 @@ static void reap_all(struct llm_worker *w)
 {
     for (struct llm_sequence *s = w->kv.shadow ? w->sequences : NULL; s; s = s->next) {
         struct llm_eviction_figures f = {0};
-        if (!s->kv.eviction || !llm_eviction_is_storing(s->kv.eviction))
+        if (!s->kv.eviction)
             continue;
         llm_eviction_reap(s->kv.eviction, &f);
         count_figures(w, s, &f);
@@ -130,52 +158,89 @@ static void reap_all(struct llm_worker *w)
 
 /* ---- records ---- */
 
+static int run_leaving(struct llm_shadow *shadow, struct llm_shadow_question *question)
+{
+    struct llm_leaving *l = (struct llm_leaving *)question;
+    return llm_shadow_put_bytes(shadow, &l->key, wire_enc_data(&l->record),
+                                (uint32_t)wire_enc_len(&l->record));
+}
+
+static void drop_leaving(struct llm_shadow_question *question)
+{
+    struct llm_leaving *l = (struct llm_leaving *)question;
+    wire_enc_fini(&l->record);
+    free(l);
+}
+
+static void not_recorded(int rc)
+{
+    hw_info(HW_CAT_LLM, "no other worker can continue a sequence: its record is not stored: %s",
+            strerror(-rc));
+}
+
+/* Notes a record that has arrived; true while one is on its way. */
+static bool is_leaving(struct llm_worker *w, struct llm_sequence *s)
+{
+    const struct llm_leaving *l = s->kv.leaving;
+    if (!l)
+        return false;
+    if (!llm_shadow_is_answered(w->kv.shadow, &l->question))
+        return true;
+    if (l->question.status == 0) {
+        s->kv.records++;
+        s->kv.recorded_tokens = l->tokens;
+    } else {
+        not_recorded(l->question.status);
+    }
+    end_leaving(w, s);
+    return false;
+}
+
 /* Best effort: without a record another worker does not find the sequence.  Nobody has the handle
  * of a text, or of a prompt that is not finished. */
 static void leave_record(struct llm_worker *w, struct llm_sequence *s)
 {
-    bool nameless = s->is_text || (s->job && !llm_job_decodes(s->job));
+    bool nameless = s->is_text || (s->job && llm_job_steps(s->job) && !llm_job_decodes(s->job));
     struct llm_record record = {.policy = llm_eviction_policy(s->kv.eviction),
                                 .wish = s->wish,
                                 .prompt = s->kv.prompt,
                                 .last = s->last};
     record.tokens = llm_eviction_tokens(s->kv.eviction, &record.token_count);
-    if (nameless || !llm_shadow_shared(w->kv.shadow) ||
-        record.token_count == s->kv.recorded_tokens || s->kv.records == RECORDS_MAX)
+    if (nameless || !llm_shadow_shared(w->kv.shadow) || s->kv.records == RECORDS_MAX)
         return;
-    struct wire_enc e;
-    struct kv_block_key key = llm_record_key(s->handle, s->kv.records);
-    memcpy(record.hash, llm_model_own_hash(s->model), sizeof record.hash);
-    wire_enc_init(&e, LLM_REQUEST_BYTES_MAX);
-    llm_record_encode(&record, &e);
-    int rc = wire_enc_error(&e);
-    if (rc == 0)
-        rc =
-            llm_shadow_put_bytes(w->kv.shadow, &key, wire_enc_data(&e), (uint32_t)wire_enc_len(&e));
-    if (rc == 0) {
-        s->kv.records++;
-        s->kv.recorded_tokens = record.token_count;
-    } else {
-        hw_info(HW_CAT_LLM, "no other worker can continue a sequence: its record is not stored: %s",
-                strerror(-rc));
+    s->kv.leaves_again = is_leaving(w, s); /* each has more tokens than the one before */
+    if (s->kv.leaves_again || record.token_count == s->kv.recorded_tokens)
+        return;
+    struct llm_leaving *l = malloc(sizeof *l);
+    if (!l) {
+        not_recorded(-ENOMEM);
+        return;
     }
-    wire_enc_fini(&e);
+    *l = (struct llm_leaving){.question = {.run = run_leaving, .drop = drop_leaving},
+                              .key = llm_record_key(s->handle, s->kv.records),
+                              .tokens = record.token_count};
+    memcpy(record.hash, llm_model_own_hash(s->model), sizeof record.hash);
+    wire_enc_init(&l->record, LLM_REQUEST_BYTES_MAX);
+    llm_record_encode(&record, &l->record);
+    if (wire_enc_error(&l->record)) {
+        not_recorded(wire_enc_error(&l->record));
+        drop_leaving(&l->question);
+        return;
+    }
+    s->kv.leaving = l;
+    llm_shadow_ask(w->kv.shadow, &l->question);
 }
-
-struct taken {
-    struct llm_record record;
-    int status;
-};
 
 static int take_record(void *user, const uint8_t *bytes, uint32_t len)
 {
-    struct taken *t = user;
-    t->status = llm_record_decode(bytes, len, &t->record);
-    return t->status;
+    struct llm_adoption *a = user;
+    int rc = llm_record_decode(bytes, len, &a->record);
+    a->decoded = rc == 0;
+    return rc;
 }
 
 /* How many records the store has, from the first on. */
-static uint32_t count_records(struct llm_worker *w, const uint8_t handle[LLM_HANDLE_BYTES])
+static uint32_t count_records(struct llm_shadow *shadow, const uint8_t handle[LLM_HANDLE_BYTES])
 {
     uint32_t count = 0;
     while (count < RECORDS_MAX) {
@@ -184,7 +249,7 @@ static uint32_t count_records(struct llm_worker *w, const uint8_t handle[LLM_HAN
         uint32_t n = 0;
         for (uint32_t i = 0; i < RECORDS_ASKED; i++)
             keys[i] = llm_record_key(handle, count + i);
-        if (llm_shadow_has(w->kv.shadow, keys, RECORDS_ASKED, there))
+        if (llm_shadow_has(shadow, keys, RECORDS_ASKED, there))
             break;
         while (n < RECORDS_ASKED && there[n])
             n++;
@@ -193,6 +258,24 @@ static uint32_t count_records(struct llm_worker *w, const uint8_t handle[LLM_HAN
             break;
     }
     return count;
+}
+
+static int run_adoption(struct llm_shadow *shadow, struct llm_shadow_question *question)
+{
+    struct llm_adoption *a = (struct llm_adoption *)question;
+    a->records = count_records(shadow, a->handle);
+    if (a->records == 0)
+        return -ENOENT;
+    struct kv_block_key key = llm_record_key(a->handle, a->records - 1);
+    return llm_shadow_get_bytes(shadow, &key, take_record, a);
+}
+
+static void drop_adoption(struct llm_shadow_question *question)
+{
+    struct llm_adoption *a = (struct llm_adoption *)question;
+    if (a->decoded)
+        llm_record_fini(&a->record);
+    free(a);
 }
 
 static struct llm_model *model_with(struct llm_worker *w, const uint8_t hash[LLM_HASH_BYTES])
@@ -237,40 +320,53 @@ static int revive(struct llm_worker *w, struct llm_job *job, const struct llm_re
     s->kv.prompt = r->prompt;
     if (s->sampler)
         llm_sampler_skip(s->sampler, (uint64_t)r->token_count - r->prompt + 1);
-    uint32_t rows = r->policy.recovery == LLM_RECOVER_COMPUTE
-                        ? 0
-                        : llm_eviction_match(s->kv.eviction, r->token_count);
-    rc = llm_eviction_adopt(s->kv.eviction, rows);
-    if (rc) {
-        llm_sequence_free(w, s);
-        return llm_why(job->why, rc, "no memory for a sequence");
-    }
-    hw_info(HW_CAT_LLM,
-            "a sequence of %u positions continues from its record: the store has %u rows",
-            r->token_count, rows);
+    if (r->policy.recovery != LLM_RECOVER_COMPUTE)
+        s->kv.looks = llm_eviction_match_begin(s->kv.eviction, r->token_count) == 0;
+    hw_info(HW_CAT_LLM, "a sequence of %u positions continues from its record", r->token_count);
     *out = s;
     return 0;
 }
 
+static int begin_adoption(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_adoption *a = calloc(1, sizeof *a);
+    if (!a)
+        return llm_why(job->why, -ENOMEM, "no memory for a look-up");
+    a->question = (struct llm_shadow_question){.run = run_adoption, .drop = drop_adoption};
+    memcpy(a->handle, job->request.handle, sizeof a->handle);
+    job->adoption = a;
+    llm_shadow_ask(w->kv.shadow, &a->question);
+    return -EAGAIN;
+}
+
 int llm_kv_adopt(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)
 {
+    const struct llm_adoption *a = job->adoption;
     if (!w->kv.shadow || !llm_shadow_shared(w->kv.shadow))
         return -ENOENT;
-    uint32_t records = count_records(w, job->request.handle);
-    if (records == 0)
-        return -ENOENT;
-    struct taken taken = {.status = -ENOENT};
-    struct kv_block_key key = llm_record_key(job->request.handle, records - 1);
-    int rc = llm_shadow_get_bytes(w->kv.shadow, &key, take_record, &taken);
+    if (!a)
+        return begin_adoption(w, job);
+    if (!llm_shadow_is_answered(w->kv.shadow, &a->question))
+        return -EAGAIN;
+    int rc = a->question.status;
+    if (rc && rc != -ENOENT)
+        rc = llm_why(job->why, rc == -EAGAIN ? -EHOSTDOWN : rc, "the record of a sequence: %s",
+                     strerror(-rc));
     if (rc == 0)
-        rc = revive(w, job, &taken.record, out);
+        rc = revive(w, job, &a->record, out);
     if (rc == 0) {
-        (*out)->kv.records = records;
-        (*out)->kv.recorded_tokens = taken.record.token_count;
+        (*out)->kv.records = a->records;
+        (*out)->kv.recorded_tokens = a->record.token_count;
     }
-    if (taken.status == 0)
-        llm_record_fini(&taken.record);
+    llm_kv_adopt_end(w, job);
     return rc;
+}
+
+void llm_kv_adopt_end(struct llm_worker *w, struct llm_job *job)
+{
+    if (job->adoption)
+        llm_shadow_ask_no_more(w->kv.shadow, &job->adoption->question);
+    job->adoption = NULL;
 }
 
 /* ---- evicting ---- */
@@ -279,7 +375,7 @@ static int evict(struct llm_worker *w, struct llm_sequence *s, const struct llm_
                  enum llm_evict_sync sync, char *why)
 {
     struct llm_eviction_figures f = {0};
-    leave_record(w, s); /* first: if the worker dies in between, another knows the tokens */
+    leave_record(w, s);
     int rc = llm_eviction_evict(s->kv.eviction, layers, sync, &f, why);
     count_figures(w, s, &f);
     return rc;
@@ -328,6 +424,13 @@ static struct llm_layers last_layers(const struct llm_sequence *s)
     return set;
 }
 
+static void fetch_end(struct llm_worker *w, struct llm_sequence *s)
+{
+    struct llm_eviction_figures f = {0};
+    llm_eviction_fetch_end(s->kv.eviction, &f);
+    count_figures(w, s, &f);
+}
+
 /* A fetch has pages reserved. */
 static bool stop_a_fetch(struct llm_worker *w, const struct llm_model *m)
 {
@@ -337,7 +440,7 @@ static bool stop_a_fetch(struct llm_worker *w, const struct llm_model *m)
         s = s->next;
     if (!s)
         return false;
-    llm_eviction_fetch_end(s->kv.eviction);
+    fetch_end(w, s);
     llm_seq_truncate(s->seq, llm_seq_length(s->seq));
     return true;
 }
@@ -348,8 +451,13 @@ bool llm_kv_make_room(struct llm_worker *w, struct llm_model *m)
     for (struct llm_sequence *s; w->kv.shadow && (s = victim(w, m));) {
         struct llm_layers layers = last_layers(s);
         uint32_t before = resident_layers(s);
-        if (evict(w, s, &layers, LLM_EVICT_ASYNC, why) == 0 || resident_layers(s) < before)
+        int rc = evict(w, s, &layers, LLM_EVICT_ASYNC, why);
+        if (rc == 0 || resident_layers(s) < before)
             return true;
+        if (rc == -EAGAIN) {
+            w->kv.waits = true;
+            break;
+        }
         hw_info(HW_CAT_LLM, "memory is short: %s", why);
         s->kv.stuck_until_ns = hw_now_ns() + LLM_SHADOW_REST_NS;
     }
@@ -361,19 +469,27 @@ bool llm_kv_may_wait(const struct llm_worker *w)
     return w->kv.shadow != NULL;
 }
 
+bool llm_kv_must_wait(const struct llm_worker *w)
+{
+    return w->kv.waits;
+}
+
 /* ---- restoring ---- */
 
-uint32_t llm_kv_shared_rows(struct llm_worker *w, struct llm_job *job)
+void llm_kv_look(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s = job->seq;
     if (!s->kv.eviction || !w->options.share_prefixes ||
         llm_eviction_policy(s->kv.eviction).recovery != LLM_RECOVER_DELTA)
-        return 0;
+        return;
     /* The last row is always computed, for its logits. */
-    uint32_t rows = llm_eviction_match(s->kv.eviction, s->kv.prompt - 1);
+    s->kv.looks = llm_eviction_match_begin(s->kv.eviction, s->kv.prompt - 1) == 0;
+}
+
+/* The store has these rows of a prompt; how many of them are not computed. */
+static uint32_t share_rows(struct llm_worker *w, struct llm_sequence *s, uint32_t rows)
+{
     char why[LLM_WHY_CHARS];
-    if (rows == 0 || llm_eviction_adopt(s->kv.eviction, rows))
-        return 0;
     if (llm_eviction_should_compute(s->kv.eviction, why)) {
         (void)llm_eviction_truncate(s->kv.eviction);
         return 0;
@@ -383,6 +499,45 @@ uint32_t llm_kv_shared_rows(struct llm_worker *w, struct llm_job *job)
     return rows;
 }
 
+static bool is_prompt(const struct llm_job *job)
+{
+    return job && llm_job_steps(job) && !llm_job_decodes(job);
+}
+
+/* True until the store has said which rows it has. */
+static bool is_looking(struct llm_worker *w, struct llm_sequence *s)
+{
+    uint32_t rows;
+    if (!s->kv.looks)
+        return false;
+    if (llm_eviction_match_poll(s->kv.eviction, &rows))
+        return true;
+    s->kv.looks = false;
+    if (rows == 0 || llm_eviction_adopt(s->kv.eviction, rows) || !is_prompt(s->job))
+        return false;
+    s->job->done = share_rows(w, s, rows);
+    if (s->is_text)
+        s->job->text.end.shared = s->job->done;
+    return false;
+}
+
+static bool is_evicting(struct llm_worker *w, struct llm_sequence *s)
+{
+    char why[LLM_WHY_CHARS];
+    if (!s->kv.evicts)
+        return false;
+    int rc = evict(w, s, &w->options.evict.layers, LLM_EVICT_ASYNC, why);
+    s->kv.evicts = rc == -EAGAIN;
+    if (rc && rc != -EAGAIN)
+        hw_info(HW_CAT_LLM, "eviction by rule: %s", why);
+    return s->kv.evicts;
+}
+
+bool llm_kv_is_busy(struct llm_worker *w, struct llm_sequence *s)
+{
+    return is_looking(w, s) || is_evicting(w, s);
+}
+
 static void compute_instead(struct llm_worker *w, struct llm_sequence *s, const char *why)
 {
     struct llm_layers missing = llm_seq_missing(s->seq);
@@ -390,7 +545,7 @@ static void compute_instead(struct llm_worker *w, struct llm_sequence *s, const 
     hw_info(HW_CAT_LLM, "%u layers are missing, %u rows are computed again: %s", layers, rows, why);
     figures_of(w, s)->computed_rows += rows;
     hw_counter_bump(&w->counts[LLM_COUNT_KV_COMPUTED], rows);
-    if (s->job && !llm_job_decodes(s->job))
+    if (is_prompt(s->job))
         s->job->done = llm_seq_length(s->seq);
 }
 
@@ -420,19 +575,18 @@ bool llm_kv_waits(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s = job->seq;
     struct llm_eviction_figures f = {0};
-    char why[LLM_WHY_CHARS];
+    char why[LLM_WHY_CHARS] = "no memory for fetched rows";
     if (llm_kv_is_whole(s))
         return false;
     int rc = llm_eviction_is_fetching(s->kv.eviction)
                  ? 0
                  : llm_eviction_fetch_begin(s->kv.eviction, NULL);
-    if (rc)
-        return false; /* no memory: the step will fail and say so */
-    rc = llm_eviction_fetch_poll(s->kv.eviction, &f, why);
+    if (rc == 0)
+        rc = llm_eviction_fetch_poll(s->kv.eviction, &f, why);
     count_figures(w, s, &f);
     if (rc == -EAGAIN)
         return true;
-    llm_eviction_fetch_end(s->kv.eviction);
+    fetch_end(w, s);
     if (rc)
         compute_instead(w, s, why);
     return false;
@@ -455,100 +609,68 @@ uint32_t llm_kv_token(const struct llm_sequence *s, uint32_t i)
     return tokens[at];
 }
 
-static int open_layer(void *user, uint32_t layer, char *why)
+void llm_kv_step(struct llm_worker *w, struct llm_sequence *const *seqs, uint32_t count)
 {
-    struct llm_kv_step *step = user;
-    int rc = 0;
-    for (uint32_t i = 0; i < step->count && rc == 0; i++) {
-        struct llm_eviction_figures f = {0};
-        rc = llm_eviction_fetch_layer(step->seqs[i]->kv.eviction, layer, &f, why);
-        count_figures(step->w, step->seqs[i], &f);
-    }
-    return rc;
-}
-
-int llm_kv_step_begin(struct llm_kv_step *step, struct llm_worker *w, struct llm_sequence **seqs,
-                      uint32_t count)
-{
-    *step = (struct llm_kv_step){.w = w, .gate = {.open = open_layer, .user = step}, .seqs = seqs};
     w->kv.steps++;
     reap_all(w);
-    for (uint32_t i = 0; i < count; i++) {
-        struct llm_sequence *s = seqs[i];
-        s->kv.used = w->kv.steps;
-        if (llm_kv_is_whole(s))
-            continue;
-        assert(s->kv.eviction);
-        int rc = llm_eviction_is_fetching(s->kv.eviction)
-                     ? 0
-                     : llm_eviction_fetch_begin(s->kv.eviction, NULL);
-        if (rc) {
-            llm_kv_step_end(step);
-            return rc;
-        }
-        seqs[i] = seqs[step->count];
-        seqs[step->count++] = s;
-    }
-    return 0;
-}
-
-void llm_kv_step_end(struct llm_kv_step *step)
-{
-    for (uint32_t i = 0; i < step->count; i++)
-        llm_eviction_fetch_end(step->seqs[i]->kv.eviction);
-}
-
-bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const char *why)
-{
-    if (status != -ENODATA || !s->kv.eviction)
-        return false;
-    struct llm_layers missing = llm_seq_missing(s->seq);
-    if (llm_layers_count(&missing) == 0)
-        return true; /* another sequence's rows were lost */
-    compute_instead(w, s, why);
-    return true;
+    for (uint32_t i = 0; i < count; i++)
+        seqs[i]->kv.used = w->kv.steps;
 }
 
 /* ---- after a step ---- */
 
-void llm_kv_timed(const struct llm_kv_step *step, struct llm_model *m, uint32_t rows, uint64_t ns)
+void llm_kv_timed(struct llm_model *m, uint32_t rows, uint64_t ns)
 {
-    if (m->evictor && rows >= PROMPT_ROWS && step->count == 0)
+    if (m->evictor && rows >= PROMPT_ROWS)
         llm_evictor_timed(m->evictor, rows, ns);
 }
 
 void llm_kv_decoded(struct llm_worker *w, struct llm_sequence *s, uint32_t token)
 {
     const struct llm_evict_rule *rule = &w->options.evict;
-    char why[LLM_WHY_CHARS];
     if (!s->kv.eviction)
         return;
     if (llm_eviction_add_tokens(s->kv.eviction, &token, 1)) {
         hw_warn(HW_CAT_LLM, "no memory for a token: the sequence is not evicted any more");
-        llm_sequence_kv_end(s); /* no layer is missing: the step needed them all */
+        llm_sequence_kv_end(w, s); /* no layer is missing: the step needed them all */
         return;
     }
-    if (rule->at && ++s->kv.decoded % rule->at == 0 &&
-        evict(w, s, &rule->layers, LLM_EVICT_ASYNC, why))
-        hw_info(HW_CAT_LLM, "eviction by rule: %s", why);
+    s->kv.evicts = rule->at && ++s->kv.decoded % rule->at == 0;
+    (void)is_evicting(w, s);
 }
 
-void llm_kv_prefilled(struct llm_worker *w, struct llm_sequence *s)
+static void share_prompt(struct llm_worker *w, struct llm_sequence *s)
 {
     struct llm_eviction_figures f = {0};
     struct llm_layers all = llm_layers_first(llm_engine_config(s->model->engine)->layers);
     char why[LLM_WHY_CHARS];
-    if (!s->kv.eviction || !w->options.share_prefixes ||
-        llm_eviction_policy(s->kv.eviction).recovery != LLM_RECOVER_DELTA)
-        return;
-    if (llm_eviction_store(s->kv.eviction, &all, LLM_EVICT_ASYNC, &f, why))
+    int rc = llm_eviction_store(s->kv.eviction, &all, &f, why);
+    s->kv.shares = rc == -EAGAIN;
+    if (rc && rc != -EAGAIN)
         hw_info(HW_CAT_LLM, "a prompt is not shared: %s", why);
     count_figures(w, s, &f);
 }
 
+void llm_kv_prefilled(struct llm_worker *w, struct llm_sequence *s)
+{
+    if (s->kv.eviction && w->options.share_prefixes &&
+        llm_eviction_policy(s->kv.eviction).recovery == LLM_RECOVER_DELTA)
+        share_prompt(w, s);
+}
+
+void llm_kv_go_on(struct llm_worker *w)
+{
+    for (struct llm_sequence *s = w->kv.shadow ? w->sequences : NULL; s; s = s->next) {
+        if (s->kv.eviction && s->kv.shares)
+            share_prompt(w, s);
+        if (s->kv.eviction && s->kv.leaves_again && !is_leaving(w, s))
+            leave_record(w, s);
+    }
+}
+
 /* ---- requests ---- */
 
-/* The idle sequence of an evict or fetch; it needs a store. */
+/* The sequence of an evict or fetch, which becomes the job's.  It needs a store. */
 static int find(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)
 {
     struct llm_sequence *s;
@@ -558,23 +680,29 @@ static int find(struct llm_worker *w, struct llm_job *job, struct llm_sequence *
     if (!s->kv.eviction)
         return llm_why(job->why, -EOPNOTSUPP,
                        "this worker has no KV store: start it with --shadow");
-    if (s->job)
-        return llm_why(job->why, -EBUSY, "another request uses this sequence");
+    rc = llm_sequence_is_free(s, job);
+    if (rc)
+        return rc;
     for (uint32_t l = llm_engine_config(s->model->engine)->layers; l < LLM_LAYERS_MAX; l++) {
         if (llm_layers_has(&job->request.layers, l))
             return llm_why(job->why, -ERANGE, "there is no layer %u; the model has %u", l,
                            llm_engine_config(s->model->engine)->layers);
     }
+    s->job = job;
+    job->seq = s;
     *out = s;
-    return 0;
+    return llm_kv_is_busy(w, s) ? -EAGAIN : 0;
 }
 
+/* The answer tells that the store has the layers, and the record. */
 static int evict_layers(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s;
     int rc = find(w, job, &s);
-    if (rc == 0)
-        rc = evict(w, s, &job->request.layers, LLM_EVICT_SYNC, job->why);
+    if (rc)
+        return rc;
+    leave_record(w, s); /* first: if the worker dies in between, another knows the tokens */
+    rc = is_leaving(w, s) ? -EAGAIN : evict(w, s, &job->request.layers, LLM_EVICT_SYNC, job->why);
     if (rc)
         return rc;
     struct llm_layers missing = llm_seq_missing(s->seq);
@@ -582,24 +710,24 @@ static int evict_layers(struct llm_worker *w, struct llm_job *job)
     return 0;
 }
 
-/* Restores the layers. */
+/* Restores the layers; as llm_kv_request. */
 static int restore(struct llm_worker *w, struct llm_sequence *s, const struct llm_layers *layers,
                    char *why)
 {
     struct llm_eviction_figures f = {0};
-    llm_eviction_fetch_end(s->kv.eviction); /* of a request whose client is gone */
-    int rc = llm_eviction_fetch_begin(s->kv.eviction, layers);
+    int rc = 0;
+    if (!llm_eviction_is_fetching(s->kv.eviction))
+        rc = llm_eviction_fetch_begin(s->kv.eviction, layers);
     if (rc)
         return llm_why(why, rc, "no memory for fetched rows");
-    for (uint32_t l = 0; l < LLM_LAYERS_MAX && rc == 0; l++) {
-        if (!llm_layers_has(layers, l))
-            continue;
-        do
-            rc = llm_eviction_fetch_layer(s->kv.eviction, l, &f, why);
-        while (rc == -ENOSPC && llm_kv_make_room(w, s->model));
-    }
-    llm_eviction_fetch_end(s->kv.eviction);
+    s->kv.in_step = true;
+    do
+        rc = llm_eviction_fetch_poll(s->kv.eviction, &f, why);
+    while (rc == -ENOSPC && llm_kv_make_room(w, s->model));
+    s->kv.in_step = false;
     count_figures(w, s, &f);
+    if (rc != -EAGAIN)
+        fetch_end(w, s);
     return rc;
 }
 
@@ -634,9 +762,12 @@ static int fetch_layers(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_sequence *s;
     uint32_t from = job->request.from;
+    bool begins = !job->seq;
     int rc = find(w, job, &s);
     if (rc)
         return rc;
+    if (begins)
+        fetch_end(w, s); /* of a request whose client is gone */
     if (from > llm_seq_length(s->seq))
         return llm_why(job->why, -ERANGE, "there is no row %u; the sequence has %u", from,
                        llm_seq_length(s->seq));
@@ -665,13 +796,15 @@ static int resume(struct llm_worker *w, struct llm_job *job)
     int rc = llm_sequence_by_handle(w, job, &s);
     if (rc)
         return rc;
+    if (llm_kv_is_busy(w, s))
+        return -EAGAIN;
     behind = llm_kv_behind(s);
     wire_put_varint(&job->answer, s->id);
     wire_put_u32(&job->answer, llm_seq_length(s->seq) + behind);
     return 0;
 }
 
-int llm_kv_request(struct llm_worker *w, struct llm_job *job)
+static int request(struct llm_worker *w, struct llm_job *job)
 {
     switch (job->request.method) {
     case LLM_METHOD_EVICT_KV:
@@ -685,4 +818,14 @@ int llm_kv_request(struct llm_worker *w, struct llm_job *job)
         job->client->moved.policy = job->request.policy;
         return 0;
     }
+}
+
+int llm_kv_request(struct llm_worker *w, struct llm_job *job)
+{
+    int rc = request(w, job);
+    if (rc != -EAGAIN && job->seq) {
+        job->seq->job = NULL;
+        job->seq = NULL;
+    }
+    return rc;
 }

@@ -20,7 +20,7 @@ void llm_sequence_free(struct llm_worker *w, struct llm_sequence *s)
         if (s->owner)
             s->owner->sequences--;
     }
-    llm_sequence_kv_end(s);
+    llm_sequence_kv_end(w, s);
     llm_seq_destroy(s->seq);
     llm_sampler_destroy(s->sampler);
     llm_packer_fini(&s->packer);
@@ -101,6 +101,14 @@ int llm_sequence_by_handle(struct llm_worker *w, struct llm_job *job, struct llm
     }
     *out = s;
     return 0;
+}
+
+int llm_sequence_is_free(const struct llm_sequence *s, struct llm_job *job)
+{
+    if (!s->job || s->job == job)
+        return 0;
+    return llm_job_steps(s->job) ? llm_why(job->why, -EBUSY, "another request uses this sequence")
+                                 : -EAGAIN;
 }
 
 int llm_sequence_by_id(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)

@@ -153,7 +153,7 @@ static int begin(struct llm_worker *w, struct llm_job *job)
     job->done = 0;
     t->end.shared = llm_text_adopt(w, job);
     if (t->end.shared == 0)
-        job->done = t->end.shared = llm_kv_shared_rows(w, job);
+        llm_kv_look(w, job);
     return 0;
 }
 

@@ -101,6 +101,15 @@ static void enqueue(struct llm_worker *w, struct llm_job *job)
     pthread_mutex_unlock(&w->lock);
 }
 
+void llm_worker_wake(void *worker)
+{
+    struct llm_worker *w = worker;
+    pthread_mutex_lock(&w->lock);
+    w->stored = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* ---- answers ---- */
 
 static void answer(struct llm_client *c, struct rpc_msg *msg, int status, const void *data,
@@ -190,6 +199,7 @@ static void job_free(struct llm_worker *w, struct llm_job *job)
         job->peer_next->peer_to = job->peer_to;
     job->client->job_count--;
     job->client->text_count -= llm_job_is_text(job);
+    llm_kv_adopt_end(w, job);
     llm_text_fini(job);
     llm_request_fini(&job->request);
     llm_blob_free(w, &job->weights);
@@ -415,8 +425,9 @@ static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
     if (idle && w->spins && w->answered)
         look_for_work(w);
     pthread_mutex_lock(&w->lock);
-    if (idle && !w->queue.first && !w->stopping)
+    if (idle && !w->queue.first && !w->stopping && !w->stored)
         wait_until(w, due_ns);
+    w->stored = false;
     if (!w->arrived.first && !w->options.no_gather)
         gather(w);
     bool goes_on = !w->stopping;
@@ -765,7 +776,7 @@ int llm_worker_event_fd(const struct llm_worker *w)
     return w->event_fd;
 }
 
-static int start_thread(struct llm_worker *w)
+static void init_locks(struct llm_worker *w)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -774,14 +785,6 @@ static int start_thread(struct llm_worker *w)
     pthread_cond_init(&w->wake, &attr);
     pthread_cond_init(&w->returned, NULL);
     pthread_condattr_destroy(&attr);
-    int rc = -pthread_create(&w->thread, NULL, work, w);
-    w->thread_runs = rc == 0;
-    if (rc) {
-        pthread_cond_destroy(&w->wake);
-        pthread_cond_destroy(&w->returned);
-        pthread_mutex_destroy(&w->lock);
-    }
-    return rc;
 }
 
 int llm_worker_create(const struct llm_worker_options *options, struct llm_worker **out, char *why)
@@ -789,6 +792,7 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
     struct llm_worker *w = calloc(1, sizeof *w);
     if (!w)
         return llm_why(why, -ENOMEM, "no memory for a worker");
+    init_locks(w);
     w->options = *options;
     if (!w->options.sequences)
         w->options.sequences = LLM_SEQUENCES_MAX;
@@ -821,7 +825,8 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
         rc = llm_worker_load_served(w, why);
     w->options.models = NULL; /* the caller's */
     if (rc == 0) {
-        rc = start_thread(w);
+        rc = -pthread_create(&w->thread, NULL, work, w);
+        w->thread_runs = rc == 0;
         if (rc)
             llm_why_set(why, "no thread: %s", strerror(-rc));
     }
@@ -842,9 +847,6 @@ static void stop_thread(struct llm_worker *w)
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
-    pthread_cond_destroy(&w->wake);
-    pthread_cond_destroy(&w->returned);
-    pthread_mutex_destroy(&w->lock);
 }
 
 void llm_worker_destroy(struct llm_worker *w)
@@ -864,6 +866,9 @@ void llm_worker_destroy(struct llm_worker *w)
     }
     assert(atomic_load(&w->held_bytes) == 0);
     llm_worker_kv_close(w);
+    pthread_cond_destroy(&w->wake);
+    pthread_cond_destroy(&w->returned);
+    pthread_mutex_destroy(&w->lock);
     hw_counter_set_unregister(&w->count_set);
     if (w->event_fd >= 0)
         close(w->event_fd);

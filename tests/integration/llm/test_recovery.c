@@ -112,6 +112,51 @@ static void a_worker_killed_while_it_evicts_is_succeeded(void **state)
     server_stop(&second);
 }
 
+struct waiting {
+    struct llm_remote *remote;
+    uint64_t id;
+    _Atomic bool done;
+};
+
+static void *go_on_waiting(void *user)
+{
+    struct waiting *a = user;
+    reference_go_on(a->remote, a->id, 1, STEPS);
+    atomic_store(&a->done, true);
+    return NULL;
+}
+
+/* The daemon answers nothing until the other client has all its tokens. */
+static void a_daemon_that_stops_holds_up_nobody_else(void **state)
+{
+    (void)state;
+    struct worker_server h;
+    struct llm_worker_options options = worker_options();
+    struct llm_layers all = llm_layers_first(LAYERS);
+    struct waiting a = {0};
+    uint8_t handle[LLM_HANDLE_BYTES];
+    uint64_t other_id;
+    uint32_t missing;
+    pthread_t thread;
+    options.shadow.timeout_ns = 60 * HW_SEC;
+    options.untimed = true; /* what is evicted is fetched */
+    server_start(&h, &options);
+    a.remote = server_join(&h);
+    struct llm_remote *other = server_join(&h);
+    reference_begin(other, handle, &other_id);
+    reference_begin(a.remote, handle, &a.id);
+    assert_int_equal(llm_remote_evict(a.remote, handle, &all, &missing, why), 0);
+    assert_int_equal(kill(daemon_pid, SIGSTOP), 0);
+    assert_int_equal(pthread_create(&thread, NULL, go_on_waiting, &a), 0);
+    reference_go_on(other, other_id, 1, STEPS);
+    assert_false(atomic_load(&a.done));
+    assert_int_equal(kill(daemon_pid, SIGCONT), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    llm_remote_close(a.remote);
+    llm_remote_close(other);
+    server_stop(&h);
+}
+
 static void a_daemon_that_stops_costs_one_wait(void **state)
 {
     (void)state;
@@ -195,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_killed_while_it_evicts_is_succeeded),
+        cmocka_unit_test(a_daemon_that_stops_holds_up_nobody_else),
         cmocka_unit_test(a_daemon_that_stops_costs_one_wait),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -176,18 +176,15 @@ static void one_close(struct one *o)
     llm_seq_destroy(o->seq);
 }
 
-struct gate_user {
-    struct bench *b;
-    struct one *all;
-    int count;
-};
-
-static int open_all(void *user, uint32_t layer, char *text)
+/* Restores what is missing; 0, or why not. */
+static int fetch_now(struct bench *b, struct llm_eviction *eviction)
 {
-    struct gate_user *g = user;
-    int rc = 0;
-    for (int i = 0; i < g->count && rc == 0; i++)
-        rc = llm_eviction_fetch_layer(g->all[i].eviction, layer, &g->b->figures, text);
+    int rc = llm_eviction_fetch_begin(eviction, NULL);
+    if (rc)
+        return rc;
+    while ((rc = llm_eviction_fetch_poll(eviction, &b->figures, why)) == -EAGAIN)
+        sched_yield();
+    llm_eviction_fetch_end(eviction, &b->figures);
     return rc;
 }
 
@@ -205,39 +202,31 @@ static void advance(struct bench *b, struct one *all, int count, uint32_t rows)
             0);
         all[i].added = to;
     }
-    for (int rc = -ENODATA, tries = 0; rc; tries++) {
-        uint32_t total = 0;
-        struct gate_user user = {.b = b, .all = all, .count = count};
-        struct llm_gate gate = {.open = open_all, .user = &user};
-        assert_true(tries < 2);
-        for (int i = 0; i < count; i++) {
-            for (uint32_t p = llm_seq_length(all[i].seq); p < all[i].added; p++)
-                step[total++] = (struct llm_row){
-                    .seq = all[i].seq, .token = b->text[all[i].which][p], .logits = true};
-            assert_int_equal(llm_eviction_fetch_begin(all[i].eviction, NULL), 0);
-        }
-        rc = llm_engine_step_gated(b->engine, step, total, logits, &gate, why);
+    uint32_t total = 0;
+    for (int i = 0; i < count; i++) {
+        int rc = fetch_now(b, all[i].eviction);
         if (rc)
             assert_int_equal(rc, -ENODATA);
-        for (int i = 0; i < count; i++) {
-            llm_eviction_fetch_end(all[i].eviction);
-            if (rc)
-                (void)llm_eviction_truncate(all[i].eviction);
-        }
-        float *at = logits;
-        for (uint32_t r = 0; r < total && rc == 0; r++) {
-            int i = 0;
-            while (all[i].seq != step[r].seq)
-                i++;
-            uint32_t rest = 1; /* rows of this sequence from here on */
-            while (r + rest < total && step[r + rest].seq == step[r].seq)
-                rest++;
-            uint32_t first = all[i].added - rest;
-            assert_memory_equal(at, b->want[all[i].which] + (size_t)first * VOCAB,
-                                rest * VOCAB * sizeof *at);
-            at += rest * VOCAB;
-            r += rest - 1;
-        }
+        if (rc)
+            (void)llm_eviction_truncate(all[i].eviction);
+        for (uint32_t p = llm_seq_length(all[i].seq); p < all[i].added; p++)
+            step[total++] = (struct llm_row){
+                .seq = all[i].seq, .token = b->text[all[i].which][p], .logits = true};
+    }
+    assert_int_equal(llm_engine_step(b->engine, step, total, logits, why), 0);
+    float *at = logits;
+    for (uint32_t r = 0; r < total; r++) {
+        int i = 0;
+        while (all[i].seq != step[r].seq)
+            i++;
+        uint32_t rest = 1; /* rows of this sequence from here on */
+        while (r + rest < total && step[r + rest].seq == step[r].seq)
+            rest++;
+        uint32_t first = all[i].added - rest;
+        assert_memory_equal(at, b->want[all[i].which] + (size_t)first * VOCAB,
+                            rest * VOCAB * sizeof *at);
+        at += rest * VOCAB;
+        r += rest - 1;
     }
     free(logits);
 }
@@ -265,9 +254,28 @@ static void close_both(struct bench *b, struct one *o)
     bench_close(b);
 }
 
+/* Evicts once the store has the rows, or at once. */
+static int evict(struct bench *b, struct llm_eviction *eviction, struct llm_layers layers,
+                 enum llm_evict_sync sync)
+{
+    int rc;
+    while ((rc = llm_eviction_evict(eviction, &layers, sync, &b->figures, why)) == -EAGAIN)
+        sched_yield();
+    return rc;
+}
+
 static void evict_now(struct bench *b, struct one *o, struct llm_layers layers)
 {
-    assert_int_equal(llm_eviction_evict(o->eviction, &layers, LLM_EVICT_SYNC, &b->figures, why), 0);
+    assert_int_equal(evict(b, o->eviction, layers, LLM_EVICT_SYNC), 0);
+}
+
+static uint32_t match(struct llm_eviction *eviction, uint32_t count)
+{
+    uint32_t rows;
+    assert_int_equal(llm_eviction_match_begin(eviction, count), 0);
+    while (llm_eviction_match_poll(eviction, &rows))
+        sched_yield();
+    return rows;
 }
 
 /* ---- what travels ---- */
@@ -344,14 +352,14 @@ static void a_common_beginning_is_found_in_the_store(void **state)
     struct one first, second;
     struct llm_layers all = llm_layers_first(LAYERS);
     open_both(&b, &first, delta, 200);
-    assert_int_equal(llm_eviction_store(first.eviction, &all, LLM_EVICT_SYNC, &b.figures, why), 0);
+    assert_int_equal(llm_eviction_store(first.eviction, &all, &b.figures, why), 0);
     struct llm_layers none = llm_seq_missing(first.seq);
     assert_int_equal(llm_layers_count(&none), 0);
     one_open(&b, &second, 1, delta);
     assert_int_equal(llm_eviction_add_tokens(second.eviction, b.text[1], 200), 0);
     second.added = 200;
-    assert_int_equal(llm_eviction_match(second.eviction, 127), 64);
-    assert_int_equal(llm_eviction_match(second.eviction, 199), 128); /* they part at 150 */
+    assert_int_equal(match(second.eviction, 127), 64);
+    assert_int_equal(match(second.eviction, 199), 128); /* they part at 150 */
     assert_int_equal(llm_eviction_adopt(second.eviction, 128), 0);
     advance(&b, &second, 1, 1);
     assert_int_equal(b.figures.restored_layers, LAYERS);
@@ -388,9 +396,7 @@ static void random_evictions(const char *backend, uint64_t seed, int count, uint
         for (int i = 0; i < count; i++) {
             struct llm_layers layers = some_layers((uint32_t)hw_rng_below(&rng, 1 << LAYERS));
             enum llm_evict_sync sync = hw_rng_below(&rng, 2) ? LLM_EVICT_ASYNC : LLM_EVICT_SYNC;
-            int rc = hw_rng_below(&rng, 2)
-                         ? llm_eviction_evict(all[i].eviction, &layers, sync, &b.figures, why)
-                         : 0;
+            int rc = hw_rng_below(&rng, 2) ? evict(&b, all[i].eviction, layers, sync) : 0;
             assert_true(rc == 0 || rc == -ENOSPC);
         }
         advance(&b, all, count, 1 + (uint32_t)hw_rng_below(&rng, 8));
@@ -416,9 +422,8 @@ static void a_full_store_leaves_layers_where_they_are(void **state)
     bench_open(&b, "cpu", 1000);
     one_open(&b, &o, 0, delta);
     advance(&b, &o, 1, 100);
-    assert_int_equal(llm_eviction_evict(o.eviction, &all, LLM_EVICT_SYNC, &b.figures, why),
-                     -ENOSPC);
-    assert_non_null(strstr(why, "layer 0 stays"));
+    assert_int_equal(evict(&b, o.eviction, all, LLM_EVICT_SYNC), -ENOSPC);
+    assert_non_null(strstr(why, "stays: the KV store"));
     struct llm_layers missing = llm_seq_missing(o.seq);
     assert_int_equal(llm_layers_count(&missing), 0);
     advance(&b, &o, 1, 1);
@@ -504,8 +509,7 @@ static void what_a_store_does_not_take_behind_stays_and_is_sent_again(void **sta
     }
     advance(&b, &o, 1, 1); /* compared with what it was */
     assert_int_equal(b.figures.lost_chunks, 0);
-    assert_int_equal(llm_eviction_evict(o.eviction, &two, LLM_EVICT_ASYNC, &b.figures, why),
-                     -ENOSPC);
+    assert_int_equal(evict(&b, o.eviction, two, LLM_EVICT_ASYNC), -ENOSPC);
     atomic_store(&refuses, false);
     assert_int_equal(b.figures.stored_bytes, 0);
     evict_now(&b, &o, two);
@@ -527,12 +531,12 @@ static void another_sequence_finds_what_is_on_its_way(void **state)
     assert_int_equal(llm_eviction_add_tokens(twin.eviction, b.text[1], 150), 0);
     advance(&b, &o, 1, 1); /* every layer is there again */
     pthread_mutex_lock(&door);
-    assert_int_equal(llm_eviction_store(o.eviction, &all, LLM_EVICT_ASYNC, &b.figures, why), 0);
-    assert_int_equal(llm_eviction_match(twin.eviction, 149), 128);
+    assert_int_equal(llm_eviction_store(o.eviction, &all, &b.figures, why), 0);
+    assert_int_equal(match(twin.eviction, 149), 128);
     assert_int_equal(llm_eviction_adopt(twin.eviction, 128), 0);
     assert_int_equal(llm_eviction_fetch_begin(twin.eviction, NULL), 0);
-    llm_eviction_fetch_end(twin.eviction); /* does not wait for the store */
-    one_close(&o);                         /* what it sent is stored all the same */
+    llm_eviction_fetch_end(twin.eviction, &b.figures);
+    one_close(&o); /* what it sent is stored all the same */
     pthread_mutex_unlock(&door);
     b.figures = (struct llm_eviction_figures){0};
     advance(&b, &twin, 1, 1);
@@ -583,7 +587,7 @@ static void a_first_fetch_that_turns_out_slow_is_given_up(void **state)
     assert_non_null(strstr(why, "to compute"));
     assert_int_equal(b.figures.restored_layers, 1);
     assert_int_equal(b.figures.lost_chunks, 0);
-    llm_eviction_fetch_end(o.eviction);
+    llm_eviction_fetch_end(o.eviction, &b.figures);
     assert_true(llm_eviction_should_compute(o.eviction, why)); /* now it is */
     assert_true(llm_eviction_truncate(o.eviction) > 0);
     advance(&b, &o, 1, 1);
@@ -609,18 +613,13 @@ static int short_life(struct bench *b, enum llm_evict_sync sync)
     if (rc == 0)
         rc = llm_engine_step(b->engine, rows, 69, logits, why);
     if (rc == 0)
-        rc = llm_eviction_evict(eviction, &two, sync, &b->figures, why);
+        rc = evict(b, eviction, two, sync);
     if (rc == 0)
-        rc = llm_eviction_fetch_begin(eviction, NULL);
-    if (rc == 0) {
-        struct one o = {.seq = seq, .eviction = eviction};
-        struct gate_user user = {.b = b, .all = &o, .count = 1};
-        struct llm_gate gate = {.open = open_all, .user = &user};
-        rc = llm_engine_step_gated(b->engine, rows + 69, 1, logits, &gate, why);
-        llm_eviction_fetch_end(eviction);
-        if (rc == 0)
-            assert_memory_equal(logits, b->want[0] + (size_t)69 * VOCAB, sizeof logits);
-    }
+        rc = fetch_now(b, eviction);
+    if (rc == 0)
+        rc = llm_engine_step(b->engine, rows + 69, 1, logits, why);
+    if (rc == 0)
+        assert_memory_equal(logits, b->want[0] + (size_t)69 * VOCAB, sizeof logits);
     llm_eviction_destroy(eviction);
     llm_seq_destroy(seq);
     return rc;

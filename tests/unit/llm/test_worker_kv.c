@@ -399,19 +399,49 @@ static void a_full_store_refuses_and_harms_nothing(void **state)
 
 /* ---- others ---- */
 
-static pthread_mutex_t slow_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t slow_wake = PTHREAD_COND_INITIALIZER;
-static bool slow_goes_on; /* (slow_lock) */
+/* A store that stops answering until the test lets it go on, or its time limit passes. */
+static pthread_mutex_t stall_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t stall_wake = PTHREAD_COND_INITIALIZER;
+static bool stalls, times_out; /* (stall_lock) */
 
-/* Waits in a get until the test lets it go on. */
-static int slow_get(struct llm_shadow_store *store, unsigned channel,
-                    const struct kv_block_key *key, llm_shadow_take *take, void *user)
+static int stall(void)
 {
-    pthread_mutex_lock(&slow_lock);
-    while (!slow_goes_on)
-        pthread_cond_wait(&slow_wake, &slow_lock);
-    pthread_mutex_unlock(&slow_lock);
-    return llm_shadow_memory.get(store, channel, key, take, user);
+    pthread_mutex_lock(&stall_lock);
+    while (stalls)
+        pthread_cond_wait(&stall_wake, &stall_lock);
+    int rc = times_out ? -ETIMEDOUT : 0;
+    pthread_mutex_unlock(&stall_lock);
+    return rc;
+}
+
+static void stall_set(bool on, bool ends_in_time_out)
+{
+    pthread_mutex_lock(&stall_lock);
+    stalls = on;
+    times_out = ends_in_time_out;
+    pthread_cond_broadcast(&stall_wake);
+    pthread_mutex_unlock(&stall_lock);
+}
+
+static int stall_put(struct llm_shadow_store *store, unsigned channel,
+                     const struct kv_block_key *key, const void *bytes, uint32_t len)
+{
+    int rc = stall();
+    return rc ? rc : llm_shadow_memory.put(store, channel, key, bytes, len);
+}
+
+static int stall_get(struct llm_shadow_store *store, unsigned channel,
+                     const struct kv_block_key *key, llm_shadow_take *take, void *user)
+{
+    int rc = stall();
+    return rc ? rc : llm_shadow_memory.get(store, channel, key, take, user);
+}
+
+static int stall_has(struct llm_shadow_store *store, unsigned channel,
+                     const struct kv_block_key *keys, uint32_t count, bool *there)
+{
+    int rc = stall();
+    return rc ? rc : llm_shadow_memory.has(store, channel, keys, count, there);
 }
 
 /* A worker that is turned by hand. */
@@ -505,41 +535,68 @@ static uint32_t check_tokens(struct llm_job *job)
     return i;
 }
 
-static void a_slow_store_holds_up_nobody_else(void **state)
+/* Requests that need the store, each in its own way, beside one that does not. */
+static void stall_beside_another(bool ends_in_time_out)
 {
-    (void)state;
     static struct rig r;
-    struct llm_shadow_ops slow = llm_shadow_memory;
+    struct llm_shadow_ops ops = llm_shadow_memory;
     struct llm_worker_options options = plain_options();
-    struct llm_request request = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 2};
-    struct llm_job late, other;
+    struct llm_request decode = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 2};
+    struct llm_request evict = {.method = LLM_METHOD_EVICT_KV, .layers = llm_layers_first(LAYERS)};
+    struct llm_request resume = {.method = LLM_METHOD_RESUME};
+    struct llm_request prompt = reference_request();
+    struct llm_job jobs[4], other;
     uint8_t handle[LLM_HANDLE_BYTES];
-    slow.get = slow_get;
-    options.shadow_ops = &slow;
+    ops.shared = true; /* evicted sequences leave records */
+    ops.put = stall_put;
+    ops.get = stall_get;
+    ops.has = stall_has;
+    options.shadow_ops = &ops;
+    options.untimed = true; /* what is evicted is fetched */
+    stall_set(false, false);
     assert_int_equal(rig_open(&r, &options), 0);
-    assert_int_equal(begin_by_hand(&r, 1, handle), 0);
+    assert_int_equal(begin_by_hand(&r, 1, handle), 0); /* the one beside it */
     assert_int_equal(begin_by_hand(&r, 0, handle), 0);
     assert_int_equal(evict_by_hand(&r, 0, handle), 0);
-    ask(&r, 0, &late, &request);
-    request.value = STEPS - 1;
-    ask(&r, 1, &other, &request);
-    for (uint32_t i = 1; i < STEPS; i++) {
-        assert_false(is_done(&r, &other));
+    assert_int_equal(begin_by_hand(&r, 0, evict.handle), 0);
+    r.w.options.share_prefixes = true;
+    stall_set(true, false);
+    ask(&r, 0, &jobs[0], &decode); /* fetches layers */
+    ask(&r, 0, &jobs[1], &evict);  /* stores rows and a record */
+    ask(&r, 0, &jobs[2], &resume); /* looks for a record */
+    ask(&r, 0, &jobs[3], &prompt); /* looks for rows */
+    decode.value = STEPS - 1;
+    ask(&r, 1, &other, &decode);
+    for (int turns = 0; !is_done(&r, &other); turns++) {
+        assert_true(turns < 3 * STEPS);
         turn(&r);
     }
-    assert_true(is_done(&r, &other));
-    assert_false(is_done(&r, &late));
     assert_int_equal(check_tokens(&other), STEPS - 1);
-    pthread_mutex_lock(&slow_lock);
-    slow_goes_on = true;
-    pthread_cond_broadcast(&slow_wake);
-    pthread_mutex_unlock(&slow_lock);
-    while (!is_done(&r, &late))
-        turn(&r);
-    assert_int_equal(check_tokens(&late), 2);
-    wire_enc_fini(&late.answer);
+    for (int i = 0; i < 4; i++)
+        assert_false(is_done(&r, &jobs[i]));
+    stall_set(false, ends_in_time_out);
+    for (int i = 0; i < 4; i++) {
+        while (!is_done(&r, &jobs[i]))
+            turn(&r);
+    }
+    /* The sequence goes on, with rows that were fetched or computed anew. */
+    assert_int_equal(check_tokens(&jobs[0]), 2);
+    assert_true(r.clients[0].moved.computed_rows > 0 || !ends_in_time_out);
+    assert_int_equal(jobs[1].status == 0, !ends_in_time_out);
+    assert_int_equal(jobs[2].status, -ENOENT);
+    assert_int_equal(jobs[3].status, 0);
+    for (int i = 0; i < 4; i++)
+        wire_enc_fini(&jobs[i].answer);
     wire_enc_fini(&other.answer);
     rig_close(&r);
+    stall_set(false, false);
+}
+
+static void a_stalled_store_holds_up_nobody_else(void **state)
+{
+    (void)state;
+    stall_beside_another(false);
+    stall_beside_another(true);
 }
 
 /* One life of a worker; an error, never a wrong token, where an allocation fails. */
@@ -688,34 +745,6 @@ static void a_worker_knows_what_computing_costs_before_it_computed(void **state)
     daemon_stop(&d);
 }
 
-static void a_step_that_waited_for_layers_tells_nothing_of_computing(void **state)
-{
-    (void)state;
-    static struct rig r;
-    struct llm_worker_options options = plain_options();
-    struct llm_request decode = {.method = LLM_METHOD_DECODE_SEMANTIC, .value = 1};
-    struct llm_job job;
-    struct llm_kv_step waited = {.count = 1}, free_of_it = {.count = 0};
-    char before[LLM_WHY_CHARS];
-    uint8_t handle[LLM_HANDLE_BYTES];
-    assert_int_equal(rig_open(&r, &options), 0);
-    assert_int_equal(begin_by_hand(&r, 0, handle), 0);
-    assert_int_equal(evict_by_hand(&r, 0, handle), 0);
-    assert_int_equal(call(&r, 0, &job, &decode), 0); /* what fetching costs is known now */
-    wire_enc_fini(&job.answer);
-    assert_int_equal(evict_by_hand(&r, 0, handle), 0);
-    const struct llm_eviction *eviction = r.w.sequences->kv.eviction;
-    (void)llm_eviction_should_compute(eviction, before);
-    assert_non_null(strstr(before, "to compute"));
-    llm_kv_timed(&waited, r.w.served[0], 1000, 1000 * HW_SEC);
-    (void)llm_eviction_should_compute(eviction, why);
-    assert_string_equal(why, before);
-    llm_kv_timed(&free_of_it, r.w.served[0], 1000, 1000 * HW_SEC);
-    (void)llm_eviction_should_compute(eviction, why);
-    assert_string_not_equal(why, before);
-    rig_close(&r);
-}
-
 /* ---- daemons that fail ---- */
 
 /* A client all of whose layers are at the daemon. */
@@ -781,7 +810,9 @@ static void a_put_that_expired_is_not_taken_for_stored(void **state)
     if (llm_shadow_create(&llm_shadow_kvd, &config, &shadow, why))
         fail_msg("%s", why);
     llm_shadow_store(shadow, &task);
-    assert_int_equal(llm_shadow_wait(shadow, &task), -ETIMEDOUT);
+    while (!llm_shadow_is_done(shadow, &task))
+        sched_yield();
+    assert_int_equal(task.status, -ETIMEDOUT);
     assert_false(llm_shadow_takes(shadow));
     llm_shadow_destroy(shadow);
     if (llm_shadow_create(&llm_shadow_kvd, &config, &shadow, why))
@@ -835,12 +866,11 @@ int main(void)
         cmocka_unit_test(sequences_that_do_not_fit_take_turns),
         cmocka_unit_test(those_that_ask_at_once_take_turns_too),
         cmocka_unit_test(a_full_store_refuses_and_harms_nothing),
-        cmocka_unit_test(a_slow_store_holds_up_nobody_else),
+        cmocka_unit_test(a_stalled_store_holds_up_nobody_else),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_prompt_starts_from_what_another_computed),
         cmocka_unit_test(another_worker_goes_on),
         cmocka_unit_test(a_worker_knows_what_computing_costs_before_it_computed),
-        cmocka_unit_test(a_step_that_waited_for_layers_tells_nothing_of_computing),
         cmocka_unit_test(a_daemon_that_is_gone_costs_computing),
         cmocka_unit_test(a_corrupt_block_is_never_used),
         cmocka_unit_test(a_put_that_expired_is_not_taken_for_stored),
