@@ -266,45 +266,60 @@ static uint32_t count_jobs(const struct llm_worker *w, const struct llm_model *m
     return count < w->options.batch ? count : w->options.batch;
 }
 
-/* Rows of prompts in the next step.  A client that asks for one token at a time has no request when
- * the next step is planned; so a recent decode counts as decoding. */
-static uint32_t prompt_budget(const struct llm_worker *w, struct llm_model *m, bool decoding)
+/* Rows of prompts in a step, and how many it may have if that finishes a prompt. */
+struct budget {
+    uint32_t rows, most;
+};
+
+/* Of the next step.  A client that asks for one token at a time has no request when the next step
+ * is planned; so a recent decode counts as decoding.  Half of a step is for prompts: one row of
+ * them for each that decodes, beside those that take as long as all that a step costs without rows.
+ */
+static struct budget prompt_budget(const struct llm_worker *w, const struct llm_model *m,
+                                   uint32_t decoding)
 {
+    const uint32_t fixed = w->options.mixed_rows, all = LLM_WORKER_PROMPT_ROWS;
     if (!decoding && hw_now_ns() - m->decoded_ns > LLM_WORKER_RECENT_NS)
-        return LLM_WORKER_PROMPT_ROWS;
-    if (w->options.mixed_rows)
-        return w->options.mixed_rows;
+        return (struct budget){.rows = all, .most = all};
+    if (fixed)
+        return (struct budget){.rows = fixed, .most = fixed};
     if (decoding && m->mixed_steps >= LLM_WORKER_LOOK_AGAIN)
-        return 0;
-    return m->mixed_rows;
+        return (struct budget){0};
+    uint32_t rows = m->mixed_rows + decoding, most = rows + rows / 2;
+    return (struct budget){.rows = rows < LLM_WORKER_MIXED_MAX ? rows : LLM_WORKER_MIXED_MAX,
+                           .most = most < LLM_WORKER_MIXED_MAX ? most : LLM_WORKER_MIXED_MAX};
 }
 
 /* After a step that decoded: doubles or halves the rows of prompts until a step takes about
  * LLM_WORKER_STRETCH times a decode. */
-static void tune(struct llm_model *m, uint32_t prompt_rows, uint64_t step_ns, uint64_t now_ns)
+static void tune(struct llm_model *m, uint32_t prompt_rows, uint64_t step_ns)
 {
     uint64_t most_ns = LLM_WORKER_STRETCH * m->decode_ns;
     uint32_t half = m->mixed_rows / 2, twice = m->mixed_rows * 2;
-    m->decoded_ns = now_ns;
     m->mixed_steps++;
     if (prompt_rows == 0) {
         m->decode_ns = step_ns;
         m->mixed_steps = 0;
     } else if (step_ns > most_ns) {
         m->mixed_rows = half > LLM_WORKER_MIXED_MIN ? half : LLM_WORKER_MIXED_MIN;
-    } else if (prompt_rows == m->mixed_rows && step_ns < most_ns - most_ns / 4) {
+    } else if (prompt_rows >= m->mixed_rows && step_ns < most_ns - most_ns / 4) {
         m->mixed_rows = twice < LLM_WORKER_MIXED_MAX ? twice : LLM_WORKER_MIXED_MAX;
     }
 }
 
-static uint32_t rows_for(const struct llm_job *job, uint32_t budget)
+/* Rows of the job in a step that has so many rows of prompts.  A prompt that nearly fits is
+ * finished, so that its first token does not wait for another step; a prompt is not begun with a
+ * few rows. */
+static uint32_t rows_for(const struct llm_job *job, struct budget budget, uint32_t prompt_rows)
 {
     if (decodes_now(job))
         return 1;
-    uint32_t count;
+    uint32_t count, room = budget.rows > prompt_rows ? budget.rows - prompt_rows : 0;
     (void)prompt_of(job, &count);
     uint32_t left = llm_job_decodes(job) ? rows_behind(job) : count - job->done;
-    return left < budget ? left : budget;
+    if (prompt_rows + left <= budget.most)
+        return left;
+    return prompt_rows && room < LLM_WORKER_MIXED_MIN ? 0 : room;
 }
 
 static struct llm_row row_at(const struct llm_job *job, uint32_t i)
@@ -378,9 +393,9 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
     p->model = first->seq->model;
     p->embeds = llm_job_embeds(first);
     uint32_t whole, decoding, most = count_jobs(w, p->model, &whole, &decoding);
-    uint32_t budget = prompt_budget(w, p->model, decoding > 0);
-    if (p->embeds)
-        budget = budget > LLM_WORKER_MIXED_MIN ? budget : LLM_WORKER_MIXED_MIN;
+    struct budget budget = prompt_budget(w, p->model, decoding);
+    if (p->embeds && budget.rows < LLM_WORKER_MIXED_MIN)
+        budget = (struct budget){.rows = LLM_WORKER_MIXED_MIN, .most = LLM_WORKER_MIXED_MIN};
     most = p->embeds ? most : logits_room(p->model, most);
     llm_jobs_init(&rest);
     while (w->running.first) {
@@ -394,7 +409,8 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
             uint32_t adopted = llm_text_adopt(w, job);
             job->text.end.shared += job->text.decodes ? 0 : adopted;
         }
-        uint32_t rows = fits ? rows_for(job, budget - p->prompt_rows) : 0;
+        uint32_t rows = fits ? rows_for(job, budget, p->prompt_rows) : 0;
+        rows = p->row_count + rows <= LLM_WORKER_PROMPT_ROWS ? rows : 0;
         int rc = rows ? reserve(w, job, rows) : 0;
         if (rc == 0 && rows && llm_kv_waits(w, job)) {
             /* Where others can take the step they may take its pages; else it comes first. */
@@ -528,7 +544,8 @@ int llm_worker_step_alone(struct llm_worker *w, struct llm_job *job)
     struct plan p;
     plan_clear(&p);
     p.model = job->seq->model;
-    plan_add(&p, job, rows_for(job, LLM_WORKER_PROMPT_ROWS));
+    struct budget all = {.rows = LLM_WORKER_PROMPT_ROWS, .most = LLM_WORKER_PROMPT_ROWS};
+    plan_add(&p, job, rows_for(job, all, 0));
     return run(w, &p, 0, 1, job->why);
 }
 
@@ -653,9 +670,12 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     atomic_store_explicit(&w->step_began_ns, 0, memory_order_relaxed);
     w->step_ns = w->stepped_ns - began;
     if (p.row_count > p.prompt_rows)
-        tune(p.model, p.prompt_rows, w->step_ns, w->stepped_ns);
-    for (uint32_t i = 0; i < p.part_count; i++)
+        tune(p.model, p.prompt_rows, w->step_ns);
+    for (uint32_t i = 0; i < p.part_count; i++) {
         p.parts[i].job->seq->kv.in_step = false;
+        if (p.parts[i].decodes && !llm_job_is_text(p.parts[i].job))
+            p.model->decoded_ns = w->stepped_ns;
+    }
     for (uint32_t i = 0; i < p.part_count; i++)
         finish_part(w, &p.parts[i]);
     w->awaited = w->answered ? w->answered + w->queued : 0;

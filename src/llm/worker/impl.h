@@ -50,7 +50,7 @@ struct llm_model {
     uint32_t logits_rows; /* allocated */
     float *states;        /* of a step that embeds: LLM_WORKER_PROMPT_ROWS rows; made on demand */
     enum llm_pooling pooling;
-    uint64_t decoded_ns;  /* when a step last decoded */
+    uint64_t decoded_ns;  /* when a step last decoded for a client that asks for each token */
     uint64_t decode_ns;   /* time of a step that only decoded */
     uint32_t mixed_rows;  /* rows of prompts in the next step that also decodes */
     uint32_t mixed_steps; /* steps since one that only decoded */

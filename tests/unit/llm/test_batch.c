@@ -485,7 +485,7 @@ static void the_budget_finds_its_size(void **state)
     turn(&r);
     assert_int_equal(r.actors[1].job->done, 0); /* the first step is timed without prompts */
     turn(&r);
-    assert_int_equal(r.actors[1].job->done, LLM_WORKER_MIXED_MIN);
+    assert_int_equal(r.actors[1].job->done, LLM_WORKER_MIXED_MIN + 1); /* one beside the token */
     while (!r.actors[0].answered || !r.actors[1].answered) {
         uint32_t before = r.actors[1].job->done;
         bool open = !r.actors[1].answered && !r.actors[0].answered;
@@ -495,6 +495,30 @@ static void the_budget_finds_its_size(void **state)
     }
     hear(&r, &r.actors[0], 0);
     hear(&r, &r.actors[1], 0);
+    rig_close(&r);
+    free(s);
+}
+
+static void a_prompt_that_nearly_fits_is_finished(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct story *s = same_story(LLM_WORKER_MIXED_MIN + 4, STEPS_MAX);
+    rig_open(&r, &(struct llm_worker_options){0});
+    begin_and_hear(&r, &r.actors[0], s);
+    go_on(&r, &r.actors[0], STEPS_MAX);
+    begin(&r, &r.actors[1], s);
+    begin(&r, &r.actors[2], s);
+    turn(&r); /* timed without prompts */
+    turn(&r);
+    assert_true(r.actors[1].answered);
+    assert_int_equal(r.actors[2].job->done, 0); /* it could have few rows only */
+    turn(&r);
+    for (int i = 2; i >= 0; i--) {
+        assert_true(i == 0 || r.actors[i].answered);
+        turn_until_answered(&r, &r.actors[i]);
+        hear(&r, &r.actors[i], 0);
+    }
     rig_close(&r);
     free(s);
 }
@@ -786,6 +810,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(prompts_ride_along_in_pieces),
         cmocka_unit_test(nobody_starves),
         cmocka_unit_test(the_budget_finds_its_size),
+        cmocka_unit_test(a_prompt_that_nearly_fits_is_finished),
         cmocka_unit_test(models_take_turns),
         cmocka_unit_test(requests_in_a_row_see_each_other),
         cmocka_unit_test(bad_tokens_harm_their_own_request_only),
