@@ -1,6 +1,7 @@
 /* Answers in OpenAI's form.  json_pack's "o" takes a reference, also when it fails. */
 #include "serve/http/impl.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,27 +209,108 @@ char *http_answer_whole(struct http_exchange *x, size_t *len)
 
 /* ---- chunks ---- */
 
-static void put_event(FILE *out, json_t *json)
+static void put_text(struct wire_enc *out, const char *text)
+{
+    wire_put_bytes(out, text, strlen(text));
+}
+
+/* Takes the object. */
+static void put_json(struct wire_enc *out, json_t *json)
 {
     size_t len;
     char *text = dump(json, &len);
-    fputs("data: ", out);
     if (text)
-        fwrite(text, 1, len, out);
-    fputs("\n\n", out);
+        wire_put_bytes(out, text, len);
+    else
+        wire_enc_fail(out, -ENOMEM);
     free(text);
 }
 
-static void put_chunk(FILE *out, const struct http_exchange *x, json_t *choice)
+static void put_escape(struct wire_enc *out, unsigned char c)
 {
-    json_t *choices = json_array();
-    if (choice)
-        json_array_append_new(choices, choice);
-    json_t *chunk = envelope(
-        x, x->request.api == HTTP_CHAT ? "chat.completion.chunk" : "text_completion", choices);
+    char escape[8];
+    const char *short_ones = "\"\"\\\\\bb\ff\nn\rr\tt";
+    for (; *short_ones; short_ones += 2) {
+        if ((unsigned char)short_ones[0] == c) {
+            snprintf(escape, sizeof(escape), "\\%c", short_ones[1]);
+            put_text(out, escape);
+            return;
+        }
+    }
+    snprintf(escape, sizeof(escape), "\\u%04x", c);
+    put_text(out, escape);
+}
+
+/* A JSON string of UTF-8. */
+static void put_string(struct wire_enc *out, const char *text, size_t len)
+{
+    size_t from = 0;
+    put_text(out, "\"");
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        wire_put_bytes(out, text + from, i - from);
+        put_escape(out, c);
+        from = i + 1;
+    }
+    wire_put_bytes(out, text + from, len - from);
+    put_text(out, "\"");
+}
+
+/* What all chunks of an answer begin with, up to their choices: made once. */
+static void put_chunk_begin(struct wire_enc *out, struct http_exchange *x)
+{
+    if (!x->chunk_begin) {
+        const char *object =
+            x->request.api == HTTP_CHAT ? "chat.completion.chunk" : "text_completion";
+        x->chunk_begin = dump(envelope(x, object, json_array()), &x->chunk_begin_len);
+        if (x->chunk_begin)
+            x->chunk_begin_len -= 2; /* "]}" */
+    }
+    put_text(out, "data: ");
+    if (x->chunk_begin)
+        wire_put_bytes(out, x->chunk_begin, x->chunk_begin_len);
+    else
+        wire_enc_fail(out, -ENOMEM);
+}
+
+static void put_chunk_end(struct wire_enc *out, const struct http_exchange *x, bool has_choice)
+{
+    put_text(out, "]");
     if (x->request.include_usage)
-        json_object_set_new(chunk, "usage", choice ? json_null() : usage_of(x));
-    put_event(out, chunk);
+        put_text(out, ",\"usage\":");
+    if (x->request.include_usage && has_choice)
+        put_text(out, "null");
+    else if (x->request.include_usage)
+        put_json(out, usage_of(x));
+    put_text(out, "}\n\n");
+}
+
+/* A chunk of the text alone: one for each token, so without a tree. */
+static void put_text_chunk(struct wire_enc *out, const struct http_choice *choice, const char *text,
+                           size_t len)
+{
+    struct http_exchange *x = choice->exchange;
+    bool chat = x->request.api == HTTP_CHAT;
+    char index[32];
+    snprintf(index, sizeof(index), "{\"index\":%u,", choice->index);
+    put_chunk_begin(out, x);
+    put_text(out, index);
+    put_text(out, chat ? "\"delta\":{\"content\":" : "\"text\":");
+    put_string(out, text, len);
+    put_text(out, chat ? "},\"logprobs\":null,\"finish_reason\":null}"
+                       : ",\"logprobs\":null,\"finish_reason\":null}");
+    put_chunk_end(out, x, true);
+}
+
+/* Any other; choice NULL: the usage, without a choice. */
+static void put_chunk(struct wire_enc *out, struct http_exchange *x, json_t *choice)
+{
+    put_chunk_begin(out, x);
+    if (choice)
+        put_json(out, choice);
+    put_chunk_end(out, x, choice != NULL);
 }
 
 static json_t *chunk_choice(const struct http_choice *choice, json_t *part, json_t *logprobs,
@@ -240,7 +322,7 @@ static json_t *chunk_choice(const struct http_choice *choice, json_t *part, json
 }
 
 /* Who speaks, before what is said; or the prompt again. */
-static void put_begin(FILE *out, struct http_choice *choice)
+static void put_begin(struct wire_enc *out, struct http_choice *choice)
 {
     const struct http_request *r = &choice->exchange->request;
     choice->begun = true;
@@ -253,7 +335,8 @@ static void put_begin(FILE *out, struct http_choice *choice)
         put_chunk(out, choice->exchange, chunk_choice(choice, part, json_null(), NULL));
 }
 
-static void put_call(FILE *out, const struct http_choice *choice, size_t index, json_t *call)
+static void put_call(struct wire_enc *out, const struct http_choice *choice, size_t index,
+                     json_t *call)
 {
     json_object_set_new(call, "index", json_integer((json_int_t)index));
     put_chunk(out, choice->exchange,
@@ -261,7 +344,7 @@ static void put_call(FILE *out, const struct http_choice *choice, size_t index, 
 }
 
 /* Each call begins with its name; then its arguments come as they are generated. */
-static void put_calls(FILE *out, struct http_choice *choice)
+static void put_calls(struct wire_enc *out, struct http_choice *choice)
 {
     size_t count = choice->tools ? llm_tools_count(choice->tools) : 0;
     for (size_t i = choice->calls_begun ? choice->calls_begun - 1 : 0; i < count; i++) {
@@ -281,7 +364,7 @@ static void put_calls(FILE *out, struct http_choice *choice)
     }
 }
 
-static void put_choice(FILE *out, struct http_choice *choice)
+static void put_choice(struct wire_enc *out, struct http_choice *choice)
 {
     const struct http_text *text = http_choice_text(choice);
     struct http_exchange *x = choice->exchange;
@@ -292,15 +375,17 @@ static void put_choice(FILE *out, struct http_choice *choice)
         return;
     if (!choice->begun)
         put_begin(out, choice);
-    if (to > from || due > choice->logprobs_sent) {
+    if (to > from && !x->request.logprobs) {
+        put_text_chunk(out, choice, text->text + from, to - from);
+    } else if (to > from || due > choice->logprobs_sent) {
         json_t *part = json_stringn(text->text ? text->text + from : "", to - from);
         json_t *logprobs = logprobs_of(choice, choice->logprobs_sent, due);
         put_chunk(out, x,
                   chunk_choice(choice, chat ? json_pack("{s:o}", "content", part) : part, logprobs,
                                NULL));
-        choice->text_sent = to;
-        choice->logprobs_sent = due;
     }
+    choice->text_sent = to;
+    choice->logprobs_sent = due;
     put_calls(out, choice);
     if (last && finish_name(choice)) {
         json_t *nothing = chat ? json_object() : json_string("");
@@ -309,37 +394,29 @@ static void put_choice(FILE *out, struct http_choice *choice)
     choice->finish_sent = last;
 }
 
-static void put_end(FILE *out, struct http_exchange *x)
+static void put_end(struct wire_enc *out, struct http_exchange *x)
 {
     if (x->error.status) {
-        put_event(out, http_error_json(&x->error));
+        put_text(out, "data: ");
+        put_json(out, http_error_json(&x->error));
+        put_text(out, "\n\n");
     } else {
         if (x->request.include_usage)
             put_chunk(out, x, NULL);
-        fputs("data: [DONE]\n\n", out);
+        put_text(out, "data: [DONE]\n\n");
     }
     x->done_sent = true;
 }
 
-char *http_answer_chunks(struct http_exchange *x, size_t *len)
+void http_answer_chunks(struct http_exchange *x)
 {
-    char *text = NULL;
-    *len = 0;
+    wire_enc_reset(&x->out);
     if (x->done_sent)
-        return NULL;
-    FILE *out = open_memstream(&text, len);
-    if (!out)
-        return NULL;
+        return;
     for (uint32_t i = 0; i < x->choice_count; i++)
-        put_choice(out, &x->choices[i]);
+        put_choice(&x->out, &x->choices[i]);
     if (x->open == 0)
-        put_end(out, x);
-    if (fclose(out) || *len == 0) {
-        free(text);
-        *len = 0;
-        return NULL;
-    }
-    return text;
+        put_end(&x->out, x);
 }
 
 /* ---- others ---- */

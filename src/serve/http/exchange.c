@@ -61,22 +61,19 @@ static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
     ssize_t given = 0;
     (void)at;
     pthread_mutex_lock(&x->front->lock);
-    if (x->out_at == x->out_len) {
-        free(x->out);
-        x->out = http_answer_chunks(x, &x->out_len);
+    if (x->out_at == wire_enc_len(&x->out)) {
+        http_answer_chunks(x);
         x->out_at = 0;
     }
-    size_t left = x->out_len - x->out_at;
-    if (x->gone) {
+    size_t left = wire_enc_len(&x->out) - x->out_at;
+    if (x->gone || wire_enc_error(&x->out)) {
         given = MHD_CONTENT_READER_END_WITH_ERROR;
     } else if (left > 0) {
         given = (ssize_t)(left < room ? left : room);
-        memcpy(to, x->out + x->out_at, (size_t)given);
+        memcpy(to, wire_enc_data(&x->out) + x->out_at, (size_t)given);
         x->out_at += (size_t)given;
     } else if (x->done_sent) {
         given = MHD_CONTENT_READER_END_OF_STREAM;
-    } else if (x->open == 0) {
-        given = MHD_CONTENT_READER_END_WITH_ERROR; /* no memory for the end */
     } else {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
@@ -407,6 +404,7 @@ static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, con
     if (!x)
         return MHD_NO;
     *x = (struct http_exchange){.front = f, .connection = c, .fd = -1};
+    wire_enc_init(&x->out, HTTP_CHUNKS_BYTES_MAX);
     *state = x;
     if (!allowed(x, url))
         return MHD_YES;

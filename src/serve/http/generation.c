@@ -486,5 +486,6 @@ void http_generation_fini(struct http_exchange *x)
     free(x->choices);
     http_request_fini(&x->request);
     free(x->grammar);
-    free(x->out);
+    wire_enc_fini(&x->out);
+    free(x->chunk_begin);
 }

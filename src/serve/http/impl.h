@@ -27,6 +27,7 @@
 #include "serve/http/request.h"
 #include "serve/http/stats.h"
 #include "serve/http/text.h"
+#include "wire/enc.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -34,15 +35,17 @@
 
 enum {
     HTTP_WORKERS_MAX = 64,
-    HTTP_MODELS_MAX = 64,          /* of all workers together */
-    HTTP_WORKER_TEXTS_MAX = 64,    /* at one worker: what it takes of one client */
-    HTTP_IMBALANCE_MAX = 4,        /* texts that a worker may have more than the idlest one and
-                                    * still get another for the sake of its prefix */
-    HTTP_LOSSES_MAX = 3,           /* workers that a text may lose without a token between: it may
-                                    * be what kills them */
-    HTTP_PREFIX_TOKENS = 32,       /* a prefix is known by so many tokens, and multiples */
-    HTTP_PREFIX_BLOCKS_MAX = 64,   /* beyond these a prompt's prefix is not distinguished */
-    HTTP_PREFIX_ENTRIES = 1 << 14, /* 256 KiB; an older one gives way */
+    HTTP_MODELS_MAX = 64,       /* of all workers together */
+    HTTP_WORKER_TEXTS_MAX = 64, /* at one worker: what it takes of one client */
+    HTTP_IMBALANCE_MAX = 4,     /* texts that a worker may have more than the idlest one and
+                                 * still get another for the sake of its prefix */
+    HTTP_LOSSES_MAX = 3,        /* workers that a text may lose without a token between: it may
+                                 * be what kills them */
+    HTTP_CHUNKS_BYTES_MAX = 64 << 20, /* formatted at once: more than a context's text with its
+                                       * logprobs */
+    HTTP_PREFIX_TOKENS = 32,          /* a prefix is known by so many tokens, and multiples */
+    HTTP_PREFIX_BLOCKS_MAX = 64,      /* beyond these a prompt's prefix is not distinguished */
+    HTTP_PREFIX_ENTRIES = 1 << 14,    /* 256 KiB; an older one gives way */
 };
 
 #define HTTP_DESCRIBE_NS HW_SEC    /* between two looks at a worker */
@@ -310,8 +313,10 @@ struct http_exchange {
     time_t created;
     int fd; /* watched for its end; -1: not */
     bool started, suspended, gone, streams, done_sent;
-    char *out; /* of a stream: formatted and not taken yet */
-    size_t out_len, out_at;
+    struct wire_enc out; /* of a stream: formatted; up to out_at it was taken */
+    size_t out_at;
+    char *chunk_begin; /* what all chunks begin with; NULL: not made yet */
+    size_t chunk_begin_len;
 };
 
 enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, const char *url,
@@ -346,8 +351,8 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
 
 char *http_answer_whole(struct http_exchange *x, size_t *len);
 char *http_answer_embeddings(struct http_exchange *x, size_t *len);
-/* What is new for a client that streams; NULL with *len 0: nothing. */
-char *http_answer_chunks(struct http_exchange *x, size_t *len);
+/* What is new for a client that streams, in x->out. */
+void http_answer_chunks(struct http_exchange *x);
 char *http_answer_models(struct http_front *f, size_t *len);
 char *http_answer_error(const struct http_error *e, size_t *len);
 

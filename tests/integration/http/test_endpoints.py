@@ -92,6 +92,11 @@ class Endpoints(unittest.TestCase):
         self.assertEqual({c["id"] for c in chunks}, {chunks[0]["id"]})
         self.assertTrue(all(c["usage"] is None for c in chunks[:-1]))
 
+    def test_a_stream_of_what_json_escapes(self):
+        ask = {**PROMPT, "max_tokens": 48, "grammar": r'root ::= "\"\\\n\t\r\x01\x08\x1f é"'}
+        self.assertEqual(text_of(Stream(self.url, "/v1/completions", ask)),
+                         '"\\\n\t\r\x01\x08\x1f é')
+
     def test_chat(self):
         ask = {"messages": [{"role": "user", "content": "Who was Moses?"}], "max_tokens": 12,
                "temperature": 0}
