@@ -603,6 +603,10 @@ static void finish_part(struct llm_worker *w, struct part *part)
 {
     struct llm_job *job = part->job;
     const struct llm_model *m = job->seq->model;
+    if (llm_kv_lost(w, job->seq, part->status, job->why)) {
+        llm_jobs_append(&w->running, job);
+        return;
+    }
     if (part->status) {
         fail(w, job, part->status);
         return;

@@ -576,7 +576,7 @@ bool llm_kv_waits(struct llm_worker *w, struct llm_job *job)
     struct llm_sequence *s = job->seq;
     struct llm_eviction_figures f = {0};
     char why[LLM_WHY_CHARS] = "no memory for fetched rows";
-    if (llm_kv_is_whole(s))
+    if (llm_kv_is_whole(s) || !s->kv.eviction)
         return false;
     int rc = llm_eviction_is_fetching(s->kv.eviction)
                  ? 0
@@ -615,6 +615,17 @@ void llm_kv_step(struct llm_worker *w, struct llm_sequence *const *seqs, uint32_
     reap_all(w);
     for (uint32_t i = 0; i < count; i++)
         seqs[i]->kv.used = w->kv.steps;
+}
+
+bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const char *why)
+{
+    if (status != -ENODATA || !s->kv.eviction)
+        return false;
+    struct llm_layers missing = llm_seq_missing(s->seq);
+    if (llm_layers_count(&missing) == 0)
+        return true; /* another sequence's rows were lost */
+    compute_instead(w, s, why);
+    return true;
 }
 
 /* ---- after a step ---- */

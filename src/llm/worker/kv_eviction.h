@@ -107,6 +107,9 @@ void llm_kv_timed(struct llm_model *m, uint32_t rows, uint64_t ns);
 void llm_kv_decoded(struct llm_worker *w, struct llm_sequence *s, uint32_t token);
 /* A prompt was computed. */
 void llm_kv_prefilled(struct llm_worker *w, struct llm_sequence *s);
+/* The step failed with `status`.  True when rows are lost; the sequence is truncated, so that they
+ * are computed. */
+bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const char *why);
 /* Records and prompts that wait for their turn go on. */
 void llm_kv_go_on(struct llm_worker *w);
 
