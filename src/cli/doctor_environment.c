@@ -21,6 +21,7 @@ static const char *const known[] = {
     "HAWSER_SOFTGPU_OFFLINE",
     "HAWSER_TEST_DATA",
     "HAWSER_TRACE",
+    "HAWSER_VISIBLE_DEVICES",
     "HAWSER_VKPROBE_DIR",
     "HAWSER_VULKAN",
     "HAWSER_VULKAN_DEVICE",

@@ -72,6 +72,18 @@ static VkResult open_instance(struct vk *vk)
     return VK_SUCCESS;
 }
 
+static void describe_uuid(const struct vk *vk, VkPhysicalDevice handle, struct serve_device *out)
+{
+    VkPhysicalDeviceIDProperties id = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES};
+    VkPhysicalDeviceProperties2 chain = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                         .pNext = &id};
+    if (out->api_version < VK_API_VERSION_1_1 || !vk->properties2)
+        return;
+    vk->properties2(handle, &chain);
+    memcpy(out->uuid, id.deviceUUID, sizeof(out->uuid));
+    out->has_uuid = true;
+}
+
 static void describe_driver(const struct vk *vk, VkPhysicalDevice handle, struct serve_device *out)
 {
     VkPhysicalDeviceDriverProperties driver = {
@@ -95,6 +107,7 @@ static void describe(const struct vk *vk, VkPhysicalDevice handle, struct serve_
     out->vendor_id = p.vendorID;
     out->device_id = p.deviceID;
     describe_driver(vk, handle, out);
+    describe_uuid(vk, handle, out);
 
     VkPhysicalDeviceMemoryProperties m;
     vk->memory(handle, &m);
@@ -126,6 +139,8 @@ static void list_devices(struct serve_devices *out)
         out->count = count;
     for (uint32_t i = 0; i < out->count; i++)
         describe(&vk, handles[i], &out->items[i]);
+    for (uint32_t i = 0; i < out->count; i++)
+        out->items[i].index = i;
     vk.destroy(vk.instance, NULL);
 }
 
@@ -215,4 +230,74 @@ void serve_devices_find(struct serve_devices *out)
     else if (rc)
         fail(out, "a Vulkan driver crashed while it was loaded; VK_DRIVER_FILES can leave it out");
     bound(out);
+}
+
+/* ---- choosing ---- */
+
+static bool is_wanted(const struct serve_device *d, const char *wanted)
+{
+    if (wanted[strspn(wanted, "0123456789")] == '\0')
+        return strtoul(wanted, NULL, 10) == d->index;
+    return strcasestr(d->name, wanted) != NULL;
+}
+
+static bool has_index(const struct serve_devices *all, uint32_t index)
+{
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (all->items[i].index == index)
+            return true;
+    }
+    return false;
+}
+
+static int allow(const struct serve_devices *chosen, char why[SERVE_DEVICE_TEXT])
+{
+    uint8_t uuids[SERVE_DEVICES_MAX][HW_UUID_BYTES];
+    for (uint32_t i = 0; i < chosen->count; i++) {
+        const struct serve_device *d = &chosen->items[i];
+        if (!d->has_uuid) {
+            snprintf(why, SERVE_DEVICE_TEXT, "%.180s has no UUID: its driver is of Vulkan 1.0",
+                     d->name);
+            return -ENODEV;
+        }
+        memcpy(uuids[i], d->uuid, HW_UUID_BYTES);
+    }
+    int rc = hw_visible_choose(uuids, chosen->count);
+    if (rc)
+        snprintf(why, SERVE_DEVICE_TEXT, "%s", strerror(-rc));
+    return rc;
+}
+
+int serve_devices_choose(struct serve_devices *devices, char *const *wanted, size_t count,
+                         char why[SERVE_DEVICE_TEXT])
+{
+    struct serve_devices *chosen = calloc(1, sizeof(*chosen));
+    if (!chosen) {
+        snprintf(why, SERVE_DEVICE_TEXT, "out of memory");
+        return -ENOMEM;
+    }
+    int rc = 0;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        bool found = false;
+        for (uint32_t k = 0; k < devices->count; k++) {
+            const struct serve_device *d = &devices->items[k];
+            found |= is_wanted(d, wanted[i]);
+            if (is_wanted(d, wanted[i]) && !has_index(chosen, d->index))
+                chosen->items[chosen->count++] = *d;
+        }
+        if (!found && devices->count == 0)
+            snprintf(why, SERVE_DEVICE_TEXT, "there is no device: %.200s", devices->note);
+        else if (!found)
+            snprintf(why, SERVE_DEVICE_TEXT,
+                     "there is no device '%.60s'; there are 0 to %u, which serve prints without "
+                     "--device",
+                     wanted[i], devices->count - 1);
+        rc = found ? 0 : -ENODEV;
+    }
+    if (rc == 0)
+        rc = allow(chosen, why);
+    if (rc == 0)
+        *devices = *chosen;
+    free(chosen);
+    return rc;
 }

@@ -9,6 +9,7 @@
 #define HAWSER_SERVE_DEVICES_H
 
 #include "base/attr.h"
+#include "base/visible.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,6 +32,9 @@ struct serve_device {
     uint32_t type;                  /* VkPhysicalDeviceType */
     uint32_t api_version;           /* VK_MAKE_API_VERSION */
     uint32_t vendor_id, device_id;
+    uint32_t index; /* among all of this machine */
+    uint8_t uuid[HW_UUID_BYTES];
+    bool has_uuid; /* a Vulkan 1.0 driver has none */
     uint32_t heap_count;
     struct serve_heap heaps[SERVE_HEAPS_MAX];
 };
@@ -43,6 +47,12 @@ struct serve_devices {
 
 /* Never fails: what goes wrong is told in out->note. */
 void serve_devices_find(struct serve_devices *out);
+
+/* Keeps the devices that are wanted, in that order: by index, or by a part of the name, which may
+ * be of several.  Sessions and models use those only, from now on.  0; -ENODEV, -ENOMEM, and why.
+ */
+int serve_devices_choose(struct serve_devices *devices, char *const *wanted, size_t count,
+                         char why[SERVE_DEVICE_TEXT]) MUST_CHECK;
 
 const char *serve_device_type_name(uint32_t type);
 

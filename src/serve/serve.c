@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 struct serve_options {
-    struct cmd_list listen;
+    struct cmd_list listen, devices;
     const char *cert, *key, *token_file;
     bool insecure, software, no_devices;
     uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, resume_window_ns, ring_bytes;
@@ -96,6 +96,12 @@ static const struct cmd_option options[] = {
      .kind = CMD_FLAG,
      .offset = offsetof(struct serve_options, software),
      .help = "use a software Vulkan driver, found or laid out by find-vulkan"},
+    {.name = "device",
+     .kind = CMD_LIST,
+     .argument = "WHICH",
+     .offset = offsetof(struct serve_options, devices),
+     .help = "offer these GPUs only, and compute models on them in turn: by the number that serve\n"
+             "prints, or a part of the name [default: all; models on the first]"},
     {.name = "no-devices",
      .kind = CMD_FLAG,
      .offset = offsetof(struct serve_options, no_devices),
@@ -232,6 +238,7 @@ static const struct cmd_env environment[] = {
     {"VENUS_TRACE_NET", "1: a summary of the traffic every 100 messages"},
     {"VK_DRIVER_FILES", "Vulkan drivers to use instead of the system's"},
     {"HAWSER_FIND_VULKAN", "where find-vulkan is, for --software"},
+    {"HAWSER_VISIBLE_DEVICES", "UUIDs of the GPUs to use; --device sets it [default: all]"},
     {"HAWSER_SANDBOX", "of sessions: deny, log (as deny, but only logged), off [default: deny]"},
     {"NOTIFY_SOCKET", "set by systemd (Type=notify): told when ready"},
     {NULL},
@@ -607,7 +614,7 @@ static void print_devices(const struct serve_devices *devices, bool looked)
         printf("no Vulkan device: %s%s\n", devices->note,
                looked ? "; --software offers one that computes on the CPU" : "");
     for (uint32_t i = 0; i < devices->count; i++)
-        printf("device %u: %s (%s)\n", i, devices->items[i].name,
+        printf("device %u: %s (%s)\n", devices->items[i].index, devices->items[i].name,
                serve_device_type_name(devices->items[i].type));
 }
 
@@ -637,7 +644,7 @@ static enum cmd_exit serve(struct server *s)
         (struct hw_counter_set){.defs = count_defs, .values = s->counts, .count = COUNT_COUNT};
     enum cmd_exit code = start_uploads(s);
     if (code == CMD_DONE)
-        code = service_llm_open(&s->llm, &s->o->llm);
+        code = service_llm_open(&s->llm, &s->o->llm, s->o->devices.count > 0);
     if (code != CMD_DONE)
         return code;
     int rc = service_basic_init(&s->service, &s->info);
@@ -682,6 +689,10 @@ static enum cmd_exit prepare_and_serve(struct server *s)
                  "the server was told not to look (--no-devices)");
     else
         serve_devices_find(&s->info.devices);
+    char why[SERVE_DEVICE_TEXT];
+    const struct cmd_list *wanted = &s->o->devices;
+    if (wanted->count && serve_devices_choose(&s->info.devices, wanted->items, wanted->count, why))
+        return cmd_fail(CMD_USAGE, "serve: --device: %s", why);
     print_devices(&s->info.devices, !s->o->no_devices);
     code = serve(s);
     signal(SIGINT, SIG_DFL);

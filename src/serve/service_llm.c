@@ -204,7 +204,8 @@ static void tell_models(const struct service_llm *s, const struct cmd_list *item
     }
 }
 
-enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o)
+enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o,
+                               bool in_turn)
 {
     char why[LLM_WHY_CHARS];
     struct llm_worker_model models[LLM_SERVED_MODELS_MAX] = {0};
@@ -222,6 +223,8 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     if (code != CMD_DONE)
         return code;
     describe_models(s, models);
+    for (uint32_t i = 0; i < s->count && in_turn; i++)
+        models[i].device = i;
     struct llm_worker_options options = {
         .models = models,
         .model_count = s->count,

@@ -161,9 +161,12 @@ struct service_llm {
  * The ops must outlive the service. */
 void service_llm_set_host_store(const struct llm_shadow_ops *store);
 
-/* Loads the models and starts the worker, or does nothing without a model.  CMD_DONE, or the exit
- * status after a message. */
-enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *options);
+/* Loads the models and starts the worker, or does nothing without a model.  in_turn: models are
+ * computed by the GPUs in turn, not all by the first.  CMD_DONE, or the exit status after a
+ * message.
+ */
+enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *options,
+                               bool in_turn);
 /* Makes the server carry the worker's answers.  0 or a negative errno. */
 int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
 void service_llm_close(struct service_llm *s);

@@ -134,7 +134,7 @@ static int build(struct llm_engine *e, const struct llm_file *file,
         return llm_why(why, -ENODEV, "there is no backend '%s'", name);
     if (options->math == LLM_MATH_FAST && ops != &llm_backend_vulkan)
         return llm_why(why, -EINVAL, "fast arithmetic is of the backend vulkan, not of %s", name);
-    struct llm_backend_config config = {.threads = options->threads, .math = options->math};
+    struct llm_backend_config config = {.threads = options->threads, .device = options->device, .math = options->math};
     int rc = choose_context(e, options->context, why);
     if (rc == 0)
         rc = ops->open(&config, &e->backend, why);

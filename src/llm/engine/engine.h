@@ -27,6 +27,7 @@ struct llm_engine_options {
     const char *backend; /* "cpu", "vulkan"; NULL: cpu */
     unsigned threads;    /* of the cpu backend; 0: one for each core */
     enum llm_math math;  /* fast is of vulkan alone */
+    uint32_t device;     /* which GPU, modulo their number */
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
     uint64_t kv_bytes;   /* for all sequences together; 0: one sequence of full context */
     struct page_limit

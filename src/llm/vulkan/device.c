@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "base/visible.h"
 #include "llm/model/why.h"
 
 #include <dlfcn.h>
@@ -100,6 +101,7 @@ struct candidate {
     VkPhysicalDeviceProperties properties;
     uint32_t family;
     bool has_clock;
+    int place; /* among those that may be used */
 };
 
 /* A family that computes; preferably one without graphics. */
@@ -129,6 +131,9 @@ static bool can_serve(const struct llm_vk_device *d, struct candidate *c)
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_BUFFER_DEVICE_ADDRESS_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                           .pNext = &addresses};
+    VkPhysicalDeviceIDProperties id = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES};
+    VkPhysicalDeviceProperties2 named = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                         .pNext = &id};
     d->vk.GetPhysicalDeviceProperties(c->device, &c->properties);
     if (c->properties.apiVersion < VK_API_VERSION_1_2 ||
         limits->maxPushConstantsSize < PUSH_BYTES ||
@@ -137,11 +142,18 @@ static bool can_serve(const struct llm_vk_device *d, struct candidate *c)
         limits->maxComputeWorkGroupSize[0] < GROUP_THREADS)
         return false;
     d->vk.GetPhysicalDeviceFeatures2(c->device, &features);
+    d->vk.GetPhysicalDeviceProperties2(c->device, &named);
+    c->place = hw_visible_place(id.deviceUUID);
+    if (c->place < 0)
+        return false;
     return addresses.bufferDeviceAddress && find_family(d, c);
 }
 
+/* As the user has ordered them, else by type. */
 static int rank(const struct candidate *c)
 {
+    if (hw_visible_are_chosen())
+        return c->place;
     switch (c->properties.deviceType) {
     case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
         return 0;
@@ -177,10 +189,11 @@ static int choose_device(struct llm_vk_device *d, uint32_t index, bool *has_cloc
             insert(good, good_count++, &c);
     }
     if (good_count == 0)
-        return llm_why(why, -ENODEV,
-                       "none of %u Vulkan devices has Vulkan 1.2 with buffer addresses; install a "
-                       "newer driver",
-                       count);
+        return llm_why(
+            why, -ENODEV,
+            "none of %u Vulkan devices has Vulkan 1.2 with buffer addresses%s; install a "
+            "newer driver",
+            count, hw_visible_are_chosen() ? " and was chosen" : "");
     const struct candidate *chosen = &good[index % good_count];
     d->physical = chosen->device;
     d->properties = chosen->properties;

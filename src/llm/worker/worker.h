@@ -61,6 +61,7 @@ struct llm_worker_model {
     const char *name; /* outlives the worker; NULL: general.name, or "model" */
     const struct llm_file *file;
     uint64_t kv_bytes; /* 0: as the engine's options say */
+    uint32_t device;   /* which GPU, modulo their number */
     /* A user of the limit that the served models share, claimed and named; outlives the worker.
      * NULL: the model's KV is kv_bytes at most. */
     struct page_limit *kv_limit;

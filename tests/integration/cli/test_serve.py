@@ -268,6 +268,10 @@ class Refusals(Case):
         if os.geteuid() != 0:
             self.expect(hawser(*serve, "root"), REFUSED, "only root")
 
+    def test_a_device_that_is_none(self):
+        self.expect(hawser("serve", "--listen", f"unix:{self.dir}/s", "--no-devices", "--device",
+                           "0"), USAGE, "--device: there is no device", "--no-devices")
+
     def test_metrics_stay_on_this_host(self):
         self.expect(hawser("serve", "--listen", "127.0.0.1:0", "--no-devices", "--metrics",
                            "0.0.0.0:0"), REFUSED, "--metrics")

@@ -44,6 +44,15 @@ class Limits(GpuCase):
         server.wait_sessions(0)
         self.run_program("many", "threads", servers=[server])
 
+    def test_devices(self):
+        """A session has the devices that --device chose, and none that was not chosen."""
+        hidden = {"HAWSER_VISIBLE_DEVICES": "00" * 16}
+        for server, count in ((self.serve("chosen", "--device", "LLVM"), "1 devices"),
+                              (self.serve("hidden", env=hidden), "0 devices")):
+            program = self.program("many", "count", servers=[server])
+            program.expect(count)
+            program.expect_done()
+
 
 if __name__ == "__main__":
     support.main()

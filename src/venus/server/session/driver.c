@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/visible.h"
 #include "venus/common/commands.h"
 #include "venus/common/protocol.h"
 
@@ -194,6 +195,43 @@ static VkResult start_messenger(struct vns_instance *instance)
                             : VK_ERROR_EXTENSION_NOT_PRESENT;
 }
 
+static int place_of(const struct vns_instance *instance, VkPhysicalDevice device)
+{
+    VkPhysicalDeviceIDProperties id = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES};
+    VkPhysicalDeviceProperties2 chain = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                         .pNext = &id};
+    if (!instance->driver.vkGetPhysicalDeviceProperties2)
+        return -1;
+    instance->driver.vkGetPhysicalDeviceProperties2(device, &chain);
+    return hw_visible_place(id.deviceUUID);
+}
+
+/* Those that the server was told to offer, in that order. */
+static VkResult keep_visible(struct vns_instance *instance)
+{
+    VkPhysicalDevice kept[VN_DEVICES_MAX];
+    int places[VN_DEVICES_MAX];
+    uint32_t count = 0;
+    if (!hw_visible_are_chosen())
+        return VK_SUCCESS;
+    for (uint32_t i = 0; i < instance->device_count; i++) {
+        int place = place_of(instance, instance->devices[i]);
+        uint32_t at = count;
+        if (place < 0)
+            continue;
+        for (; at > 0 && places[at - 1] > place; at--) {
+            places[at] = places[at - 1];
+            kept[at] = kept[at - 1];
+        }
+        places[at] = place;
+        kept[at] = instance->devices[i];
+        count++;
+    }
+    memcpy(instance->devices, kept, count * sizeof(*kept));
+    instance->device_count = count;
+    return VK_SUCCESS;
+}
+
 static VkResult list_devices(struct vns_instance *instance)
 {
     uint32_t count = VN_DEVICES_MAX;
@@ -203,7 +241,7 @@ static VkResult list_devices(struct vns_instance *instance)
     VkResult result =
         instance->driver.vkEnumeratePhysicalDevices(instance->handle, &count, instance->devices);
     instance->device_count = result < 0 ? 0 : count;
-    return result;
+    return result < 0 ? result : keep_visible(instance);
 }
 
 static uint32_t choose_version(uint32_t loader, const VkInstanceCreateInfo *info)
