@@ -234,6 +234,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
                    .context = (uint32_t)o->context},
         .grace_ns = o->grace_ns,
         .upload_bytes = o->upload_bytes,
+        .share = o->share < 100 ? (uint32_t)o->share : 0,
         .sequences = (uint32_t)o->sequences,
         .tokens = (uint32_t)o->tokens,
         .downloads = o->downloads,

@@ -17,7 +17,7 @@ struct service_llm_options {
     int backend, math;
     uint64_t threads, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences, tokens;
     const char *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
-    uint64_t shadow_bytes, tenant;
+    uint64_t shadow_bytes, tenant, share;
     bool share_prefixes, downloads;
 };
 
@@ -93,6 +93,15 @@ struct service_llm_options {
          .kind = CMD_FLAG,                                                                         \
          .offset = offsetof(type, member.downloads),                                               \
          .help = "let clients fetch the model's file (hawser llm --download)"},                    \
+        {.name = "share-per-client",                                                               \
+         .kind = CMD_U64,                                                                          \
+         .argument = "PERCENT",                                                                    \
+         .offset = offsetof(type, member.share),                                                   \
+         .def = "100",                                                                             \
+         .min = 1,                                                                                 \
+         .max = 100,                                                                               \
+         .help = "of --max-upload and of the KV memory, that one connection may have at a time;\n" \
+                 "a gateway is one, and divides what it has by --share-per-key"},                  \
         {.name = "max-sequences",                                                                  \
          .kind = CMD_U64,                                                                          \
          .argument = "N",                                                                          \

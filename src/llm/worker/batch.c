@@ -113,6 +113,11 @@ static int begin_prefill(struct llm_worker *w, struct llm_job *job)
     if (rc)
         return rc;
     rc = llm_worker_check_prompt(w, job, s->model->engine);
+    if (rc == 0 &&
+        !llm_client_may_have(w, job->client, s->model,
+                             llm_engine_pages_for(s->model->engine, job->request.token_count)))
+        rc = llm_why(job->why, -ENOSPC,
+                     "this client has its share of the KV memory: release a sequence");
     if (rc) {
         llm_sequence_free(w, s);
         return rc;

@@ -37,6 +37,7 @@ struct llm_client;
 struct llm_blob {
     uint8_t *data;
     uint64_t bytes, filled;
+    struct llm_client *client; /* whose share it counts against; NULL: nobody's any more */
 };
 
 struct llm_model {
@@ -181,6 +182,7 @@ struct llm_client {
     struct rpc_ep *ep;               /* NULL when gone (server) */
     struct llm_byte_account account; /* (server) */
     struct llm_blob weights, kv;     /* arriving (server) */
+    _Atomic uint64_t held_bytes;     /* of its blobs; both threads */
     struct llm_blob cache;           /* of the last stateless forward, to download (server) */
     int upload_error;        /* of a post; the next call that needs the upload tells it (server) */
     struct llm_job *jobs;    /* (server) */
@@ -280,9 +282,12 @@ struct llm_worker {
     struct hw_counter_set count_set;
 };
 
-/* 0; -EDQUOT past the worker's limit; -ENOMEM. */
-int llm_blob_make(struct llm_worker *w, struct llm_blob *blob, uint64_t bytes) MUST_CHECK;
+/* 0; -EDQUOT past the worker's limit or the client's share of it; -ENOMEM. */
+int llm_blob_make(struct llm_worker *w, struct llm_client *c, struct llm_blob *blob,
+                  uint64_t bytes) MUST_CHECK;
 void llm_blob_free(struct llm_worker *w, struct llm_blob *blob);
+/* It becomes the worker's own. */
+void llm_blob_keep(struct llm_blob *blob);
 
 /* ---- worker.c ---- */
 
@@ -329,6 +334,10 @@ void llm_sequence_free(struct llm_worker *w, struct llm_sequence *s);
  * gone becomes the job's client's. */
 int llm_sequence_by_handle(struct llm_worker *w, struct llm_job *job,
                            struct llm_sequence **out) MUST_CHECK;
+/* Whether so many pages more are within the client's share of the model's KV memory.  One without
+ * rows of it may always begin. */
+bool llm_client_may_have(const struct llm_worker *w, const struct llm_client *c,
+                         const struct llm_model *m, uint64_t pages);
 int llm_sequence_by_id(struct llm_worker *w, struct llm_job *job,
                        struct llm_sequence **out) MUST_CHECK;
 /* Whether the job may use the sequence: 0; -EAGAIN while a request about its KV does; -EBUSY and

@@ -62,6 +62,7 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
         return rc;
     }
     if (upload) {
+        llm_blob_keep(upload);
         m->blob = *upload;
         *upload = (struct llm_blob){0};
     }

@@ -111,6 +111,19 @@ int llm_sequence_is_free(const struct llm_sequence *s, struct llm_job *job)
                                  : -EAGAIN;
 }
 
+bool llm_client_may_have(const struct llm_worker *w, const struct llm_client *c,
+                         const struct llm_model *m, uint64_t pages)
+{
+    uint64_t held = 0;
+    uint32_t used, all, share = w->options.share;
+    for (const struct llm_sequence *s = share ? w->sequences : NULL; s; s = s->next) {
+        if (s->owner == c && s->model == m)
+            held += llm_engine_pages_for(m->engine, llm_seq_length(s->seq));
+    }
+    llm_engine_kv_pages(m->engine, &used, &all);
+    return held == 0 || held + pages <= (uint64_t)all * share / 100;
+}
+
 int llm_sequence_by_id(struct llm_worker *w, struct llm_job *job, struct llm_sequence **out)
 {
     struct llm_sequence *s = w->sequences;

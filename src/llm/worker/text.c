@@ -199,7 +199,9 @@ static bool may_begin(const struct llm_worker *w, const struct llm_job *job)
 static bool is_at_own_limit(const struct llm_worker *w, const struct llm_job *job)
 {
     const struct llm_client *c = job->client;
-    return !job->seq && c->texts && c->sequences >= w->options.sequences;
+    return !job->seq && c->texts &&
+           (c->sequences >= w->options.sequences ||
+            !llm_client_may_have(w, c, job->text.model, llm_text_pages(job)));
 }
 
 /* 0: it is under way, or still waits. */

@@ -64,26 +64,49 @@ static const struct hw_counter_def count_defs[LLM_COUNTS] = {
                                  HW_COUNTER},
 };
 
-int llm_blob_make(struct llm_worker *w, struct llm_blob *blob, uint64_t bytes)
+static bool take_bytes(_Atomic uint64_t *held, uint64_t bytes, uint64_t limit)
 {
-    uint64_t before = atomic_fetch_add(&w->held_bytes, bytes);
-    uint8_t *data = NULL;
-    int rc =
-        bytes > w->options.upload_bytes || before > w->options.upload_bytes - bytes ? -EDQUOT : 0;
-    if (rc == 0) {
-        data = malloc(bytes ? bytes : 1);
-        rc = data ? 0 : -ENOMEM;
+    uint64_t before = atomic_fetch_add(held, bytes);
+    if (bytes <= limit && before <= limit - bytes)
+        return true;
+    atomic_fetch_sub(held, bytes);
+    return false;
+}
+
+static uint64_t upload_share(const struct llm_worker *w)
+{
+    uint64_t all = w->options.upload_bytes;
+    return w->options.share ? all / 100 * w->options.share : all;
+}
+
+int llm_blob_make(struct llm_worker *w, struct llm_client *c, struct llm_blob *blob, uint64_t bytes)
+{
+    if (!take_bytes(&c->held_bytes, bytes, upload_share(w)))
+        return -EDQUOT;
+    if (!take_bytes(&w->held_bytes, bytes, w->options.upload_bytes)) {
+        atomic_fetch_sub(&c->held_bytes, bytes);
+        return -EDQUOT;
     }
-    if (rc) {
+    uint8_t *data = malloc(bytes ? bytes : 1);
+    if (!data) {
         atomic_fetch_sub(&w->held_bytes, bytes);
-        return rc;
+        atomic_fetch_sub(&c->held_bytes, bytes);
+        return -ENOMEM;
     }
-    *blob = (struct llm_blob){.data = data, .bytes = bytes};
+    *blob = (struct llm_blob){.data = data, .bytes = bytes, .client = c};
     return 0;
+}
+
+void llm_blob_keep(struct llm_blob *blob)
+{
+    if (blob->client)
+        atomic_fetch_sub(&blob->client->held_bytes, blob->bytes);
+    blob->client = NULL;
 }
 
 void llm_blob_free(struct llm_worker *w, struct llm_blob *blob)
 {
+    llm_blob_keep(blob);
     free(blob->data);
     atomic_fetch_sub(&w->held_bytes, blob->bytes);
     *blob = (struct llm_blob){0};
@@ -464,7 +487,7 @@ static int stage(struct llm_worker *w, struct llm_client *c, const struct llm_re
     uint64_t began = hw_now_ns();
     if (r->offset == 0) {
         llm_blob_free(w, blob);
-        int rc = llm_blob_make(w, blob, r->total);
+        int rc = llm_blob_make(w, c, blob, r->total);
         if (rc)
             return rc;
     }
@@ -689,7 +712,10 @@ static bool upload_failed(struct llm_worker *w, struct llm_client *c, struct rpc
         return false;
     c->upload_error = 0;
     if (rc == -EDQUOT)
-        llm_why_set(why, "the upload exceeds what this worker keeps for clients, %llu bytes",
+        llm_why_set(why,
+                    "the upload exceeds what this worker keeps for clients, %llu bytes of one and "
+                    "%llu of all",
+                    (unsigned long long)upload_share(w),
                     (unsigned long long)w->options.upload_bytes);
     else
         llm_why_set(why, "the upload: %s", rc == -EPROTO ? "pieces out of order" : strerror(-rc));

@@ -76,6 +76,8 @@ struct llm_worker_options {
     struct llm_engine_options engine;
     uint64_t grace_ns;
     uint64_t upload_bytes; /* weights and KV of all clients together */
+    uint32_t share;        /* of upload_bytes and of KV memory, that one client may have at a time:
+                            * percent; 0: all */
     uint32_t sequences;    /* of one client; 0: LLM_SEQUENCES_MAX */
     uint32_t tokens;       /* of one request; 0: WIRE_TOKENS_MAX */
     uint32_t batch;        /* sequences in a step; 0: LLM_WORKER_BATCH_MAX; 1: one at a time */

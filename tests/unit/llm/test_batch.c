@@ -533,7 +533,7 @@ static void models_take_turns(void **state)
     struct image other = image_prefix(&model, model.size); /* the same but for a name */
     image_patch(&other, "general.name", "general.mane", 12);
     struct llm_job *job = ask(&r, &r.actors[1], &load);
-    assert_int_equal(llm_blob_make(&r.w, &job->weights, other.size), 0);
+    assert_int_equal(llm_blob_make(&r.w, job->client, &job->weights, other.size), 0);
     memcpy(job->weights.data, other.bytes, other.size);
     job->weights.filled = other.size;
     turn(&r);

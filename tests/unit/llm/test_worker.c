@@ -262,6 +262,38 @@ static void limits_hold(void **state)
     server_stop(&h);
 }
 
+static void a_client_has_its_share_and_no_more(void **state)
+{
+    (void)state;
+    struct worker_server h;
+    struct wire_dec d;
+    struct llm_worker_options options = options_of(0, 10000);
+    struct llm_request decode, load = {.method = LLM_METHOD_LOAD_WEIGHTS};
+    uint8_t bytes[101] = {0};
+    options.share = 1; /* percent */
+    options.sequences = LLM_SEQUENCES_MAX;
+    server_start(&h, &options);
+    struct llm_remote *remote = server_join(&h), *other = server_join(&h);
+    int rc = prefill(remote, 1, &decode), begun = rc == 0;
+    assert_int_equal(rc, 0); /* the first is never refused */
+    while (rc == 0 && begun++ < LLM_SEQUENCES_MAX)
+        rc = prefill(remote, 1, &decode);
+    assert_int_equal(rc, -ENOSPC);
+    says("its share of the KV memory");
+    assert_int_equal(prefill(other, 1, &decode), 0);
+    assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, bytes, 101, why), 0);
+    assert_int_equal(call(remote, &load, &d), -ENOSPC);
+    says("100 bytes of one");
+    assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, bytes, 60, why), 0);
+    assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_KV, bytes, 60, why), 0);
+    assert_int_equal(call(remote, &load, &d), -ENOSPC); /* both count */
+    assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, bytes, 60, why), 0);
+    assert_int_equal(call(remote, &load, &d), -EPROTO); /* fits, and is no model */
+    llm_remote_close(remote);
+    llm_remote_close(other);
+    server_stop(&h);
+}
+
 static void a_prompt_past_the_context_is_refused(void **state)
 {
     (void)state;
@@ -531,6 +563,7 @@ int main(void)
         cmocka_unit_test(the_served_file_can_be_fetched),
         cmocka_unit_test(unknown_handles_are_named),
         cmocka_unit_test(limits_hold),
+        cmocka_unit_test(a_client_has_its_share_and_no_more),
         cmocka_unit_test(a_prompt_past_the_context_is_refused),
         cmocka_unit_test(a_client_that_comes_back_goes_on),
         cmocka_unit_test(what_a_vanished_client_left_is_freed),
