@@ -357,6 +357,20 @@ static void *read_and_deliver(void *user)
 
 /* ---- life ---- */
 
+/* A port that takes connections and says nothing may be one for HTTP. */
+static void explain_connect(const struct rpc_addr *addr, int rc, const char *cause, char *why)
+{
+    char text[RPC_ADDR_PATH_CHARS + RPC_ADDR_HOST_CHARS + 16];
+    rpc_addr_format(addr, text, sizeof text);
+    if (rc == -ETIMEDOUT)
+        llm_why_set(why,
+                    "%s does not answer as a Hawser server: %s; is it serve's --listen, and "
+                    "not its --http?",
+                    text, cause);
+    else
+        llm_why_set(why, "%s", cause);
+}
+
 int llm_connection_open(const struct rpc_addr *addr, const struct rpc_net_options *net,
                         const struct rpc_config *config, struct llm_connection **out, char *why)
 {
@@ -372,7 +386,7 @@ int llm_connection_open(const struct rpc_addr *addr, const struct rpc_net_option
     c->end = &c->first;
     int rc = rpc_client_connect(addr, net, &options, &c->client, cause);
     if (rc)
-        llm_why_set(why, "%s", cause);
+        explain_connect(addr, rc, cause, why);
     if (rc == 0) {
         rc = -pthread_create(&c->thread, NULL, read_and_deliver, c);
         c->thread_runs = rc == 0;

@@ -177,6 +177,8 @@ static void *worker_main(void *user)
         http_lock(f);
         snprintf(w->why, sizeof(w->why), "%s", why);
         w->looked = w->doubts;
+        if (!w->tried && !f->stopping)
+            hw_warn(HW_CAT_NET, "worker %s cannot be used: %s", w->name, why);
         set_tried(w);
         /* One that stayed up for a while is tried at once. */
         bool stayed = rc == 0 && hw_now_ns() - since > HTTP_RETRY_MAX_NS;
