@@ -655,6 +655,7 @@ const struct llm_backend_ops llm_backend_cpu = {
     .close = cpu_close,
     .buffer_create = llm_ram_buffer_create,
     .buffer_destroy = llm_ram_buffer_destroy,
+    .host = llm_ram_host,
     .upload = llm_ram_upload,
     .download = llm_ram_download,
     .weight_create = llm_ram_weight_create,

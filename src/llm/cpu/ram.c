@@ -46,6 +46,11 @@ static void check_place(struct llm_place place, uint64_t bytes)
     (void)bytes;
 }
 
+void *llm_ram_host(struct llm_place place)
+{
+    return place.buffer->bytes + place.offset;
+}
+
 int llm_ram_upload(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
                    char *why)
 {

@@ -73,6 +73,7 @@ llm_ram_kv_page_stride(const struct llm_kv_memory *kv); /* bytes from one page t
 int llm_ram_buffer_create(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out,
                           char *why);
 void llm_ram_buffer_destroy(struct llm_backend *b, struct llm_buffer *buffer);
+void *llm_ram_host(struct llm_place place);
 int llm_ram_upload(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
                    char *why);
 int llm_ram_download(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,

@@ -33,6 +33,8 @@ enum {
 };
 
 struct llm_backend;
+struct llm_layers;
+struct llm_split;
 struct llm_buffer;    /* bytes at the device */
 struct llm_weight;    /* rows of a matrix, in the device's own layout */
 struct llm_kv_memory; /* K and V, in pages */
@@ -94,6 +96,9 @@ struct llm_batch {
     uint32_t rope_pairs;  /* 0: the model has learned positions */
     uint32_t rope_tables; /* at most LLM_ROPE_TABLES_MAX */
     uint32_t row_copies;  /* inputs that a product has for one row at most: its experts, or 1 */
+    const struct llm_layers *stops; /* before which the step is finished and begun again; NULL:
+                                     * none */
+    bool is_resumed;                /* it is begun again */
 };
 
 /* ---- ops: `rows` is the batch's where an op does not say otherwise ---- */
@@ -234,6 +239,8 @@ struct llm_backend_ops {
     /* Content is zero at first.  0, -ENOMEM, -EIO, and why. */
     int (*buffer_create)(struct llm_backend *b, uint64_t bytes, struct llm_buffer **out, char *why);
     void (*buffer_destroy)(struct llm_backend *b, struct llm_buffer *buffer); /* NULL: nothing */
+    /* The memory of a place, where ops are done when they return.  NULL: there is none. */
+    void *(*host)(struct llm_place place);
     /* Within the buffer; outside of a step.  0 or -EIO, and why. */
     int (*upload)(struct llm_backend *b, struct llm_place to, const void *src, uint64_t bytes,
                   char *why);
@@ -289,7 +296,10 @@ struct llm_backend_ops {
 /* The first member of each backend's own struct. */
 struct llm_backend {
     const struct llm_backend_ops *ops;
-    char device[128]; /* for people: "2 threads, i8mm", "NVIDIA H200" */
+    char device[128];              /* for people: "2 threads, i8mm", "NVIDIA H200" */
+    const struct llm_split *split; /* what of a model it computes (llm/engine/split.h); NULL: all */
+    bool kv_lost; /* all content of its KV memory is gone.  Whoever keeps sequences drops them and
+                   * clears this; every use of KV fails before */
 };
 
 extern const struct llm_backend_ops llm_backend_reference;

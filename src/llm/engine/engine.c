@@ -593,6 +593,7 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
         uint64_t kernel_ns = 0;
         if (describe(e, rows + done, rest < LLM_GRAPH_ROWS_MAX ? rest : LLM_GRAPH_ROWS_MAX, &batch))
             return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch.page_count);
+        batch.stops = done ? NULL : &missing;
         int rc = llm_graph_run(e->graph, llm_kv_cache_memory(e->cache), &batch,
                                done ? NULL : &stops, logits, states, &kernel_ns, why);
         if (rc)

@@ -1,6 +1,7 @@
 #include "llm/engine/graph.h"
 
 #include "llm/engine/rope.h"
+#include "llm/engine/split.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
@@ -26,14 +27,23 @@ struct acts {
     struct llm_buffer *buffer;
     uint32_t rows, picks; /* allocated */
     struct llm_place x, h, q, k, v, att, up, gate, picked, logits;
+    struct llm_place product; /* that is added to x; h, where nobody else needs h */
     struct llm_place routes, chosen, shares, parts; /* of experts */
 };
+
+/* What of an output this process computes: a row of a matrix, a value of a bias. */
+enum output { OUT_ALL, OUT_HEADS, OUT_Q, OUT_KV, OUT_FFN, OUT_WIDTH, OUT_VOCAB, OUTPUTS };
 
 struct llm_graph {
     struct llm_backend *backend;
     const struct llm_file *file;
     const struct llm_config *config;
-    struct llm_buffer *vectors; /* norms and biases */
+    const struct llm_split *split; /* the backend's; NULL: this process computes everything */
+    struct llm_share own[OUTPUTS]; /* but OUT_ALL */
+    int gather_error;              /* of the run */
+    char *why;                     /* of the run */
+    struct llm_batch rest;         /* that of the run, begun again */
+    struct llm_buffer *vectors;    /* norms and biases */
     uint64_t vectors_used;
     struct llm_weight *embedding, *positions, *output; /* output: NULL when tied */
     struct llm_place output_norm, output_norm_bias, output_bias;
@@ -72,11 +82,18 @@ static int bind_rows(struct llm_graph *g, int layer, const char *name, uint64_t 
     return g->backend->ops->weight_create(g->backend, t, first, rows, out, why);
 }
 
-static int bind(struct llm_graph *g, int layer, const char *name, struct llm_weight **out,
-                char *why)
+/* Where this process' share of `count` rows or values lies. */
+static struct llm_share own_of(const struct llm_graph *g, enum output output, uint64_t count)
+{
+    return output == OUT_ALL ? (struct llm_share){.count = (uint32_t)count} : g->own[output];
+}
+
+static int bind(struct llm_graph *g, int layer, const char *name, enum output output,
+                struct llm_weight **out, char *why)
 {
     const struct llm_tensor *t = find(g, layer, name);
-    return t ? bind_rows(g, layer, name, 0, t->dims[1] * t->dims[2], out, why) : 0;
+    struct llm_share own = own_of(g, output, t ? t->dims[1] * t->dims[2] : 0);
+    return bind_rows(g, layer, name, own.first, own.count, out, why);
 }
 
 static int upload_values(struct llm_graph *g, const struct llm_tensor *t, uint64_t first,
@@ -110,66 +127,68 @@ static int bind_values(struct llm_graph *g, int layer, const char *name, uint64_
     return rc;
 }
 
-static int bind_vector(struct llm_graph *g, int layer, const char *name, struct llm_place *out,
-                       char *why)
+static int bind_vector(struct llm_graph *g, int layer, const char *name, enum output output,
+                       struct llm_place *out, char *why)
 {
     const struct llm_tensor *t = find(g, layer, name);
-    return t ? bind_values(g, layer, name, 0, t->dims[0] * t->dims[1], out, why) : 0;
+    struct llm_share own = own_of(g, output, t ? t->dims[0] * t->dims[1] : 0);
+    return bind_values(g, layer, name, own.first, own.count, out, why);
 }
 
 struct named_weight {
     const char *name;
     size_t offset; /* in struct layer or struct llm_graph */
+    enum output output;
 };
 
 static const struct named_weight layer_matrices[] = {
-    {"attn_q.weight", offsetof(struct layer, q)},
-    {"attn_k.weight", offsetof(struct layer, k)},
-    {"attn_v.weight", offsetof(struct layer, v)},
-    {"attn_output.weight", offsetof(struct layer, o)},
-    {"ffn_down.weight", offsetof(struct layer, down)},
-    {"ffn_gate_inp.weight", offsetof(struct layer, router)},
-    {"ffn_gate_exps.weight", offsetof(struct layer, gate)},
-    {"ffn_up_exps.weight", offsetof(struct layer, up)},
-    {"ffn_down_exps.weight", offsetof(struct layer, down)},
-    {"ffn_gate_shexp.weight", offsetof(struct layer, shared_gate)},
-    {"ffn_up_shexp.weight", offsetof(struct layer, shared_up)},
-    {"ffn_down_shexp.weight", offsetof(struct layer, shared_down)},
-    {"ffn_gate_inp_shexp.weight", offsetof(struct layer, shared_router)},
+    {"attn_q.weight", offsetof(struct layer, q), OUT_Q},
+    {"attn_k.weight", offsetof(struct layer, k), OUT_KV},
+    {"attn_v.weight", offsetof(struct layer, v), OUT_KV},
+    {"attn_output.weight", offsetof(struct layer, o), OUT_WIDTH},
+    {"ffn_down.weight", offsetof(struct layer, down), OUT_WIDTH},
+    {"ffn_gate_inp.weight", offsetof(struct layer, router), OUT_ALL},
+    {"ffn_gate_exps.weight", offsetof(struct layer, gate), OUT_ALL},
+    {"ffn_up_exps.weight", offsetof(struct layer, up), OUT_ALL},
+    {"ffn_down_exps.weight", offsetof(struct layer, down), OUT_ALL},
+    {"ffn_gate_shexp.weight", offsetof(struct layer, shared_gate), OUT_ALL},
+    {"ffn_up_shexp.weight", offsetof(struct layer, shared_up), OUT_ALL},
+    {"ffn_down_shexp.weight", offsetof(struct layer, shared_down), OUT_ALL},
+    {"ffn_gate_inp_shexp.weight", offsetof(struct layer, shared_router), OUT_ALL},
 };
 
 static const struct named_weight layer_vectors[] = {
-    {"attn_q.bias", offsetof(struct layer, q_bias)},
-    {"attn_k.bias", offsetof(struct layer, k_bias)},
-    {"attn_v.bias", offsetof(struct layer, v_bias)},
-    {"attn_output.bias", offsetof(struct layer, o_bias)},
-    {"ffn_gate.bias", offsetof(struct layer, gate_bias)},
-    {"ffn_up.bias", offsetof(struct layer, up_bias)},
-    {"ffn_down.bias", offsetof(struct layer, down_bias)},
-    {"ffn_gate_inp.bias", offsetof(struct layer, router_bias)},
-    {"ffn_gate_exps.bias", offsetof(struct layer, gate_bias)},
-    {"ffn_up_exps.bias", offsetof(struct layer, up_bias)},
-    {"ffn_down_exps.bias", offsetof(struct layer, down_bias)},
-    {"attn_q_norm.weight", offsetof(struct layer, q_norm)},
-    {"attn_k_norm.weight", offsetof(struct layer, k_norm)},
-    {"attn_sinks.weight", offsetof(struct layer, sinks)},
-    {"post_ffw_norm.weight", offsetof(struct layer, ffn_post_norm)},
-    {"attn_norm.weight", offsetof(struct layer, attn_norm)},
-    {"attn_norm.bias", offsetof(struct layer, attn_norm_bias)},
-    {"ffn_norm.weight", offsetof(struct layer, ffn_norm)},
-    {"ffn_norm.bias", offsetof(struct layer, ffn_norm_bias)},
+    {"attn_q.bias", offsetof(struct layer, q_bias), OUT_Q},
+    {"attn_k.bias", offsetof(struct layer, k_bias), OUT_KV},
+    {"attn_v.bias", offsetof(struct layer, v_bias), OUT_KV},
+    {"attn_output.bias", offsetof(struct layer, o_bias), OUT_WIDTH},
+    {"ffn_gate.bias", offsetof(struct layer, gate_bias), OUT_FFN},
+    {"ffn_up.bias", offsetof(struct layer, up_bias), OUT_FFN},
+    {"ffn_down.bias", offsetof(struct layer, down_bias), OUT_WIDTH},
+    {"ffn_gate_inp.bias", offsetof(struct layer, router_bias), OUT_ALL},
+    {"ffn_gate_exps.bias", offsetof(struct layer, gate_bias), OUT_ALL},
+    {"ffn_up_exps.bias", offsetof(struct layer, up_bias), OUT_ALL},
+    {"ffn_down_exps.bias", offsetof(struct layer, down_bias), OUT_ALL},
+    {"attn_q_norm.weight", offsetof(struct layer, q_norm), OUT_ALL},
+    {"attn_k_norm.weight", offsetof(struct layer, k_norm), OUT_ALL},
+    {"attn_sinks.weight", offsetof(struct layer, sinks), OUT_HEADS},
+    {"post_ffw_norm.weight", offsetof(struct layer, ffn_post_norm), OUT_ALL},
+    {"attn_norm.weight", offsetof(struct layer, attn_norm), OUT_ALL},
+    {"attn_norm.bias", offsetof(struct layer, attn_norm_bias), OUT_ALL},
+    {"ffn_norm.weight", offsetof(struct layer, ffn_norm), OUT_ALL},
+    {"ffn_norm.bias", offsetof(struct layer, ffn_norm_bias), OUT_ALL},
 };
 
 static const struct named_weight model_matrices[] = {
-    {"token_embd.weight", offsetof(struct llm_graph, embedding)},
-    {"position_embd.weight", offsetof(struct llm_graph, positions)},
-    {"output.weight", offsetof(struct llm_graph, output)},
+    {"token_embd.weight", offsetof(struct llm_graph, embedding), OUT_ALL},
+    {"position_embd.weight", offsetof(struct llm_graph, positions), OUT_ALL},
+    {"output.weight", offsetof(struct llm_graph, output), OUT_VOCAB},
 };
 
 static const struct named_weight model_vectors[] = {
-    {"output_norm.weight", offsetof(struct llm_graph, output_norm)},
-    {"output_norm.bias", offsetof(struct llm_graph, output_norm_bias)},
-    {"output.bias", offsetof(struct llm_graph, output_bias)},
+    {"output_norm.weight", offsetof(struct llm_graph, output_norm), OUT_ALL},
+    {"output_norm.bias", offsetof(struct llm_graph, output_norm_bias), OUT_ALL},
+    {"output.bias", offsetof(struct llm_graph, output_bias), OUT_VOCAB},
 };
 
 static void *member(void *base, size_t offset)
@@ -184,9 +203,11 @@ static int bind_tables(struct llm_graph *g, int layer, const struct named_weight
     void *base = layer == WHOLE_MODEL ? (void *)g : &g->layers[layer];
     int rc = 0;
     for (size_t i = 0; i < matrix_count && rc == 0; i++)
-        rc = bind(g, layer, matrices[i].name, member(base, matrices[i].offset), why);
+        rc = bind(g, layer, matrices[i].name, matrices[i].output, member(base, matrices[i].offset),
+                  why);
     for (size_t i = 0; i < vector_count && rc == 0; i++)
-        rc = bind_vector(g, layer, vectors[i].name, member(base, vectors[i].offset), why);
+        rc = bind_vector(g, layer, vectors[i].name, vectors[i].output,
+                         member(base, vectors[i].offset), why);
     return rc;
 }
 
@@ -196,13 +217,14 @@ static int bind_joined_qkv(struct llm_graph *g, uint32_t l, char *why)
     struct layer *layer = &g->layers[l];
     uint64_t q = (uint64_t)g->config->heads * g->config->head_dim;
     uint64_t kv = (uint64_t)g->config->kv_heads * g->config->head_dim;
+    struct llm_share own_kv = g->own[OUT_KV];
     const struct {
         uint64_t first, rows;
         struct llm_weight **weight;
         struct llm_place *bias;
-    } runs[] = {{0, q, &layer->q, &layer->q_bias},
-                {q, kv, &layer->k, &layer->k_bias},
-                {q + kv, kv, &layer->v, &layer->v_bias}};
+    } runs[] = {{g->own[OUT_Q].first, g->own[OUT_Q].count, &layer->q, &layer->q_bias},
+                {q + own_kv.first, own_kv.count, &layer->k, &layer->k_bias},
+                {q + kv + own_kv.first, own_kv.count, &layer->v, &layer->v_bias}};
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(runs) && rc == 0; i++) {
         rc = bind_rows(g, (int)l, "attn_qkv.weight", runs[i].first, runs[i].rows, runs[i].weight,
@@ -219,13 +241,16 @@ static int bind_ffn(struct llm_graph *g, uint32_t l, char *why)
 {
     struct layer *layer = &g->layers[l];
     const struct llm_tensor *up = find(g, (int)l, "ffn_up.weight");
-    uint32_t ffn = g->config->ffn;
-    if (up && up->dims[1] == 2 * (uint64_t)ffn) {
-        int rc = bind_rows(g, (int)l, "ffn_up.weight", 0, ffn, &layer->gate, why);
-        return rc ? rc : bind_rows(g, (int)l, "ffn_up.weight", ffn, ffn, &layer->up, why);
+    struct llm_share own = g->own[OUT_FFN];
+    uint64_t ffn = g->config->ffn;
+    if (up && up->dims[1] == 2 * ffn) {
+        int rc = bind_rows(g, (int)l, "ffn_up.weight", own.first, own.count, &layer->gate, why);
+        return rc ? rc
+                  : bind_rows(g, (int)l, "ffn_up.weight", ffn + own.first, own.count, &layer->up,
+                              why);
     }
-    int rc = bind(g, (int)l, "ffn_up.weight", &layer->up, why);
-    return rc || layer->gate ? rc : bind(g, (int)l, "ffn_gate.weight", &layer->gate, why);
+    int rc = bind(g, (int)l, "ffn_up.weight", OUT_FFN, &layer->up, why);
+    return rc || layer->gate ? rc : bind(g, (int)l, "ffn_gate.weight", OUT_FFN, &layer->gate, why);
 }
 
 static uint32_t norm_width(const struct llm_graph *g, uint32_t l, const char *name)
@@ -239,7 +264,7 @@ static uint32_t norm_width(const struct llm_graph *g, uint32_t l, const char *na
 static int bind_post_norm(struct llm_graph *g, uint32_t l, char *why)
 {
     struct layer *layer = &g->layers[l];
-    return bind_vector(g, (int)l, "post_attention_norm.weight",
+    return bind_vector(g, (int)l, "post_attention_norm.weight", OUT_ALL,
                        layer->ffn_post_norm.buffer ? &layer->attn_post_norm : &layer->ffn_norm,
                        why);
 }
@@ -284,9 +309,34 @@ static int bind_all(struct llm_graph *g, char *why)
     if (rc == 0)
         rc = bind_tables(g, WHOLE_MODEL, model_matrices, ARRAY_LEN(model_matrices), model_vectors,
                          ARRAY_LEN(model_vectors), why);
+    if (rc == 0 && g->split && !g->output) /* every row is embedded, a share of them multiplied */
+        rc = bind(g, WHOLE_MODEL, "token_embd.weight", OUT_VOCAB, &g->output, why);
     for (uint32_t l = 0; l < g->config->layers && rc == 0; l++)
         rc = bind_layer(g, l, why);
     return rc;
+}
+
+/* How many there are, and how many go together. */
+static void count_outputs(const struct llm_config *c, enum output output, uint32_t *count,
+                          uint32_t *unit)
+{
+    uint32_t group = c->heads / c->kv_heads;
+    *count = output == OUT_FFN ? c->ffn : output == OUT_WIDTH ? c->width : c->vocab;
+    *unit = LLM_SPLIT_UNIT;
+    if (output == OUT_HEADS || output == OUT_Q || output == OUT_KV) {
+        *unit = (output == OUT_KV ? 1 : group) * (output == OUT_HEADS ? 1 : c->head_dim);
+        *count = c->kv_heads * *unit;
+    }
+}
+
+static void find_own(struct llm_graph *g)
+{
+    uint32_t rank = g->split ? g->split->rank : 0, ranks = g->split ? g->split->ranks : 1;
+    for (enum output output = OUT_HEADS; output < OUTPUTS; output++) {
+        uint32_t count, unit;
+        count_outputs(g->config, output, &count, &unit);
+        g->own[output] = llm_share_of(count, unit, rank, ranks);
+    }
 }
 
 int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
@@ -299,6 +349,8 @@ int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
     g->backend = backend;
     g->file = file;
     g->config = config;
+    g->split = backend->split;
+    find_own(g);
     int rc = bind_all(g, why);
     if (rc) {
         llm_graph_destroy(g);
@@ -344,7 +396,7 @@ static struct llm_place carve(uint64_t *offset, uint64_t rows, uint64_t width)
     return place;
 }
 
-static void lay_out(struct acts *a, const struct llm_config *c, uint64_t *bytes)
+static void lay_out(struct acts *a, const struct llm_config *c, bool is_split, uint64_t *bytes)
 {
     uint64_t q = (uint64_t)c->heads * c->head_dim, kv = (uint64_t)c->kv_heads * c->head_dim;
     uint64_t copies = c->experts ? c->experts_used : 1, used = c->experts_used;
@@ -364,6 +416,7 @@ static void lay_out(struct acts *a, const struct llm_config *c, uint64_t *bytes)
     a->parts = carve(bytes, a->rows * used, c->width);
     a->picked = carve(bytes, a->picks, c->width);
     a->logits = carve(bytes, a->picks, c->vocab);
+    a->product = is_split ? carve(bytes, a->rows, c->width) : a->h;
 }
 
 static uint32_t grown(uint32_t has, uint32_t needs)
@@ -382,13 +435,13 @@ static int make_room(struct llm_graph *g, uint32_t rows, uint32_t picks, char *w
     uint64_t bytes;
     a.rows = grown(a.rows, rows);
     a.picks = grown(a.picks, picks);
-    lay_out(&a, g->config, &bytes);
+    lay_out(&a, g->config, g->split != NULL, &bytes);
     int rc = g->backend->ops->buffer_create(g->backend, bytes, &a.buffer, why);
     if (rc)
         return rc;
     struct llm_place *places[] = {&a.x,      &a.h,     &a.q,      &a.k,      &a.v,
                                   &a.att,    &a.up,    &a.gate,   &a.routes, &a.chosen,
-                                  &a.shares, &a.parts, &a.picked, &a.logits};
+                                  &a.shares, &a.parts, &a.picked, &a.logits, &a.product};
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         places[i]->buffer = a.buffer;
     g->backend->ops->buffer_destroy(g->backend, g->acts.buffer);
@@ -425,24 +478,36 @@ static void multiply(struct llm_graph *g, uint32_t rows, struct llm_place in,
     g->backend->ops->matmul(g->backend, &op);
 }
 
-/* Adds a product to the residual stream.  Where a norm or a multiplier comes between, it cannot be
- * added while it is computed, and passes through h. */
+/* A place has this process' share of each row, and gets the shares of the others. */
+static void gather(struct llm_graph *g, struct llm_place place, uint32_t rows, enum output output)
+{
+    struct llm_gather op = {.place = place, .rows = rows, .first_only = output == OUT_VOCAB};
+    if (!g->split || g->gather_error)
+        return;
+    count_outputs(g->config, output, &op.width, &op.unit);
+    g->gather_error = g->split->gather(g->split->user, &op, g->why);
+}
+
+/* Adds a product to the residual stream.  Where a norm, a multiplier or other workers' shares come
+ * between, it cannot be added while it is computed. */
 static void add_product(struct llm_graph *g, uint32_t rows, struct llm_place in,
                         const struct llm_weight *weight, struct llm_place bias,
                         struct llm_place post_norm)
 {
     const struct acts *a = &g->acts;
-    bool direct = !post_norm.buffer && g->config->residual_scale == 1;
-    multiply(
-        g, rows, in,
-        (struct llm_matmul_part){
-            .weight = weight, .bias = bias, .out = direct ? a->x : a->h, .accumulate = direct});
+    bool direct = !post_norm.buffer && g->config->residual_scale == 1 && !g->split;
+    multiply(g, rows, in,
+             (struct llm_matmul_part){.weight = weight,
+                                      .bias = bias,
+                                      .out = direct ? a->x : a->product,
+                                      .accumulate = direct});
     if (direct)
         return;
+    gather(g, a->product, rows, OUT_WIDTH);
     if (post_norm.buffer)
-        norm(g, a->h, a->h, rows, post_norm, (struct llm_place){0});
+        norm(g, a->product, a->product, rows, post_norm, (struct llm_place){0});
     struct llm_op_add add = {.x = a->x,
-                             .y = a->h,
+                             .y = a->product,
                              .terms = 1,
                              .width = g->config->width,
                              .scale = g->config->residual_scale};
@@ -457,18 +522,18 @@ static void turn(struct llm_graph *g, uint32_t l, const struct llm_batch *batch)
     const struct acts *a = &g->acts;
     const struct llm_place none = {0};
     if (layer->q_norm.buffer)
-        norm_rows(g, a->q, a->q, batch->rows * (c->heads * c->head_dim / layer->q_norm_width),
+        norm_rows(g, a->q, a->q, batch->rows * (g->own[OUT_Q].count / layer->q_norm_width),
                   layer->q_norm_width, layer->q_norm, none);
     if (layer->k_norm.buffer)
-        norm_rows(g, a->k, a->k, batch->rows * (c->kv_heads * c->head_dim / layer->k_norm_width),
+        norm_rows(g, a->k, a->k, batch->rows * (g->own[OUT_KV].count / layer->k_norm_width),
                   layer->k_norm_width, layer->k_norm, none);
     if (c->rope_dims == 0)
         return;
     struct llm_rope_choice tables = llm_rope_choose(c, l);
     struct llm_op_rope rope = {.q = a->q,
                                .k = a->k,
-                               .heads = c->heads,
-                               .kv_heads = c->kv_heads,
+                               .heads = g->own[OUT_HEADS].count,
+                               .kv_heads = g->own[OUT_KV].count / c->head_dim,
                                .head_dim = c->head_dim,
                                .q_table = tables.q,
                                .k_table = tables.k,
@@ -498,14 +563,15 @@ static void attention(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
                                    .layer = l,
                                    .q = a->q,
                                    .out = a->att,
-                                   .heads = c->heads,
-                                   .kv_heads = c->kv_heads,
+                                   .heads = g->own[OUT_HEADS].count,
+                                   .kv_heads = g->own[OUT_KV].count / c->head_dim,
                                    .head_dim = c->head_dim,
                                    .scale = c->attend_scale,
                                    .cap = c->attend_cap,
                                    .window = llm_layer_slides(c, l) ? c->window : 0,
                                    .sinks = layer->sinks};
     ops->attend(g->backend, &attend);
+    gather(g, a->att, batch->rows, OUT_Q);
 }
 
 static void activate(struct llm_graph *g, enum llm_activation kind, struct llm_place x,
@@ -531,7 +597,10 @@ static struct llm_place half_feed_forward(struct llm_graph *g, const struct laye
         .experts = experts};
     g->backend->ops->matmul(g->backend, &up);
     struct llm_place out = c->ffn_is_gated ? a->gate : a->up;
-    activate(g, c->activation, out, rows, c->ffn);
+    bool is_whole = experts.chosen.buffer != NULL;
+    activate(g, c->activation, out, rows, is_whole ? c->ffn : g->own[OUT_FFN].count);
+    if (!is_whole)
+        gather(g, out, rows, OUT_FFN);
     return out;
 }
 
@@ -623,11 +692,12 @@ static void outputs(struct llm_graph *g, uint32_t picks)
                                       .out = a->logits});
     struct llm_op_scale scale = {.x = a->logits,
                                  .rows = picks,
-                                 .width = c->vocab,
+                                 .width = g->own[OUT_VOCAB].count,
                                  .scale = c->logit_scale,
                                  .cap = c->logit_cap};
     if (c->logit_scale != 1 || c->logit_cap != 0)
         g->backend->ops->scale(g->backend, &scale);
+    gather(g, a->logits, picks, OUT_VOCAB);
 }
 
 static void embed(struct llm_graph *g)
@@ -658,7 +728,7 @@ static int finish(struct llm_graph *g, uint64_t *kernel_ns, char *why)
     uint64_t ns = 0;
     int rc = g->backend->ops->finish(g->backend, &ns, why);
     *kernel_ns += ns;
-    return rc;
+    return rc ? rc : g->gather_error;
 }
 
 /* Finishes what was recorded, lets the layer be restored, and begins again. */
@@ -666,9 +736,11 @@ static int stop_at(struct llm_graph *g, const struct llm_graph_stops *stops, uin
                    const struct llm_batch *batch, uint64_t *kernel_ns, char *why)
 {
     int rc = finish(g, kernel_ns, why);
+    g->rest = *batch;
+    g->rest.is_resumed = true;
     if (rc == 0)
         rc = stops->open(stops->user, layer, why);
-    return rc ? rc : g->backend->ops->begin(g->backend, batch, why);
+    return rc ? rc : g->backend->ops->begin(g->backend, &g->rest, why);
 }
 
 /* After begin.  The caller calls finish, but only on success. */
@@ -683,8 +755,10 @@ static int record(struct llm_graph *g, struct llm_kv_memory *kv, const struct ll
                 return rc;
         }
         one_layer(g, kv, l, batch);
+        if (g->gather_error)
+            break;
     }
-    if (batch->pick_count > 0)
+    if (batch->pick_count > 0 && !g->gather_error)
         outputs(g, batch->pick_count);
     return 0;
 }
@@ -698,6 +772,9 @@ int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct ll
     assert(batch->rows >= 1 && batch->rows <= LLM_GRAPH_ROWS_MAX);
     assert(!states || batch->pick_count == 0);
     *kernel_ns = 0;
+    g->gather_error = 0;
+    g->why = why;
+    assert(!batch->is_resumed && batch->stops == (stops ? stops->layers : NULL));
     int rc = make_room(g, batch->rows, batch->pick_count, why);
     if (rc == 0)
         rc = ops->begin(g->backend, batch, why);
@@ -711,7 +788,7 @@ int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct ll
     if (rc == 0 && states)
         rc = ops->download(g->backend, a->h, states,
                            (uint64_t)batch->rows * g->config->width * sizeof(float), why);
-    if (rc == 0 && batch->pick_count > 0)
+    if (rc == 0 && batch->pick_count > 0 && logits)
         rc = ops->download(g->backend, g->acts.logits, logits,
                            (uint64_t)batch->pick_count * g->config->vocab * sizeof(float), why);
     return rc;
