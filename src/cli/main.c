@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/report/bench.h"
 #include "bench/bench.h"
+#include "llm/tp/rank.h"
 #include "rpc/rpc.h"
 #include "serve/gateway.h"
 #include "serve/serve.h"
@@ -115,6 +116,8 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         return session_process_main();
     }
+    if (llm_tp_is_rank(argc, argv))
+        return llm_tp_rank_main(argv);
     /* Reads the log's variables, so that a bad one is told even when nothing is logged. */
     (void)hw_log_on(HW_CAT_GENERAL, HW_LOG_ERROR);
 #ifdef HAWSER_UCX

@@ -7,6 +7,7 @@
 #include "llm/engine/prefixes.h"
 #include "llm/engine/rope.h"
 #include "llm/model/why.h"
+#include "llm/tp/tp.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -24,6 +25,7 @@ struct layer {
 
 struct llm_seq {
     struct llm_engine *engine;
+    struct llm_seq *next_seq, **to; /* in the engine's list */
     uint32_t length;
     /* Of the current step. */
     uint32_t next;        /* position of its next row; length when there is no step */
@@ -56,6 +58,7 @@ struct llm_engine {
     struct llm_rope *rope;
     bool long_factors; /* of longrope: they change every bit */
     uint32_t context;
+    struct llm_seq *seqs;
     uint32_t seq_count;
     uint64_t batches; /* so far: numbers them */
     uint64_t kernel_ns;
@@ -135,9 +138,11 @@ static int build(struct llm_engine *e, const struct llm_file *file,
     if (options->math == LLM_MATH_FAST && ops != &llm_backend_vulkan)
         return llm_why(why, -EINVAL, "fast arithmetic is of the backend vulkan, not of %s", name);
     struct llm_backend_config config = {.threads = options->threads, .device = options->device, .math = options->math};
+    struct llm_tp_config tp = {.ranks = options->tp, .path = options->path, .file = file};
     int rc = choose_context(e, options->context, why);
     if (rc == 0)
-        rc = ops->open(&config, &e->backend, why);
+        rc = options->tp > 1 ? llm_tp_open(ops, &config, &tp, &e->backend, why)
+                             : ops->open(&config, &e->backend, why);
     if (rc == 0)
         rc = make_rope(e, file, why);
     if (rc == 0)
@@ -240,6 +245,22 @@ uint64_t llm_engine_kernel_ns(const struct llm_engine *e)
     return e->kernel_ns;
 }
 
+/* ---- KV memory that was lost ---- */
+
+/* The backend has lost the content of its KV memory: every layer with rows is missing. */
+static void notice_loss(struct llm_engine *e)
+{
+    if (!e->backend->kv_lost)
+        return;
+    for (struct llm_seq *seq = e->seqs; seq; seq = seq->next_seq) {
+        for (uint32_t l = 0; l < e->config->layers; l++)
+            llm_seq_evict(seq, l);
+    }
+    while (llm_kv_cache_reclaim(e->cache))
+        ;
+    e->backend->kv_lost = false;
+}
+
 /* ---- tokens whose pages are kept ---- */
 
 static void commit(struct llm_seq *seq)
@@ -308,6 +329,7 @@ static int share_page(struct llm_seq *seq, const struct llm_prefix *prefix)
 uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t count)
 {
     struct llm_engine *e = seq->engine;
+    notice_loss(e);
     uint32_t before = seq->length, room = e->context - before, missing = before;
     if (!e->prefixes || seq->is_unknown || seq->tail_count > 0)
         return 0;
@@ -339,6 +361,11 @@ int llm_seq_create(struct llm_engine *e, struct llm_seq **out)
     if (!seq)
         return -ENOMEM;
     seq->engine = e;
+    seq->next_seq = e->seqs;
+    seq->to = &e->seqs;
+    if (e->seqs)
+        e->seqs->to = &seq->next_seq;
+    e->seqs = seq;
     e->seq_count++;
     *out = seq;
     return 0;
@@ -350,6 +377,9 @@ void llm_seq_destroy(struct llm_seq *seq)
         return;
     for (uint32_t l = 0; l < seq->engine->config->layers; l++)
         llm_seq_evict(seq, l);
+    *seq->to = seq->next_seq;
+    if (seq->next_seq)
+        seq->next_seq->to = seq->to;
     seq->engine->seq_count--;
     free(seq);
 }
@@ -418,10 +448,15 @@ static int extend(struct llm_seq *seq, uint32_t positions, char *why)
 
 int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why)
 {
+    notice_loss(seq->engine);
     if (positions > seq->engine->context)
         return llm_why(why, -ERANGE, "%u positions; the context has %u", positions,
                        seq->engine->context);
     int rc = extend(seq, positions, why);
+    if (rc == -EOWNERDEAD) { /* the step will find that layers are missing */
+        notice_loss(seq->engine);
+        rc = extend(seq, positions, why);
+    }
     if (rc)
         llm_seq_truncate(seq, seq->length);
     return rc;
@@ -605,9 +640,10 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
     return 0;
 }
 
-static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                float *states, const struct llm_gate *gate, char *why)
+static int try_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
+                    float *states, const struct llm_gate *gate, char *why)
 {
+    notice_loss(e);
     int rc = check_rows(e, rows, count, why);
     if (rc == 0)
         rc = extend_all(rows, count, why);
@@ -617,6 +653,7 @@ static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count
     }
     if (rc) {
         undo(rows, count <= LLM_ROWS_MAX ? count : 0);
+        notice_loss(e);
         return rc;
     }
     rewind_positions(rows, count);
@@ -625,6 +662,19 @@ static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count
     for (uint32_t i = 0; i < count; i++)
         commit(rows[i].seq);
     return 0;
+}
+
+/* Where KV was lost in the middle, a step of sequences that had none is repeated. */
+static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
+                float *states, const struct llm_gate *gate, char *why)
+{
+    int rc = try_step(e, rows, count, logits, states, gate, why);
+    if (rc != -EOWNERDEAD)
+        return rc;
+    struct llm_layers missing = missing_in(rows, count);
+    if (llm_layers_count(&missing) == 0)
+        rc = try_step(e, rows, count, logits, states, gate, why);
+    return rc == -EOWNERDEAD ? -ENODATA : rc;
 }
 
 int llm_engine_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
@@ -794,6 +844,7 @@ static int move_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t 
 
 int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to, void *dst)
 {
+    notice_loss(seq->engine);
     if (layer >= seq->engine->config->layers || from > to || to > seq->layers[layer].rows)
         return -EINVAL;
     return move_kv(seq, layer, from, to, dst, read_rows);
@@ -802,6 +853,7 @@ int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t
 int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to,
                      const void *src)
 {
+    notice_loss(seq->engine);
     if (layer >= seq->engine->config->layers || from > to || from > seq->layers[layer].rows)
         return -EINVAL;
     if (to > seq->engine->context)

@@ -32,6 +32,8 @@ struct llm_engine_options {
     uint64_t kv_bytes;   /* for all sequences together; 0: one sequence of full context */
     struct page_limit
         *kv_limit;      /* that KV memory counts against; outlives the engine; NULL: none */
+    uint32_t tp;        /* tensor-parallel workers, each with so many threads; 0, 1: none */
+    const char *path;   /* of the file, where there are: each opens it */
     bool keep_prefixes; /* pages of computed tokens stay for llm_seq_adopt while memory lasts */
 };
 
@@ -88,8 +90,9 @@ struct llm_row {
 
 /* Computes count rows.  logits receives vocab floats for each row that needs them, in row order.
  * 0; -EINVAL (no rows, too many, a token past the vocabulary); -ERANGE (past the context);
- * -ENOSPC (no KV page free); -ENODATA (a layer is missing); -ENOMEM, -EIO (the backend; why says).
- * On an error every sequence is as before. */
+ * -ENOSPC (no KV page free); -ENODATA (a layer is missing, or the backend lost the KV of all
+ * sequences: then all their layers are missing); -ENOMEM, -EIO (the backend; why says).
+ * On another error every sequence is as before. */
 int llm_engine_step(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
                     float *logits, char *why) MUST_CHECK;
 

@@ -38,6 +38,7 @@ struct page_backend_config {
     bool not_joined;       /* one driver call for each piece, also where one could map several */
     bool no_huge;          /* host: no huge pages even where they are allowed */
     const char *library;   /* cuda, vulkan: instead of the system's */
+    void *user;            /* of a backend that is none of the table's */
 };
 
 typedef uint64_t page_handle; /* never 0 */

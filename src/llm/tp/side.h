@@ -1,0 +1,38 @@
+/* llm/tp/side.h - private to src/llm: what each tensor-parallel worker has, rank 0 among them: its
+ * backend, its part of each gather, and its share of KV rows.
+ *
+ * Threads: one.  Lifetime: init/fini; backend and exchange are the caller's. */
+#ifndef HAWSER_LLM_TP_SIDE_H
+#define HAWSER_LLM_TP_SIDE_H
+
+#include "llm/engine/split.h"
+#include "llm/tp/exchange.h"
+
+struct llm_tp_side {
+    struct llm_tp_exchange *exchange;
+    struct llm_backend *backend;
+    const struct llm_backend_ops *ops; /* the device's own */
+    const struct llm_batch *batch;     /* of the step under way */
+    struct llm_split split;
+    float *rows; /* on their way to and from a device without memory of ours */
+    uint64_t row_bytes;
+    uint64_t kernel_ns; /* of the parts of a step that are finished */
+};
+
+/* Makes the backend a rank's. */
+void llm_tp_side_init(struct llm_tp_side *side, struct llm_backend *backend, uint32_t rank,
+                      uint32_t ranks);
+void llm_tp_side_fini(struct llm_tp_side *side);
+
+/* Rows of KV between a rank's memory and the room of a meeting, where the shares of the ranks
+ * follow each other.  values, unit: of a row of all ranks together. */
+struct llm_tp_rows {
+    struct llm_kv_rows rows;
+    uint32_t values, unit;
+};
+void *llm_tp_rows_part(const struct llm_tp_rows *r, void *room, uint32_t rank, uint32_t ranks);
+/* All shares to or from whole rows. */
+void llm_tp_rows_join(const struct llm_tp_rows *r, const void *room, void *dst, uint32_t ranks);
+void llm_tp_rows_part_all(const struct llm_tp_rows *r, const void *src, void *room, uint32_t ranks);
+
+#endif

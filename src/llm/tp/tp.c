@@ -1,0 +1,511 @@
+#include "llm/tp/tp.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "llm/model/why.h"
+#include "llm/tp/kv_pages.h"
+#include "llm/tp/processes.h"
+#include "llm/tp/side.h"
+#include "page/group.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* Rank 0. */
+struct tp {
+    struct llm_tp_side side;    /* first: the backend's split leads here */
+    struct llm_backend_ops ops; /* the device's own, but for what all ranks take part in */
+    struct llm_tp_order order;
+    uint32_t ranks;
+    uint32_t kv_heads;
+    struct llm_tp_processes processes;
+    bool is_formed; /* the ranks run, with the KV memory */
+    struct llm_kv_memory *kv;
+    uint64_t losses;
+    struct llm_tp_exchange_stats before; /* of exchanges that ended */
+};
+
+/* Of all ranks. */
+struct llm_kv_memory {
+    struct tp *tp;
+    struct llm_kv_memory *inner; /* rank 0's own */
+    struct llm_tp_kv_create command;
+    struct llm_tp_pages pages; /* rank 0's worker */
+    struct page_group *group;
+    uint8_t *mapped; /* of each slab: it is to be, at every rank */
+    uint64_t slab_bytes;
+    struct page_verdict verdict;
+};
+
+static struct tp *tp_of(struct llm_backend *b)
+{
+    return b->split->user;
+}
+
+/* ---- which models can be split ---- */
+
+static int check_model(const struct llm_tp_config *tp, char *why)
+{
+    const struct llm_config *c = llm_file_config(tp->file);
+    const struct llm_tensor *q_norm = llm_file_find(tp->file, "blk.0.attn_q_norm.weight");
+    if (tp->ranks < 2 || tp->ranks > PAGE_RANKS_MAX)
+        return llm_why(why, -EINVAL, "%u tensor-parallel workers; 2 to %d are possible", tp->ranks,
+                       PAGE_RANKS_MAX);
+    if (c->experts)
+        return llm_why(
+            why, -EOPNOTSUPP,
+            "this model has experts, which tensor-parallel workers do not split: serve it "
+            "without --tp");
+    if (c->kv_heads < tp->ranks)
+        return llm_why(
+            why, -EINVAL,
+            "%u tensor-parallel workers; the model has %u KV heads, and each worker needs "
+            "one: use --tp %u or less",
+            tp->ranks, c->kv_heads, c->kv_heads);
+    if (q_norm && q_norm->dims[0] != c->head_dim)
+        return llm_why(why, -EOPNOTSUPP,
+                       "this model norms the queries of all heads together, which tensor-parallel "
+                       "workers do not have: serve it without --tp");
+    if (c->vocab > LLM_TP_ROOM_BYTES / sizeof(float))
+        return llm_why(why, -EOPNOTSUPP, "a vocabulary of %u is too large to be gathered",
+                       c->vocab);
+    return 0;
+}
+
+/* ---- forming ---- */
+
+static void add_stats(struct llm_tp_exchange_stats *sum, const struct llm_tp_exchange *x)
+{
+    struct llm_tp_exchange_stats now;
+    llm_tp_exchange_stats(x, &now);
+    sum->meetings += now.meetings;
+    sum->wait_ns += now.wait_ns;
+    sum->bytes += now.bytes;
+}
+
+/* Pages that were mapped are not any more, at any rank. */
+static void break_up(struct tp *tp)
+{
+    if (tp->kv) {
+        page_group_close(tp->kv->group);
+        tp->kv->group = NULL;
+        llm_tp_pages_stop(&tp->kv->pages);
+    }
+    llm_tp_processes_stop(&tp->processes);
+    if (tp->side.exchange)
+        add_stats(&tp->before, tp->side.exchange);
+    llm_tp_exchange_destroy(tp->side.exchange);
+    tp->side.exchange = NULL;
+    tp->is_formed = false;
+}
+
+/* Why a rank is missing: what it told, or that it died. */
+static int tell_failure(struct tp *tp, char *why)
+{
+    for (uint32_t r = 1; r < tp->ranks; r++) {
+        const struct llm_tp_place *place = llm_tp_exchange_place(tp->side.exchange, r);
+        int status = place->status;
+        if (status)
+            return llm_why(why, status < 0 ? status : -EIO, "tensor-parallel worker %u: %.*s", r,
+                           LLM_WHY_CHARS - 64, place->text);
+    }
+    int dead = llm_tp_processes_dead(&tp->processes);
+    return llm_why(why, -EOWNERDEAD, "tensor-parallel worker %d of %u died", dead, tp->ranks);
+}
+
+static int start(struct tp *tp, char *why)
+{
+    uint32_t threads = tp->ranks * (tp->order.threads ? tp->order.threads : 1);
+    int rc = llm_tp_exchange_create(tp->ranks, threads, &tp->side.exchange);
+    if (rc)
+        return llm_why(why, rc, "no memory for tensor-parallel workers: %s", strerror(-rc));
+    memcpy(llm_tp_exchange_command(tp->side.exchange), &tp->order, sizeof tp->order);
+    rc = llm_tp_processes_start(&tp->processes, tp->ranks, llm_tp_exchange_fd(tp->side.exchange));
+    if (rc)
+        return llm_why(why, rc, "cannot start tensor-parallel workers: %s", strerror(-rc));
+    llm_tp_exchange_watch(tp->side.exchange, llm_tp_processes_live, &tp->processes);
+    return llm_tp_meet(tp->side.exchange) ? tell_failure(tp, why) : 0;
+}
+
+static int map_again(struct llm_kv_memory *kv, char *why)
+{
+    uint32_t ids[PAGE_BATCH_MAX], slabs = kv->command.pages / kv->command.run;
+    for (uint32_t slab = 0; slab < slabs;) {
+        uint32_t count = 0;
+        for (; slab < slabs && count < PAGE_BATCH_MAX; slab++) {
+            if (kv->mapped[slab])
+                ids[count++] = slab;
+        }
+        if (count && page_group_map(kv->group, ids, count, &kv->verdict))
+            return llm_why(why, kv->verdict.why.rc, "KV pages: %s", kv->verdict.why.text);
+    }
+    return 0;
+}
+
+/* KV memory at all ranks, and the group of their page workers. */
+static int join_kv(struct llm_kv_memory *kv, char *why)
+{
+    static _Atomic uint32_t made; /* relaxed: names differ */
+    struct tp *tp = kv->tp;
+    struct llm_tp_command *c = llm_tp_exchange_command(tp->side.exchange);
+    struct page_error error = {0};
+    snprintf(kv->command.group, sizeof kv->command.group, "tp-%d-%u", (int)getpid(),
+             atomic_fetch_add_explicit(&made, 1, memory_order_relaxed));
+    c->op = LLM_TP_KV_CREATE;
+    c->kv = kv->command;
+    llm_tp_post(tp->side.exchange);
+    int rc = llm_tp_pages_start(&kv->pages, tp->side.ops, kv->inner, &kv->command, 0, why);
+    if (rc)
+        return rc;
+    if (llm_tp_meet(tp->side.exchange))
+        return tell_failure(tp, why);
+    kv->slab_bytes = tp->side.ops->kv_slab(kv->inner);
+    for (uint32_t r = 1; r < tp->ranks; r++)
+        kv->slab_bytes += llm_tp_exchange_place(tp->side.exchange, r)->slab_bytes;
+    struct page_group_config config = {
+        .group = kv->command.group, .scheduler = "serve", .ranks = tp->ranks};
+    rc = page_group_open(&config, &kv->group, &error);
+    return rc ? llm_why(why, rc, "KV pages: %s", error.text) : map_again(kv, why);
+}
+
+static int form(struct tp *tp, char *why)
+{
+    int rc = start(tp, why);
+    if (rc == 0 && tp->kv)
+        rc = join_kv(tp->kv, why);
+    if (rc) {
+        if (tp->side.exchange)
+            llm_tp_break(tp->side.exchange);
+        break_up(tp);
+    }
+    tp->is_formed = rc == 0;
+    return rc;
+}
+
+/* A rank is gone: so is its share of all KV. */
+static int lose(struct tp *tp, char *why)
+{
+    char cause[LLM_WHY_CHARS];
+    llm_tp_break(tp->side.exchange);
+    (void)tell_failure(tp, cause);
+    hw_warn(HW_CAT_LLM, "%s; the workers are started again, and texts under way computed again",
+            cause);
+    break_up(tp);
+    tp->side.backend->kv_lost = true;
+    tp->losses++;
+    return llm_why(why, -EOWNERDEAD, "%s", cause);
+}
+
+/* Before every use of the ranks.  What was lost must not be read, so the engine says first that it
+ * knows. */
+static int ensure(struct tp *tp, char *why)
+{
+    if (tp->side.backend->kv_lost)
+        return llm_why(why, -EOWNERDEAD, "the KV memory was lost with a tensor-parallel worker");
+    return tp->is_formed ? 0 : form(tp, why);
+}
+
+/* ---- KV ---- */
+
+static int tp_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
+                        struct llm_kv_memory **out, char *why)
+{
+    struct tp *tp = tp_of(b);
+    const struct llm_split *split = b->split;
+    uint32_t unit = shape->row_values / tp->kv_heads;
+    struct llm_kv_shape own = *shape;
+    assert(!tp->kv && shape->row_values % tp->kv_heads == 0);
+    own.row_values = llm_share_of(shape->row_values, unit, split->rank, split->ranks).count;
+    if ((uint64_t)LLM_KV_POSITIONS * shape->row_values * sizeof(uint16_t) > LLM_TP_ROOM_BYTES)
+        return llm_why(why, -EOPNOTSUPP, "KV rows of %u values are too large to be gathered",
+                       shape->row_values);
+    struct llm_kv_memory *kv = calloc(1, sizeof *kv);
+    if (kv)
+        kv->mapped = calloc(shape->pages / shape->run, 1);
+    int rc = kv && kv->mapped ? tp->side.ops->kv_create(b, &own, &kv->inner, why)
+                              : llm_why(why, -ENOMEM, "no memory for the KV cache");
+    if (rc == 0) {
+        uint64_t each = (uint64_t)shape->row_values / split->ranks * sizeof(uint16_t) * 2;
+        kv->tp = tp;
+        kv->command = (struct llm_tp_kv_create){.row_values = shape->row_values,
+                                                .pages = shape->pages,
+                                                .run = shape->run,
+                                                .unit = unit,
+                                                .slab_bytes = each * LLM_KV_POSITIONS * shape->run};
+        tp->kv = kv;
+        rc = tp->is_formed ? join_kv(kv, why) : form(tp, why);
+    }
+    if (rc) {
+        b->ops->kv_destroy(b, kv);
+        return rc;
+    }
+    *out = kv;
+    return 0;
+}
+
+static void tp_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
+{
+    struct tp *tp = tp_of(b);
+    if (!kv)
+        return;
+    if (tp->kv) { /* ranks have one KV memory, and end with it */
+        if (tp->side.exchange)
+            llm_tp_break(tp->side.exchange);
+        break_up(tp);
+    }
+    tp->kv = NULL;
+    tp->side.ops->kv_destroy(b, kv->inner);
+    free(kv->mapped);
+    free(kv);
+}
+
+static uint64_t tp_kv_slab(const struct llm_kv_memory *kv)
+{
+    return kv->slab_bytes;
+}
+
+/* The page worker of rank 0 used the KV memory in its own thread. */
+static void see_changes(struct llm_kv_memory *kv)
+{
+    pthread_mutex_lock(&kv->pages.lock);
+    pthread_mutex_unlock(&kv->pages.lock);
+}
+
+static void note(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, bool is_mapped)
+{
+    for (size_t i = 0; i < count; i++)
+        kv->mapped[slabs[i]] = is_mapped;
+}
+
+static int tp_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
+{
+    struct tp *tp = kv->tp;
+    int rc = ensure(tp, why);
+    if (rc)
+        return rc;
+    rc = page_group_map(kv->group, slabs, count, &kv->verdict);
+    see_changes(kv);
+    if (rc && llm_tp_processes_dead(&tp->processes))
+        return lose(tp, why);
+    if (rc)
+        return llm_why(why, rc, "KV pages: %s", kv->verdict.why.text);
+    note(kv, slabs, count, true);
+    return 0;
+}
+
+static int tp_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
+{
+    struct tp *tp = kv->tp;
+    int rc = tp->is_formed ? page_group_unmap(kv->group, slabs, count, &kv->verdict) : 0;
+    if (tp->is_formed)
+        see_changes(kv);
+    if (rc && llm_tp_processes_dead(&tp->processes)) {
+        (void)lose(tp, why); /* nothing is mapped now, and the next use tells */
+        rc = 0;
+    }
+    if (rc)
+        return llm_why(why, rc, "KV pages: %s", kv->verdict.why.text);
+    note(kv, slabs, count, false);
+    return 0;
+}
+
+static struct llm_tp_rows rows_of(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows)
+{
+    return (struct llm_tp_rows){
+        .rows = *rows, .values = kv->command.row_values, .unit = kv->command.unit};
+}
+
+static void post_rows(struct tp *tp, enum llm_tp_op op, const struct llm_kv_rows *rows)
+{
+    struct llm_tp_command *c = llm_tp_exchange_command(tp->side.exchange);
+    c->op = op;
+    c->rows = *rows;
+    llm_tp_post(tp->side.exchange);
+}
+
+static int tp_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst,
+                      char *why)
+{
+    struct tp *tp = kv->tp;
+    struct llm_tp_rows all = rows_of(kv, rows);
+    int rc = ensure(tp, why);
+    if (rc)
+        return rc;
+    void *room = llm_tp_exchange_room(tp->side.exchange);
+    post_rows(tp, LLM_TP_KV_READ, rows);
+    rc = tp->side.ops->kv_read(kv->inner, rows, llm_tp_rows_part(&all, room, 0, tp->ranks), why);
+    if (rc || llm_tp_meet(tp->side.exchange))
+        return lose(tp, why);
+    llm_tp_rows_join(&all, room, dst, tp->ranks);
+    return 0;
+}
+
+static int tp_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
+                       char *why)
+{
+    struct tp *tp = kv->tp;
+    struct llm_tp_rows all = rows_of(kv, rows);
+    int rc = ensure(tp, why);
+    if (rc)
+        return rc;
+    void *room = llm_tp_exchange_room(tp->side.exchange);
+    post_rows(tp, LLM_TP_KV_WRITE, rows);
+    llm_tp_rows_part_all(&all, src, room, tp->ranks);
+    if (llm_tp_meet(tp->side.exchange))
+        return lose(tp, why);
+    rc = tp->side.ops->kv_write(kv->inner, rows, llm_tp_rows_part(&all, room, 0, tp->ranks), why);
+    if (rc || llm_tp_meet(tp->side.exchange))
+        return lose(tp, why);
+    return 0;
+}
+
+/* ---- steps ---- */
+
+static int tp_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
+{
+    struct tp *tp = tp_of(b);
+    int rc = ensure(tp, why);
+    if (rc)
+        return rc;
+    rc =
+        llm_tp_step_encode(batch, llm_tp_exchange_command(tp->side.exchange), LLM_TP_COMMAND_BYTES);
+    if (rc)
+        return llm_why(why, -ENOMEM, "a step of %u pages is too large for tensor-parallel workers",
+                       batch->page_count);
+    llm_tp_post(tp->side.exchange);
+    tp->side.batch = batch;
+    tp->side.kernel_ns = 0;
+    rc = tp->side.ops->begin(b, batch, why);
+    if (rc)
+        (void)lose(tp, why);
+    return rc;
+}
+
+static void tp_append(struct llm_backend *b, const struct llm_op_append *op)
+{
+    struct llm_op_append own = *op;
+    own.kv = op->kv->inner;
+    tp_of(b)->side.ops->append(b, &own);
+}
+
+static void tp_attend(struct llm_backend *b, const struct llm_op_attend *op)
+{
+    struct llm_op_attend own = *op;
+    own.kv = op->kv->inner;
+    tp_of(b)->side.ops->attend(b, &own);
+}
+
+static int tp_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
+{
+    struct tp *tp = tp_of(b);
+    int rc = tp->side.ops->finish(b, kernel_ns, why);
+    *kernel_ns += tp->side.kernel_ns;
+    if (rc || llm_tp_meet(tp->side.exchange))
+        return lose(tp, why);
+    return 0;
+}
+
+/* ---- life ---- */
+
+static void tp_close(struct llm_backend *b)
+{
+    struct tp *tp = tp_of(b);
+    assert(!tp->kv);
+    const struct llm_backend_ops *inner = tp->side.ops;
+    if (tp->side.exchange)
+        llm_tp_break(tp->side.exchange);
+    break_up(tp);
+    llm_tp_side_fini(&tp->side);
+    b->ops = inner;
+    b->split = NULL;
+    inner->close(b);
+    free(tp);
+}
+
+static void replace_ops(struct tp *tp, struct llm_backend *backend)
+{
+    tp->ops = *backend->ops;
+    tp->ops.close = tp_close;
+    tp->ops.kv_create = tp_kv_create;
+    tp->ops.kv_destroy = tp_kv_destroy;
+    tp->ops.kv_slab = tp_kv_slab;
+    tp->ops.kv_map = tp_kv_map;
+    tp->ops.kv_unmap = tp_kv_unmap;
+    tp->ops.kv_read = tp_kv_read;
+    tp->ops.kv_write = tp_kv_write;
+    tp->ops.begin = tp_begin;
+    tp->ops.append = tp_append;
+    tp->ops.attend = tp_attend;
+    tp->ops.finish = tp_finish;
+    tp->ops.prepare = NULL; /* the others would not know of it */
+    backend->ops = &tp->ops;
+}
+
+static int write_order(struct tp *tp, const struct llm_backend_ops *ops,
+                       const struct llm_backend_config *config, const struct llm_tp_config *from,
+                       char *why)
+{
+    XXH128_canonical_t hash;
+    struct llm_tp_order *o = &tp->order;
+    const void *bytes = llm_file_bytes(from->file, &o->size);
+    if (!realpath(from->path, o->path))
+        return llm_why(why, -errno, "cannot find %s: %s", from->path, strerror(errno));
+    XXH128_canonicalFromHash(&hash, XXH3_128bits(bytes, o->size));
+    memcpy(o->hash, hash.digest, sizeof o->hash);
+    snprintf(o->backend, sizeof o->backend, "%s", ops->name);
+    o->threads = config->threads;
+    o->device = config->device;
+    return 0;
+}
+
+int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_config *config,
+                const struct llm_tp_config *from, struct llm_backend **out, char *why)
+{
+    struct llm_backend_config own = *config;
+    struct llm_backend *backend;
+    int rc = check_model(from, why);
+    if (rc)
+        return rc;
+    struct tp *tp = calloc(1, sizeof *tp);
+    if (!tp)
+        return llm_why(why, -ENOMEM, "no memory for tensor-parallel workers");
+    if (own.threads == 0)
+        own.threads = hw_cores() > from->ranks ? hw_cores() / from->ranks : 1;
+    tp->ranks = from->ranks;
+    tp->kv_heads = llm_file_config(from->file)->kv_heads;
+    rc = write_order(tp, ops, &own, from, why);
+    if (rc == 0)
+        rc = ops->open(&own, &backend, why);
+    if (rc) {
+        free(tp);
+        return rc;
+    }
+    llm_tp_side_init(&tp->side, backend, 0, tp->ranks);
+    replace_ops(tp, backend);
+    rc = form(tp, why);
+    if (rc) {
+        tp_close(backend);
+        return rc;
+    }
+    *out = backend;
+    return 0;
+}
+
+void llm_tp_stats(const struct llm_backend *b, struct llm_tp_stats *out)
+{
+    *out = (struct llm_tp_stats){0};
+    if (!b->split)
+        return;
+    const struct tp *tp = b->split->user;
+    struct llm_tp_exchange_stats sum = tp->before;
+    if (tp->side.exchange)
+        add_stats(&sum, tp->side.exchange);
+    *out = (struct llm_tp_stats){
+        .meetings = sum.meetings, .wait_ns = sum.wait_ns, .bytes = sum.bytes, .losses = tp->losses};
+}

@@ -1,0 +1,40 @@
+/* llm/tp/tp.h - private to src/llm: tensor-parallel workers behind the interface of one backend.
+ *
+ * The calling process is rank 0 and computes a share itself; it starts a process for each other
+ * rank (llm/tp/rank.h).  begin tells the others the batch, and each runs the same graph over its
+ * share. KV pages are mapped at all ranks in one broadcast (page/group.h), so a page id means the
+ * same everywhere.
+ *
+ * A rank that dies or fails ends the step, or whatever uses the ranks, with -EOWNERDEAD.  Its share
+ * of every KV row is gone, and so all content of the KV memory: kv_losses of the backend grows. The
+ * next use starts the ranks again, with the same slabs mapped.
+ *
+ * Trust: the ranks are this program.  Threads and lifetime: as llm/engine/backend.h. */
+#ifndef HAWSER_LLM_TP_TP_H
+#define HAWSER_LLM_TP_TP_H
+
+#include "llm/engine/backend.h"
+
+struct llm_tp_config {
+    uint32_t ranks;   /* 2 to PAGE_RANKS_MAX */
+    const char *path; /* of the model's file, which each rank opens */
+    const struct llm_file *file;
+};
+
+/* Opens the backend as rank 0 and starts the others.  config->threads are each rank's; 0: the cores
+ * divided by the ranks.  0; -EINVAL and -EOPNOTSUPP for a model that so many ranks cannot share;
+ * errors of open; and why. */
+int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_config *config,
+                const struct llm_tp_config *tp, struct llm_backend **out, char *why) MUST_CHECK;
+
+struct llm_tp_stats {
+    uint64_t meetings; /* of the ranks */
+    uint64_t wait_ns;  /* of rank 0, for the others */
+    uint64_t bytes;    /* that rank 0 gave to the others */
+    uint64_t losses;   /* times that the ranks were started again */
+};
+
+/* Of a backend that llm_tp_open made; zeros for another. */
+void llm_tp_stats(const struct llm_backend *b, struct llm_tp_stats *out);
+
+#endif
