@@ -179,12 +179,15 @@ static enum cmd_exit join_group(struct service_llm *s, const struct service_llm_
     return CMD_DONE;
 }
 
-static void describe_models(const struct service_llm *s, struct llm_worker_model *models)
+static void describe_models(const struct service_llm *s, const struct cmd_list *items,
+                            struct llm_worker_model *models)
 {
     uint64_t limit = page_limit_get(s->kv_group.limits[0]);
+    size_t given;
     for (uint32_t i = 0; i < s->count; i++)
         models[i] = (struct llm_worker_model){.name = s->names[i],
                                               .file = s->files[i],
+                                              .path = split_name(items->items[i], &given),
                                               .kv_bytes = limit * GROWTH,
                                               .kv_limit = s->kv_group.limits[i]};
 }
@@ -222,7 +225,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     code = join_group(s, o);
     if (code != CMD_DONE)
         return code;
-    describe_models(s, models);
+    describe_models(s, &o->models, models);
     for (uint32_t i = 0; i < s->count && in_turn; i++)
         models[i].device = i;
     struct llm_worker_options options = {
@@ -231,6 +234,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
         .engine = {.backend = service_llm_backends[o->backend],
                    .math = (enum llm_math)o->math,
                    .threads = (unsigned)o->threads,
+                   .tp = (uint32_t)o->tp,
                    .context = (uint32_t)o->context},
         .grace_ns = o->grace_ns,
         .upload_bytes = o->upload_bytes,

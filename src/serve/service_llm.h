@@ -15,7 +15,7 @@ extern const char *const service_llm_backends[]; /* NULL-terminated */
 struct service_llm_options {
     struct cmd_list models; /* [NAME=]FILE each */
     int backend, math;
-    uint64_t threads, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences, tokens;
+    uint64_t threads, tp, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences, tokens;
     const char *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
     uint64_t shadow_bytes, tenant, share;
     bool share_prefixes, downloads;
@@ -49,6 +49,16 @@ struct service_llm_options {
          .def = "0",                                                                               \
          .max = 256,                                                                               \
          .help = "of the cpu backend; 0: one for each core"},                                      \
+        {.name = "tp",                                                                             \
+         .kind = CMD_U64,                                                                          \
+         .argument = "N",                                                                          \
+         .offset = offsetof(type, member.tp),                                                      \
+         .def = "1",                                                                               \
+         .min = 1,                                                                                 \
+         .max = PAGE_RANKS_MAX,                                                                    \
+         .help = "tensor-parallel workers: N processes compute each model together, with a\n"      \
+                 "share of its heads and rows each, and --threads threads [0: the cores divided\n" \
+                 "by N]; with --backend vulkan each on the next GPU"},                             \
         {.name = "context",                                                                        \
          .kind = CMD_U64,                                                                          \
          .argument = "N",                                                                          \

@@ -13,6 +13,7 @@
 #include "llm/cpu/pool.h"
 #include "llm/engine/engine.h"
 #include "llm/worker/worker.h"
+#include "page/page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
 
 struct bench_llm_options {
     const char *model;
-    uint64_t threads, prefill, decode, repeats, beside, batch, mixed_rows, idle_ns;
+    uint64_t threads, tp, prefill, decode, repeats, beside, batch, mixed_rows, idle_ns;
     struct cmd_list clients, moves;
     int backend, math;
     bool json, no_gather, no_warm;
@@ -53,6 +54,14 @@ static const struct cmd_option options[] = {
      .def = "0",
      .max = 256,
      .help = "0: the cores there are"},
+    {.name = "tp",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct bench_llm_options, tp),
+     .def = "1",
+     .min = 1,
+     .max = PAGE_RANKS_MAX,
+     .help = "tensor-parallel workers, with --threads threads each"},
     {.name = "prefill",
      .letter = 'p',
      .kind = CMD_U64,
@@ -366,6 +375,8 @@ static int open_bench(struct bench_run *r)
     struct llm_engine_options engine = {.backend = backend_names[o->backend],
                                         .threads = (unsigned)o->threads,
                                         .math = (enum llm_math)o->math,
+                                        .tp = (uint32_t)o->tp,
+                                        .path = o->model,
                                         .context = (uint32_t)(o->prefill + o->decode)};
     int rc = llm_file_open(o->model, &r->file, r->why);
     if (rc == 0)

@@ -608,7 +608,7 @@ static void finish_part(struct llm_worker *w, struct part *part)
 {
     struct llm_job *job = part->job;
     const struct llm_model *m = job->seq->model;
-    if (llm_kv_lost(w, job->seq, part->status, job->why)) {
+    if (llm_kv_lost(w, job->seq, part->status, job->why) || llm_text_lost(w, job, part->status)) {
         llm_jobs_append(&w->running, job);
         return;
     }

@@ -102,6 +102,7 @@ struct llm_text {
     uint64_t number;             /* texts begin in this order */
     bool decodes;                /* the request's tokens are computed, a token was sampled */
     bool waits;                  /* began, and lost its rows to another: until there is memory */
+    uint32_t losses;             /* of its rows, with a worker that computed some of them */
     struct llm_grammar *grammar; /* NULL: any text */
     struct llm_matcher *matcher;
     double *sums; /* of an embedding: of the states of rows that are done */
@@ -427,6 +428,9 @@ bool llm_texts_give_way(struct llm_worker *w, const struct llm_model *m, uint64_
 uint32_t llm_text_pages(const struct llm_job *job);
 /* The same of the job itself, where other texts of the model hold memory. */
 bool llm_text_gives_way(struct llm_worker *w, struct llm_job *job);
+/* The step failed with `status`.  True when the engine lost the rows of a text that no store has:
+ * it will compute them again. */
+bool llm_text_lost(struct llm_worker *w, struct llm_job *job, int status);
 /* The job has no sequence any more, or never had one: encodes how its text ended. */
 void llm_text_end(struct llm_job *job);
 void llm_text_fini(struct llm_job *job);

@@ -46,6 +46,9 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
     }
     options.kv_limit = m->limit;
     options.device = served ? served->device : 0;
+    options.path = served ? served->path : NULL;
+    if (!options.path) /* other processes cannot open an upload */
+        options.tp = 0;
     options.keep_prefixes = !w->options.no_prefixes;
     m->mixed_rows = LLM_WORKER_MIXED_MIN;
     m->mixed_steps = LLM_WORKER_LOOK_AGAIN;

@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS_AHEAD = 256 }; /* room for generated tokens at first */
+enum {
+    TOKENS_AHEAD = 256, /* room for generated tokens at first */
+    LOSSES_MAX = 3,     /* of a text's rows: what kills a worker each time must end */
+};
 
 /* ---- a text arrives ---- */
 
@@ -325,6 +328,16 @@ bool llm_text_gives_way(struct llm_worker *w, struct llm_job *job)
     if (!llm_job_is_text(job) || !can_give_way(job, job->text.model) ||
         !youngest(w, job->text.model, 0, job))
         return false;
+    give_way(w, job);
+    return true;
+}
+
+bool llm_text_lost(struct llm_worker *w, struct llm_job *job, int status)
+{
+    if (status != -ENODATA || !llm_job_is_text(job) || job->seq->kv.eviction ||
+        job->text.losses == LOSSES_MAX)
+        return false;
+    job->text.losses++;
     give_way(w, job);
     return true;
 }

@@ -60,6 +60,7 @@ enum {
 struct llm_worker_model {
     const char *name; /* outlives the worker; NULL: general.name, or "model" */
     const struct llm_file *file;
+    const char *path;  /* of the file, for tensor-parallel workers; NULL: it has none */
     uint64_t kv_bytes; /* 0: as the engine's options say */
     uint32_t device;   /* which GPU, modulo their number */
     /* A user of the limit that the served models share, claimed and named; outlives the worker.
