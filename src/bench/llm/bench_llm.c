@@ -61,7 +61,8 @@ static const struct cmd_option options[] = {
      .def = "1",
      .min = 1,
      .max = PAGE_RANKS_MAX,
-     .help = "tensor-parallel workers, with --threads threads each"},
+     .help = "tensor-parallel workers, with --threads threads each; beside one worker\n"
+             "with the threads of all"},
     {.name = "prefill",
      .letter = 'p',
      .kind = CMD_U64,
@@ -169,10 +170,13 @@ struct bench_run {
     const struct bench_llm_options *o;
     struct llm_file *file;
     struct llm_engine *engine;
+    struct llm_engine *one; /* with --tp: a single worker, for comparison */
     struct llm_row *rows;
     float *logits;
     uint32_t first_count; /* steps */
     double prefill_s[REPEATS_MAX], decode_s[REPEATS_MAX], stream_s[REPEATS_MAX];
+    double one_prefill_s[REPEATS_MAX], one_decode_s[REPEATS_MAX];
+    double exchange[REPEATS_MAX], gathered[REPEATS_MAX]; /* of decoding: of the time; bytes */
     double warm_ms;
     uint64_t warm_made;
     struct first_steps first, idle;
@@ -224,24 +228,42 @@ static void give_prompt(struct bench_run *r, struct llm_seq *seq)
     }
 }
 
-static int measure_model(struct bench_run *r, uint64_t repeat)
+static int measure_engine(struct bench_run *r, struct llm_engine *engine, double *prefill_s,
+                          double *decode_s, struct llm_tp_stats *spent)
 {
     const struct bench_llm_options *o = r->o;
+    struct llm_tp_stats before, after;
     struct llm_seq *seq;
-    int rc = llm_seq_create(r->engine, &seq);
+    int rc = llm_seq_create(engine, &seq);
     if (rc)
         return rc;
     give_prompt(r, seq);
     uint64_t began = hw_now_ns();
-    rc = llm_engine_step(r->engine, r->rows, (uint32_t)o->prefill, r->logits, r->why);
+    rc = llm_engine_step(engine, r->rows, (uint32_t)o->prefill, r->logits, r->why);
     uint64_t between = hw_now_ns();
+    llm_engine_tp_stats(engine, &before);
     for (uint64_t i = 0; i < o->decode && rc == 0; i++) {
         struct llm_row row = {.seq = seq, .token = r->rows[i % o->prefill].token, .logits = true};
-        rc = llm_engine_step(r->engine, &row, 1, r->logits, r->why);
+        rc = llm_engine_step(engine, &row, 1, r->logits, r->why);
     }
-    r->prefill_s[repeat] = (double)(between - began) / 1e9;
-    r->decode_s[repeat] = (double)(hw_now_ns() - between) / 1e9;
+    *prefill_s = (double)(between - began) / 1e9;
+    *decode_s = (double)(hw_now_ns() - between) / 1e9;
+    llm_engine_tp_stats(engine, &after);
+    spent->gather_ns = after.gather_ns - before.gather_ns;
+    spent->bytes = after.bytes - before.bytes;
     llm_seq_destroy(seq);
+    return rc;
+}
+
+/* With --tp the two take turns, so that both see the same machine. */
+static int measure_model(struct bench_run *r, uint64_t i)
+{
+    struct llm_tp_stats spent, none;
+    int rc = measure_engine(r, r->engine, &r->prefill_s[i], &r->decode_s[i], &spent);
+    r->exchange[i] = (double)spent.gather_ns / 1e9 / r->decode_s[i];
+    r->gathered[i] = (double)spent.bytes / (double)r->o->decode;
+    if (rc == 0 && r->one)
+        rc = measure_engine(r, r->one, &r->one_prefill_s[i], &r->one_decode_s[i], &none);
     return rc;
 }
 
@@ -330,6 +352,36 @@ static void report_first(struct bench_run *r, struct hw_bench *bench, const char
     hw_bench_field(bench, "made", "%llu", (unsigned long long)f->made);
 }
 
+/* What a worker gets from the others for a token: an all-gather of each input, against the two sums
+ * of a layer that splitting inputs takes, as rings of workers exchange them.  The logits, which
+ * only the first worker gets, are in neither. */
+static void report_bytes(struct bench_run *r, struct hw_bench *bench)
+{
+    const struct llm_config *c = llm_file_config(r->file);
+    double others = (double)(r->o->tp - 1) / (double)r->o->tp * sizeof(float) * c->layers;
+    double gathered = ((double)c->heads * c->head_dim + 2.0 * c->width + c->ffn) * others;
+    double reduced = 2 * 2.0 * c->width * others;
+    hw_bench_row(bench, "bytes a token", gathered, "B", reduced);
+    hw_bench_field(bench, "baseline_is", "all-reduce, by arithmetic");
+    hw_bench_field(bench, "given", "%.0f", hw_median(r->gathered, r->o->repeats));
+}
+
+static void report_tp(struct bench_run *r, struct hw_bench *bench)
+{
+    const struct bench_llm_options *o = r->o;
+    double prefill_s = hw_median(r->one_prefill_s, o->repeats);
+    double decode_s = hw_median(r->one_decode_s, o->repeats);
+    hw_bench_row(bench, "tp prefill", (double)o->prefill / hw_median(r->prefill_s, o->repeats),
+                 "tok/s", (double)o->prefill / prefill_s);
+    hw_bench_field(bench, "baseline_is", "one worker, %llu threads",
+                   (unsigned long long)(o->tp * o->threads));
+    hw_bench_row(bench, "tp decode", (double)o->decode / hw_median(r->decode_s, o->repeats),
+                 "tok/s", (double)o->decode / decode_s);
+    hw_bench_field(bench, "baseline_is", "the same");
+    hw_bench_field(bench, "exchange_percent", "%.1f", hw_median(r->exchange, o->repeats) * 100);
+    report_bytes(r, bench);
+}
+
 static enum cmd_exit report(struct bench_run *r)
 {
     const struct bench_llm_options *o = r->o;
@@ -345,6 +397,8 @@ static enum cmd_exit report(struct bench_run *r)
                  memory / bytes);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
     hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);
+    if (r->one)
+        report_tp(r, &bench);
     if (!o->no_warm) {
         hw_bench_row(&bench, "warm-up", r->warm_ms, "ms", NAN);
         hw_bench_field(&bench, "made", "%llu", (unsigned long long)r->warm_made);
@@ -381,6 +435,10 @@ static int open_bench(struct bench_run *r)
     int rc = llm_file_open(o->model, &r->file, r->why);
     if (rc == 0)
         rc = llm_engine_create(r->file, &engine, &r->engine, r->why);
+    engine.tp = 0;
+    engine.threads *= (unsigned)o->tp;
+    if (rc == 0 && o->tp > 1)
+        rc = llm_engine_create(r->file, &engine, &r->one, r->why);
     if (rc == 0)
         rc = warm(r);
     if (rc)
@@ -530,6 +588,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         code = run_moves(r);
     else
         code = run_alone(r);
+    llm_engine_destroy(r->one);
     llm_engine_destroy(r->engine);
     llm_file_close(r->file);
     free(r->logits);

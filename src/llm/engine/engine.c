@@ -704,6 +704,11 @@ void llm_engine_traffic(const struct llm_engine *e, uint64_t *sent, uint64_t *re
         e->backend->ops->traffic(e->backend, sent, received);
 }
 
+void llm_engine_tp_stats(const struct llm_engine *e, struct llm_tp_stats *out)
+{
+    llm_tp_stats(e->backend, out);
+}
+
 uint64_t llm_engine_made(const struct llm_engine *e)
 {
     const struct llm_backend_ops *ops = e->backend->ops;

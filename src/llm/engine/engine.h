@@ -132,6 +132,16 @@ uint64_t llm_engine_kernel_ns(const struct llm_engine *engine);
 /* Bytes that the backend's driver sent and received over a network so far; 0 where it has none. */
 void llm_engine_traffic(const struct llm_engine *engine, uint64_t *sent, uint64_t *received);
 
+/* What rank 0 of tensor-parallel workers has done so far; zeros without such workers. */
+struct llm_tp_stats {
+    uint64_t meetings;  /* of the ranks */
+    uint64_t wait_ns;   /* for the others */
+    uint64_t gather_ns; /* in gathers: copying, and of the waiting what is for them */
+    uint64_t bytes;     /* given to the others */
+    uint64_t losses;    /* times that the ranks were started again */
+};
+void llm_engine_tp_stats(const struct llm_engine *engine, struct llm_tp_stats *out);
+
 /* ---- KV as bytes, to send, evict and restore ----
  *
  * A layer's rows as little-endian binary16, K then V: for positions from..to, first all K rows

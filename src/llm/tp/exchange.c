@@ -15,8 +15,9 @@
 
 enum { MAGIC = 0x50545748, ROOMS = 2 }; /* "HWTP" */
 
-/* How often rank 0 looks for dead ranks, and others for the flag, while they sleep. */
-static const uint64_t look_every_ns = 20 * HW_MS;
+/* How often rank 0 looks for dead ranks while it sleeps, and the others for the flag: rank 0 ends
+ * them soon after it is set. */
+static const uint64_t look_every_ns = 20 * HW_MS, nap_ns = 1 * HW_SEC;
 
 /* Commands and meetings are sequentially consistent with `sleepers`: either who comes last sees the
  * sleeper, or the sleeper sees that all have come. */
@@ -159,8 +160,9 @@ void *llm_tp_exchange_room(struct llm_tp_exchange *x)
     return x->memory->rooms[x->meetings % ROOMS];
 }
 
-void llm_tp_exchange_count(struct llm_tp_exchange *x, uint64_t bytes)
+void llm_tp_exchange_count(struct llm_tp_exchange *x, uint64_t ns, uint64_t bytes)
 {
+    x->stats.gather_ns += ns;
     x->stats.bytes += bytes;
 }
 
@@ -207,7 +209,8 @@ static int sleep_until(struct llm_tp_exchange *x, struct awaited *a)
         uint32_t seen = atomic_load(a->word);
         if (has_come(a))
             break;
-        if (hw_futex_wait(a->word, seen, look_every_ns, HW_FUTEX_SHARED) == -ETIMEDOUT)
+        uint64_t most_ns = x->all_live ? look_every_ns : nap_ns;
+        if (hw_futex_wait(a->word, seen, most_ns, HW_FUTEX_SHARED) == -ETIMEDOUT)
             look_for_dead(x);
     }
     atomic_fetch_sub(&h->sleepers, 1);

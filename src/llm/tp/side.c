@@ -1,5 +1,7 @@
 #include "llm/tp/side.h"
 
+#include "base/clock.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -31,14 +33,13 @@ static int exchange_rows(struct llm_tp_side *side, const struct llm_gather *op, 
 {
     uint32_t rank = side->split.rank, ranks = side->split.ranks;
     struct llm_share own = llm_share_of(op->width, op->unit, rank, ranks);
-    uint64_t most = LLM_TP_ROOM_BYTES / (op->width * sizeof *values);
+    uint64_t most = LLM_TP_ROOM_BYTES / (op->width * sizeof *values), began = hw_now_ns();
     assert(most > 0);
     for (uint32_t left = op->rows; left > 0;) {
         uint32_t rows = left < most ? left : (uint32_t)most, first = left - rows;
         void *room = llm_tp_exchange_room(side->exchange);
         size_t bytes = (size_t)rows * own.count * sizeof *values;
         memcpy(part_of(room, own, rows), values + (size_t)first * own.count, bytes);
-        llm_tp_exchange_count(side->exchange, bytes);
         int rc = llm_tp_meet(side->exchange);
         if (rc)
             return rc;
@@ -46,6 +47,8 @@ static int exchange_rows(struct llm_tp_side *side, const struct llm_gather *op, 
             join_rows(op, room, values + (size_t)first * op->width, rows, ranks);
         left = first;
     }
+    llm_tp_exchange_count(side->exchange, hw_now_ns() - began,
+                          (uint64_t)op->rows * own.count * sizeof *values);
     return 0;
 }
 

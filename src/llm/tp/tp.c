@@ -86,6 +86,7 @@ static void add_stats(struct llm_tp_exchange_stats *sum, const struct llm_tp_exc
     llm_tp_exchange_stats(x, &now);
     sum->meetings += now.meetings;
     sum->wait_ns += now.wait_ns;
+    sum->gather_ns += now.gather_ns;
     sum->bytes += now.bytes;
 }
 
@@ -506,6 +507,9 @@ void llm_tp_stats(const struct llm_backend *b, struct llm_tp_stats *out)
     struct llm_tp_exchange_stats sum = tp->before;
     if (tp->side.exchange)
         add_stats(&sum, tp->side.exchange);
-    *out = (struct llm_tp_stats){
-        .meetings = sum.meetings, .wait_ns = sum.wait_ns, .bytes = sum.bytes, .losses = tp->losses};
+    *out = (struct llm_tp_stats){.meetings = sum.meetings,
+                                 .wait_ns = sum.wait_ns,
+                                 .gather_ns = sum.gather_ns,
+                                 .bytes = sum.bytes,
+                                 .losses = tp->losses};
 }

@@ -14,6 +14,7 @@
 #define HAWSER_LLM_TP_TP_H
 
 #include "llm/engine/backend.h"
+#include "llm/engine/engine.h"
 
 struct llm_tp_config {
     uint32_t ranks;   /* 2 to PAGE_RANKS_MAX */
@@ -26,13 +27,6 @@ struct llm_tp_config {
  * errors of open; and why. */
 int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_config *config,
                 const struct llm_tp_config *tp, struct llm_backend **out, char *why) MUST_CHECK;
-
-struct llm_tp_stats {
-    uint64_t meetings; /* of the ranks */
-    uint64_t wait_ns;  /* of rank 0, for the others */
-    uint64_t bytes;    /* that rank 0 gave to the others */
-    uint64_t losses;   /* times that the ranks were started again */
-};
 
 /* Of a backend that llm_tp_open made; zeros for another. */
 void llm_tp_stats(const struct llm_backend *b, struct llm_tp_stats *out);
