@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -203,6 +204,7 @@ static void *await_parent(void *unused)
 static int prepare_process(void)
 {
     pthread_t thread;
+    (void)prctl(PR_SET_NAME, "hawser-tp"); /* else a list of processes says "exe" */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);

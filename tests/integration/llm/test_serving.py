@@ -1,8 +1,10 @@
 """Many clients of one worker at a time: the same tokens, the worker's figures, bench-llm."""
 
 import json
+import os
 import pathlib
 import re
+import signal
 import sys
 import time
 import unittest
@@ -33,9 +35,22 @@ class Serving(Case):
         self.expect(result, DONE)
         return re.search(r"^TOKENS: (.*)$", result.stdout, re.M).group(1).split()
 
+    @staticmethod
+    def complete(server, prompt, seed, tokens=STEPS, **more):
+        """The text of a completion, and how many tokens of its prompt were not computed."""
+        line = next(l for l in server.lines if l.startswith("answering on "))
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0.8, "seed": seed,
+                "ignore_eos": True, **more}
+        request = urllib.request.Request(line.removeprefix("answering on ") + "/v1/completions",
+                                         json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            got = json.loads(answer.read())
+        return got["choices"][0]["text"], got["usage"]["prompt_tokens_details"]["cached_tokens"]
+
     def test_clients_at_a_time_get_what_they_get_alone(self):
+        """Also of a server that is two processes."""
         alone = [self.llm("local", 1, seed) for seed in range(1, CLIENTS + 1)]
-        server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1,
+        server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1, "--tp", 2,
                         "--kv-memory", "4MiB", "--metrics", "127.0.0.1:0")
         try:
             port = server.addresses[0].rsplit(":", 1)[1]
@@ -55,31 +70,59 @@ class Serving(Case):
         self.assertEqual(figures["llm_models"], 1)
 
     def test_texts_that_begin_alike_are_computed_once(self):
-        def complete(page, ending, seed):
-            body = {"prompt": "x" * 140 + ending, "max_tokens": STEPS, "temperature": 0.8, "seed": seed,
-                    "ignore_eos": True}
-            request = urllib.request.Request(page + "v1/completions", json.dumps(body).encode(),
-                                             {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-                got = json.loads(answer.read())
-            return got["choices"][0]["text"], got["usage"]["prompt_tokens_details"]["cached_tokens"]
+        def complete(ending):
+            return self.complete(server, "x" * 140 + ending, 1)
 
         server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1, "--http",
                         "127.0.0.1:0", "--kv-memory", "4MiB", "--metrics", "127.0.0.1:0")
         try:
-            line = next(l for l in server.lines if l.startswith("answering on "))
-            page = line.removeprefix("answering on ") + "/"
-            alone, cached = complete(page, "", 1)
+            alone, cached = complete("")
             self.assertEqual(cached, 0)
             with ThreadPoolExecutor(CLIENTS) as pool:
-                runs = list(pool.map(lambda i: complete(page, "", 1), range(CLIENTS)))
+                runs = list(pool.map(lambda i: complete(""), range(CLIENTS)))
             self.assertEqual(runs, [(alone, 128)] * CLIENTS)
-            self.assertEqual(complete(page, "y", 1)[1], 128)
+            self.assertEqual(complete("y")[1], 128)
             figures = self.figures(server)
         finally:
             code, stderr = server.stop()
         self.assertEqual(code, DONE, stderr)
         self.assertEqual(figures["llm_adopted_rows_total"], 128 * (CLIENTS + 1))
+
+    def test_texts_outlive_a_tensor_parallel_worker(self):
+        """A worker is killed again and again: texts pause, with and without a store, and none changes."""
+        tokens = 150
+        for shadow in ([], ["--shadow", "host"]):
+            server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1, "--tp", 2,
+                            "--http", "127.0.0.1:0", "--kv-memory", "4MiB", *shadow)
+            try:
+                asked = [chr(97 + i) * (20 + 30 * i) for i in range(CLIENTS)]
+                alone = [self.complete(server, prompt, 1, tokens)[0] for prompt in asked]
+                with ThreadPoolExecutor(CLIENTS) as pool:
+                    runs = [pool.submit(self.complete, server, prompt, 1, tokens) for prompt in asked]
+                    for _ in range(2):  # a text that loses its rows more than three times fails
+                        os.kill(self.child_of(server), signal.SIGKILL)
+                    self.assertEqual([run.result()[0] for run in runs], alone)
+            finally:
+                code, stderr = server.stop()
+            self.assertEqual(code, DONE, stderr)
+            self.assertIn("tensor-parallel worker 1 of 2 died", stderr)
+        self.expect(hawser("serve", "--no-devices", "--model", self.model, "--tp", 5, "--listen",
+                           "127.0.0.1:0"), FAILED, "use --tp 4 or less")
+
+    @staticmethod
+    def child_of(server):
+        """The process of the other worker, started and not yet dead."""
+        until = time.monotonic() + TIMEOUT
+        while time.monotonic() < until:
+            for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+                try:
+                    fields = path.read_text().rsplit(")", 1)[1].split()
+                    if fields[1] == str(server.process.pid) and fields[0] != "Z" and \
+                            b"tp-worker" in (path.parent / "cmdline").read_bytes():
+                        return int(path.parent.name)
+                except OSError:
+                    pass  # it ended meanwhile
+        raise AssertionError("there is no other worker")
 
     def test_kvctl_moves_memory_while_requests_run(self):
         """Two models under one limit that goes down and up: texts wait, and none changes."""
@@ -94,26 +137,19 @@ class Serving(Case):
         def group():
             return json.loads(kvctl("list", "one", "--json"))["groups"][0]
 
-        def complete(page, model, seed):
-            body = {"model": model, "prompt": chr(97 + seed) * 70, "max_tokens": 150,
-                    "temperature": 0.8, "seed": seed, "ignore_eos": True}
-            request = urllib.request.Request(page + "v1/completions", json.dumps(body).encode(),
-                                             {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-                return json.loads(answer.read())["choices"][0]["text"]
+        def complete(model, seed):
+            return self.complete(server, chr(97 + seed) * 70, seed, 150, model=model)[0]
 
         server = Server("--listen", "127.0.0.1:0", "--model", f"one={self.model}", "--model",
                         f"two={other}", "--threads", 1, "--http", "127.0.0.1:0", "--kv-memory",
                         "2MiB", "--metrics", "127.0.0.1:0", env=env)
         try:
-            line = next(l for l in server.lines if l.startswith("answering on "))
-            page = line.removeprefix("answering on ") + "/"
             self.assertIn("KV memory: 2MiB, group one", server.lines)
             asked = [(model, seed) for seed in range(6) for model in ("one", "two")]
-            alone = [complete(page, *each) for each in asked]
+            alone = [complete(*each) for each in asked]
             limits = [1 << 20, 4096, 2 << 20, 512 << 10, 8 << 20]
             with ThreadPoolExecutor(len(asked)) as pool:
-                runs = [pool.submit(complete, page, *each) for each in asked]
+                runs = [pool.submit(complete, *each) for each in asked]
                 for limit in limits:
                     kvctl("limit", "one", limit)
                     until, held = time.monotonic() + TIMEOUT, limit + 1
