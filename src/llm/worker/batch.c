@@ -378,6 +378,35 @@ static int reserve(struct llm_worker *w, struct llm_job *job, uint32_t rows)
     return rc;
 }
 
+/* The oldest text of the plan that began after `number`, and has rows of a prompt to compute. */
+static const struct llm_job *next_prompt(const struct llm_worker *w, const struct plan *p,
+                                         uint64_t number)
+{
+    const struct llm_job *next = NULL;
+    for (const struct llm_job *job = w->running.first; job; job = job->next) {
+        if (is_ready(job) && job->seq->model == p->model && llm_job_is_text(job) &&
+            llm_job_embeds(job) == p->embeds && !decodes_now(job) && llm_kv_is_whole(job->seq) &&
+            job->text.number > number && (!next || job->text.number < next->text.number))
+            next = job;
+    }
+    return next;
+}
+
+/* The number of the last text whose prompt the step can compute.  Prompts in turns would all end
+ * late: of many that come at once none would have its first token in time. */
+static uint64_t last_prompt(const struct llm_worker *w, const struct plan *p, struct budget budget)
+{
+    uint64_t number = 0;
+    for (uint32_t rows = 0, more = 1; rows < budget.rows && more; rows += more) {
+        const struct llm_job *next = next_prompt(w, p, number);
+        if (!next)
+            return UINT64_MAX;
+        number = next->text.number;
+        more = rows_for(next, budget, rows);
+    }
+    return number;
+}
+
 /* The request that waited longest, of those whose like this round of planning has not tried. */
 static const struct llm_job *first_untried(struct llm_worker *w)
 {
@@ -392,7 +421,7 @@ static const struct llm_job *first_untried(struct llm_worker *w)
 /* Plans rows of requests like this one. */
 static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job *first)
 {
-    struct llm_jobs rest;
+    struct llm_jobs rest, later;
     bool waits = false; /* some request, for its layers */
     plan_clear(p);
     p->model = first->seq->model;
@@ -402,11 +431,17 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
     if (p->embeds && budget.rows < LLM_WORKER_MIXED_MIN)
         budget = (struct budget){.rows = LLM_WORKER_MIXED_MIN, .most = LLM_WORKER_MIXED_MIN};
     most = p->embeds ? most : logits_room(p->model, most);
+    uint64_t last = last_prompt(w, p, budget);
     llm_jobs_init(&rest);
+    llm_jobs_init(&later);
     while (w->running.first) {
         struct llm_job *job = llm_jobs_take(&w->running);
         bool fits = is_ready(job) && job->seq->model == p->model && p->part_count < most &&
                     llm_job_embeds(job) == p->embeds;
+        if (fits && llm_job_is_text(job) && !decodes_now(job) && job->text.number > last) {
+            llm_jobs_append(&later, job); /* as if the step had it: others have their turn */
+            continue;
+        }
         if (fits)
             llm_kv_prepare(w, job);
         /* Another text may have computed the next rows since. */
@@ -438,6 +473,7 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
         }
     }
     llm_jobs_move(&rest, &w->running);
+    llm_jobs_move(&later, &w->running);
 }
 
 /* A plan without rows: all of those wait for memory or the store. */
