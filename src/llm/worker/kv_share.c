@@ -70,6 +70,8 @@ static void tell_state(struct llm_worker *w, struct llm_model *m, uint64_t now)
         job->came_ns = job->came_ns ? job->came_ns : now;
         uint64_t needed = pages_needed(job, m), there = pages_there(job, m);
         wanted += needed > there ? needed - there : 0;
+        if (llm_job_is_text(job)) /* the next one may only begin beside a page more for each */
+            wanted += llm_engine_config(m->engine)->layers;
         m->busy_ns = now;
     }
     const struct llm_job *oldest = oldest_job(w, m);
