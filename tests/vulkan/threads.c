@@ -316,6 +316,63 @@ static void everything(void)
     vkt_out_buffer("out", &bindless.out);
 }
 
+/* --- recordings beside destructions ------------------------------------------------------------
+ */
+
+enum { RECORDERS = 3, RECORDINGS = 8, DESTROYED = 200 };
+
+struct recorder {
+    VkCommandBuffer command;
+    struct vkt_buffer data;
+};
+
+/* The last recording fills each word with its own number. */
+static void *record_often(void *argument)
+{
+    struct recorder *r = argument;
+    for (uint32_t i = 1; i <= RECORDINGS; i++) {
+        vkt_record(r->command, 0);
+        for (uint32_t word = 0; word < WORDS; word++)
+            vkCmdFillBuffer(r->command, r->data.handle, (VkDeviceSize)word * 4, 4, word * i);
+        vkt_barrier(r->command);
+        VKT(vkEndCommandBuffer(r->command));
+    }
+    return NULL;
+}
+
+/* The driver looks for each in the recordings under way. */
+static void *destroy_often(void *argument)
+{
+    (void)argument;
+    const VkFenceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
+    for (int i = 0; i < DESTROYED; i++) {
+        VkFence fence;
+        VKT(vkCreateFence(vkt.device, &info, NULL, &fence));
+        vkDestroyFence(vkt.device, fence, NULL);
+    }
+    return NULL;
+}
+
+static void records_beside_destructions(void)
+{
+    struct recorder recorders[RECORDERS];
+    struct part parts[RECORDERS + 1] = {{destroy_often, NULL}};
+    vkt_open();
+    for (uint32_t i = 0; i < RECORDERS; i++) {
+        VkCommandPool pool =
+            vkt_command_pool(vkt.family, VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT);
+        recorders[i] = (struct recorder){vkt_command(pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY),
+                                         vkt_buffer(BYTES, 0, VKT_COHERENT)};
+        parts[1 + i] = (struct part){record_often, &recorders[i]};
+    }
+    run_all(run_part, parts, sizeof(*parts), VKT_COUNT(parts));
+    VkFence fence = vkt_fence(false);
+    for (uint32_t i = 0; i < RECORDERS; i++) {
+        submit_and_wait(recorders[i].command, fence);
+        vkt_out_buffer("data", &recorders[i].data);
+    }
+}
+
 /* --- instances -------------------------------------------------------------------------------- */
 
 static void *make_instances(void *argument)
@@ -353,6 +410,7 @@ static void instances_at_once(void)
 static const struct vkt_case cases[] = {
     {"submits", submits, NULL},
     {"everything", everything, NULL},
+    {"records_beside_destructions", records_beside_destructions, NULL},
     {"instances", instances, NULL},
     {"instances_at_once", instances_at_once, NULL},
 };
