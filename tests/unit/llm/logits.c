@@ -1,11 +1,13 @@
 /* What the engine computes for a model file: bench/llm/agree compares it with llama.cpp.
  *
- *     llm-logits FILE BACKEND CONTEXT STEP [CHOICES] < tokens > logits    binary32, vocab values a token
+ *     llm-logits FILE BACKEND CONTEXT STEP [CHOICES] < tokens > logits    binary32, vocab values a
+ * token
  *
- * Tokens come as 32-bit numbers and are computed STEP at a time.  CHOICES is a file of the experts that
- * rows shall meet: for each layer and token as many 32-bit numbers as a row has experts.  On standard
- * error then is how many rows would have met others, in all layers, and by how much their worst logit
- * is above that of the given expert, as a part of the root of the mean square of the row's. */
+ * Tokens come as 32-bit numbers and are computed STEP at a time.  CHOICES is a file of the experts
+ * that rows shall meet: for each layer and token as many 32-bit numbers as a row has experts.  On
+ * standard error then is how many rows would have met others, in all layers, and by how much their
+ * worst logit is above that of the given expert, as a part of the root of the mean square of the
+ * row's. */
 #include "llm/engine/backend.h"
 #include "llm/engine/engine.h"
 
@@ -121,8 +123,7 @@ static void route_as_given(struct llm_backend *b, const struct llm_op_route *op)
         memcpy(chosen + (size_t)r * used, wanted, used * sizeof *wanted);
     }
     if (rc || given.real->upload(b, op->chosen, chosen, bytes, why) ||
-        given.real->upload(b, op->weights, weights, bytes, why) ||
-        given.real->begin(b, batch, why))
+        given.real->upload(b, op->weights, weights, bytes, why) || given.real->begin(b, batch, why))
         exit(fail(why));
     given.layer = (given.layer + 1) % given.layers;
     free(logits);
