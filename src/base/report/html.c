@@ -29,8 +29,6 @@ static const char style[] =
     "p.where{color:var(--dim);font-size:.85rem;margin-top:-.75rem}"
     "details{border-top:1px solid var(--line);padding:.25rem 0}"
     "summary{cursor:pointer;font-weight:600;padding:.25rem 0}\n"
-    "pre{overflow-x:auto;padding:.6rem .8rem;background:var(--band);font-size:.85rem;"
-    "line-height:1.4}\n"
     ".wide{overflow-x:auto;margin:1rem 0}"
     "table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:.3rem .7rem;text-align:left;white-space:nowrap;"
