@@ -495,9 +495,9 @@ int kv_redis_put(struct kv_redis *r, uint32_t channel, const struct kv_block_key
 
 static int make_room(struct channel *ch, size_t len)
 {
-    if (len <= ch->room)
+    if (len <= ch->room && ch->value)
         return 0;
-    uint8_t *larger = realloc(ch->value, len);
+    uint8_t *larger = realloc(ch->value, len ? len : 1);
     if (!larger)
         return -ENOMEM;
     ch->value = larger;

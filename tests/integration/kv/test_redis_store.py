@@ -150,7 +150,11 @@ class RedisStore(Case):
         self.assertGreater(cluster.moved(0, 1, finish=True), 0)
         self.assertGreater(cluster.moved(2, 1, finish=False), 0)
         self.assertEqual([cluster.nodes[0]("DBSIZE"), cluster.nodes[2]("DBSIZE")], [0, 0])
-        self.assertEqual(self.text(third), (wanted, fetched))
+        got, fetched = self.text(third)
+        self.assertEqual(got, wanted)
+        self.assertGreater(fetched, 0)
+        self.assertIn(b"errorstat_MOVED", cluster.nodes[0]("INFO", "errorstats"))
+        self.assertIn(b"errorstat_ASK", cluster.nodes[2]("INFO", "errorstats"))
 
         # A node dies under a sequence that is evicted all the time.
         evicting = self.worker(*store, "--evict", "all@4")

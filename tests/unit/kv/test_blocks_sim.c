@@ -30,8 +30,8 @@ enum {
     CALM_SEEDS = 20,
     FAULTY_SEEDS = 300,
 #else
-    CALM_SEEDS = 100,
-    FAULTY_SEEDS = 2000,
+    CALM_SEEDS = 60,
+    FAULTY_SEEDS = 1200,
 #endif
     MEMBERS_MAX = 4,
     KEYS = 6,

@@ -18,10 +18,10 @@ enum { CALM_SEEDS = 100, FAULTY_SEEDS = 500 };
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 enum { CALM_SEEDS = 100, FAULTY_SEEDS = 500 };
 #else
-enum { CALM_SEEDS = 500, FAULTY_SEEDS = 3500 };
+enum { CALM_SEEDS = 300, FAULTY_SEEDS = 2200 };
 #endif
 #else
-enum { CALM_SEEDS = 500, FAULTY_SEEDS = 3500 };
+enum { CALM_SEEDS = 300, FAULTY_SEEDS = 2200 };
 #endif
 
 static void add(struct sim_report *sum, const struct sim_report *one)
