@@ -487,6 +487,8 @@ static enum cmd_exit open_resp(struct kvd *k)
     struct resp_door_options o = {.socket = k->o->socket,
                                   .password = k->listen.token,
                                   .password_len = k->listen.host_token ? 0 : k->listen.token_len};
+    if (!k->o->resp && (k->o->tenants || k->o->may_flush))
+        return cmd_fail(CMD_USAGE, "kvd: --tenants and --allow-flush are for --resp");
     if (!k->o->resp)
         return CMD_DONE;
     if (k->o->tenants && resp_tenants_load(k->o->tenants, &k->tenants, why))

@@ -231,6 +231,7 @@ class RespCase(Case):
             tenants.chmod(0o600)
             self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--blocks", "1MiB", "--resp", f"unix:{self.dir}/r",
                                "--tenants", tenants), FAILED, why)
+        self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--tenants", tenants), USAGE, "--resp")
         base = ("kvd", "--socket", self.dir / "kvd", "--blocks", "1MiB", "--resp")
         self.expect(hawser(*base, "127.0.0.1:0"), REFUSED, "--token-file")
         self.expect(hawser(*base, "0.0.0.0:0"), REFUSED, "unix:PATH")
