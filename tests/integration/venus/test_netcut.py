@@ -4,6 +4,7 @@ The test and its server live in a network namespace each, with a wire between th
 have no names, so they vanish with the processes.  Needs root and iproute2; skipped without.
 """
 
+import functools
 import os
 import pathlib
 import shutil
@@ -24,6 +25,7 @@ def run(command):
     return subprocess.run(command.split(), check=False, stderr=subprocess.DEVNULL).returncode == 0
 
 
+@functools.lru_cache
 def run_native(program, case):
     return subprocess.run([os.environ["HAWSER_FIND_VULKAN"], "--software", "--", VKT / program, case],
                           env=clean_environment({}), stdout=subprocess.PIPE, check=True,
