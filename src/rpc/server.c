@@ -139,16 +139,16 @@ static void conn_unlink(struct rpc_server *s, struct conn *c)
     *(c->next ? &c->next->prev : &s->last) = c->prev;
 }
 
-static void tell_closed(struct rpc_server *s, struct conn *c)
+static void tell_closed(struct rpc_server *s, struct conn *c, int status)
 {
     if (c->told && s->options.ops->closed)
-        s->options.ops->closed(s->options.user, c->ep, rpc_ep_status(c->ep));
+        s->options.ops->closed(s->options.user, c->ep, status);
 }
 
 static void conn_remove(struct rpc_server *s, struct conn *c)
 {
     conn_unlink(s, c);
-    tell_closed(s, c);
+    tell_closed(s, c, rpc_ep_status(c->ep));
     rpc_ep_destroy(c->ep); /* closes the descriptor, which leaves epoll by itself */
     free(c);
 }
@@ -457,7 +457,7 @@ static void conn_inherit(struct rpc_server *s, struct conn *c)
 {
     struct conn *old = c->heir_of;
     conn_unlink(s, c);
-    tell_closed(s, c);
+    tell_closed(s, c, -ESHUTDOWN); /* in order: it goes on as another's */
     struct rpc_transport *t = rpc_ep_strip(c->ep);
     if (old->fd >= 0)
         (void)watch(s, EPOLL_CTL_DEL, old->fd, 0, 0);
