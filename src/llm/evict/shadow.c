@@ -37,6 +37,7 @@ struct llm_shadow {
     struct channel channels[LLM_SHADOW_CHANNELS];
     /* relaxed: a thread that misses a write asks a silent store once more */
     _Atomic uint64_t rests_until_ns;
+    _Atomic uint64_t rest_ns; /* the next one; relaxed, the same */
     pthread_mutex_t lock;
     pthread_cond_t work;             /* the threads: a task, a question, or stopping */
     pthread_cond_t done;             /* a fetch that waits for a store: a task is done */
@@ -57,13 +58,19 @@ static bool rests(struct llm_shadow *s)
 /* Begins the rest of a store that is lost or silent; other errors concern one chunk only. */
 static int note_status(struct llm_shadow *s, int rc)
 {
-    if (rc != -ECONNRESET && rc != -ETIMEDOUT)
+    if (rc != -ECONNRESET && rc != -ETIMEDOUT) {
+        atomic_store_explicit(&s->rest_ns, LLM_SHADOW_REST_NS, memory_order_relaxed);
         return rc;
-    if (!rests(s))
-        hw_warn(HW_CAT_LLM, "the KV store (%s) %s: no requests to it for a second", s->ops->name,
-                rc == -ETIMEDOUT ? "does not answer" : "is gone");
-    atomic_store_explicit(&s->rests_until_ns, hw_now_ns() + LLM_SHADOW_REST_NS,
-                          memory_order_relaxed);
+    }
+    if (rests(s))
+        return rc; /* another thread's request has told */
+    uint64_t rest_ns = atomic_load_explicit(&s->rest_ns, memory_order_relaxed);
+    hw_warn(HW_CAT_LLM, "the KV store (%s) %s: no requests to it for %llu s", s->ops->name,
+            rc == -ETIMEDOUT ? "does not answer" : "is gone",
+            (unsigned long long)(rest_ns / HW_SEC));
+    atomic_store_explicit(&s->rests_until_ns, hw_now_ns() + rest_ns, memory_order_relaxed);
+    uint64_t next_ns = 2 * rest_ns < LLM_SHADOW_REST_MAX_NS ? 2 * rest_ns : LLM_SHADOW_REST_MAX_NS;
+    atomic_store_explicit(&s->rest_ns, next_ns, memory_order_relaxed);
     return rc;
 }
 
@@ -490,6 +497,7 @@ int llm_shadow_create(const struct llm_shadow_ops *ops, const struct llm_shadow_
     s->wake = config->wake;
     s->wake_user = config->wake_user;
     s->takes = true;
+    s->rest_ns = LLM_SHADOW_REST_NS;
     queue_init(&s->fetches);
     queue_init(&s->stores);
     s->questions.end = &s->questions.first;

@@ -9,7 +9,8 @@
  * questions, in order.
  *
  * After a store is lost or does not answer in time, its calls fail at once for LLM_SHADOW_REST_NS:
- * a stalled store costs one wait, not one for each chunk.
+ * a stalled store costs one wait, not one for each chunk.  While it stays silent each rest is twice
+ * as long as the last: few sequences wait for it in vain.
  *
  * Trust: what a store gives is checked for form; a daemon's blocks have checksums, too.
  * Threads: one at a time for all calls, none of which waits for the store; the store's own threads
@@ -30,6 +31,7 @@ enum {
 };
 
 #define LLM_SHADOW_REST_NS HW_SEC
+#define LLM_SHADOW_REST_MAX_NS (16 * HW_SEC)
 #define LLM_SHADOW_TIMEOUT_NS (2 * HW_SEC) /* of one request to a daemon: longer is a stall */
 
 struct llm_shadow_config {
