@@ -160,10 +160,26 @@ bool llm_shadow_is_done(struct llm_shadow *s, const struct llm_shadow_task *task
     return done;
 }
 
+/* Whether it was there. */
+static bool queue_remove(struct queue *q, const struct llm_shadow_task *task)
+{
+    struct llm_shadow_task **to = &q->first;
+    while (*to && *to != task)
+        to = &(*to)->next;
+    if (!*to)
+        return false;
+    *to = task->next;
+    if (!*to)
+        q->end = to;
+    q->count--;
+    return true;
+}
+
 void llm_shadow_disown(struct llm_shadow *s, struct llm_shadow_task *task)
 {
     pthread_mutex_lock(&s->lock);
-    bool done = task->done;
+    /* What a stalled store keeps of fetches that were given up is bounded. */
+    bool done = task->done || queue_remove(&s->fetches, task);
     task->disowned = true;
     pthread_cond_broadcast(&s->done); /* a fetch that waits for a store ends */
     pthread_mutex_unlock(&s->lock);
@@ -520,6 +536,7 @@ void llm_shadow_destroy(struct llm_shadow *s)
 {
     if (!s)
         return;
+    assert(!s->fetches.first);
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
     pthread_cond_broadcast(&s->work);
@@ -528,11 +545,6 @@ void llm_shadow_destroy(struct llm_shadow *s)
         if (s->channels[i].runs)
             pthread_join(s->channels[i].thread, NULL);
         wire_codec_ctx_destroy(s->channels[i].codec);
-    }
-    while (s->fetches.first) {
-        struct llm_shadow_task *task = queue_take(&s->fetches);
-        assert(task->disowned);
-        free(task);
     }
     if (s->store)
         s->ops->close(s->store);
