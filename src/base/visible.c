@@ -16,7 +16,7 @@ static void format(const uint8_t uuid[HW_UUID_BYTES], char text[DIGITS + 1])
 
 static const char *chosen(void)
 {
-    const char *value = getenv(HW_VISIBLE_DEVICES);
+    const char *value = getenv("HAWSER_VISIBLE_DEVICES");
     return value && *value ? value : NULL;
 }
 
@@ -52,7 +52,7 @@ int hw_visible_choose(const uint8_t (*uuids)[HW_UUID_BYTES], size_t count)
         format(uuids[i], at);
         at[DIGITS] = i + 1 < count ? ',' : '\0';
     }
-    int rc = setenv(HW_VISIBLE_DEVICES, value, 1) ? -ENOMEM : 0;
+    int rc = setenv("HAWSER_VISIBLE_DEVICES", value, 1) ? -ENOMEM : 0;
     free(value);
     return rc;
 }

@@ -15,8 +15,6 @@
 
 enum { HW_UUID_BYTES = 16 }; /* VK_UUID_SIZE */
 
-#define HW_VISIBLE_DEVICES "HAWSER_VISIBLE_DEVICES"
-
 /* Whether only some devices may be used. */
 bool hw_visible_are_chosen(void);
 /* The place of a device among those that may be used, 0 where none is chosen; -1: it may not. */
