@@ -392,16 +392,20 @@ static const struct llm_job *next_prompt(const struct llm_worker *w, const struc
     return next;
 }
 
-/* The number of the last text whose prompt the step can compute.  Prompts in turns would all end
- * late: of many that come at once none would have its first token in time. */
-static uint64_t last_prompt(const struct llm_worker *w, const struct plan *p, struct budget budget)
+/* The number of the last text whose prompt the step can compute, and the rows before its own.
+ * Prompts in turns would all end late: of many that come at once none would have its first token in
+ * time. */
+static uint64_t last_prompt(const struct llm_worker *w, const struct plan *p, struct budget budget,
+                            uint32_t *before)
 {
     uint64_t number = 0;
+    *before = 0;
     for (uint32_t rows = 0, more = 1; rows < budget.rows && more; rows += more) {
         const struct llm_job *next = next_prompt(w, p, number);
         if (!next)
             return UINT64_MAX;
         number = next->text.number;
+        *before = rows;
         more = rows_for(next, budget, rows);
     }
     return number;
@@ -431,7 +435,8 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
     if (p->embeds && budget.rows < LLM_WORKER_MIXED_MIN)
         budget = (struct budget){.rows = LLM_WORKER_MIXED_MIN, .most = LLM_WORKER_MIXED_MIN};
     most = p->embeds ? most : logits_room(p->model, most);
-    uint64_t last = last_prompt(w, p, budget);
+    uint32_t before;
+    uint64_t last = last_prompt(w, p, budget, &before);
     llm_jobs_init(&rest);
     llm_jobs_init(&later);
     while (w->running.first) {
@@ -449,7 +454,10 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
             uint32_t adopted = llm_text_adopt(w, job);
             job->text.end.shared += job->text.decodes ? 0 : adopted;
         }
-        uint32_t rows = fits ? rows_for(job, budget, p->prompt_rows) : 0;
+        uint32_t planned = p->prompt_rows;
+        if (llm_job_is_text(job) && job->text.number == last && planned < before)
+            planned = before; /* the others come before it, wherever they are in line */
+        uint32_t rows = fits ? rows_for(job, budget, planned) : 0;
         rows = p->row_count + rows <= LLM_WORKER_PROMPT_ROWS ? rows : 0;
         int rc = rows ? reserve(w, job, rows) : 0;
         if (rc == 0 && rows && llm_kv_waits(w, job)) {

@@ -304,6 +304,71 @@ static void texts_that_do_not_fit_together_all_end(void **state)
     rig_close(&r);
 }
 
+/* A text of a model, with a prompt of its own. */
+static struct text text_of(int model, uint32_t prompt, uint32_t most, uint32_t number)
+{
+    struct text t = {.model = model, .prompt_count = prompt, .most = most};
+    for (uint32_t k = 0; k < prompt; k++)
+        t.prompt[k] = (number * 31 + k) % VOCAB;
+    return t;
+}
+
+/* An idle model keeps its prompts only as long as no text of another one waits. */
+static void a_burst_finds_the_memory_of_an_idle_model(void **state)
+{
+    (void)state;
+    enum { BURST = 12 };
+    struct text texts[BURST];
+    struct rig r;
+    uint64_t limit = BURST * bytes_of(1, 128); /* a page for each text, and one that is set aside */
+    rig_open(&r, limit, 0);
+    for (uint32_t i = 0; i < BURST; i++) {
+        texts[i] = text_of(0, 70, 2, i);
+        ask(&r, &texts[i]);
+    }
+    turn_until_over(&r, texts, BURST, limit);
+    assert_true(page_limit_charged(r.limits[0]) > limit / 4);
+    for (uint32_t i = 0; i < BURST; i++) {
+        texts[i] = text_of(1, 30, 20, i);
+        ask(&r, &texts[i]);
+    }
+    for (int turns = 0; turns < 3; turns++)
+        turn(&r, texts, BURST);
+    assert_int_equal(hw_counter_load(&r.w.counts[LLM_COUNT_TEXTS]), BURST);
+    turn_until_over(&r, texts, BURST, limit);
+    rig_close(&r);
+}
+
+/* Beside a text that decodes, and with turns for another model. */
+static void prompts_are_computed_in_the_order_they_came(void **state)
+{
+    (void)state;
+    enum { PROMPTS = 4, ALL = PROMPTS + 2 };
+    struct text texts[ALL];
+    struct rig r;
+    int turns = 0;
+    rig_open(&r, 0, 0);
+    r.w.options.mixed_rows = 16;
+    texts[0] = text_of(0, 5, 60, 0);
+    ask(&r, &texts[0]);
+    turn(&r, texts, 1);
+    for (uint32_t i = 1; i < ALL; i++) {
+        texts[i] = i <= PROMPTS ? text_of(0, 100, 3, i) : text_of(1, 5, 3, i);
+        ask(&r, &texts[i]);
+    }
+    for (; !texts[PROMPTS].over; turns++) {
+        int begun = 0;
+        assert_true(turns < TURNS_MAX);
+        turn(&r, texts, ALL);
+        for (int i = 1; i <= PROMPTS; i++)
+            begun += texts[i].job && texts[i].job->done > 0 && !texts[i].job->text.decodes;
+        assert_in_range(begun, 0, 1);
+        assert_true(texts[ALL - 1].over || !texts[1].over); /* the other model's has its turn */
+    }
+    turn_until_over(&r, texts, ALL, 0);
+    rig_close(&r);
+}
+
 /* A model of another process wants memory that a model here keeps for nobody. */
 static void another_process_gets_what_an_idle_model_holds(void **state)
 {
@@ -388,6 +453,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_goes_where_requests_are),
         cmocka_unit_test(a_limit_that_moves_changes_no_token),
         cmocka_unit_test(texts_that_do_not_fit_together_all_end),
+        cmocka_unit_test(a_burst_finds_the_memory_of_an_idle_model),
+        cmocka_unit_test(prompts_are_computed_in_the_order_they_came),
         cmocka_unit_test(another_process_gets_what_an_idle_model_holds),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);
