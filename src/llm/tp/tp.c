@@ -134,6 +134,25 @@ static int start(struct tp *tp, char *why)
     return llm_tp_meet(tp->side.exchange) ? tell_failure(tp, why) : 0;
 }
 
+/* The page worker of rank 0 uses the KV memory in its own thread, and holds the lock meanwhile. */
+static void pass_lock(struct llm_kv_memory *kv)
+{
+    pthread_mutex_lock(&kv->pages.lock);
+    pthread_mutex_unlock(&kv->pages.lock);
+}
+
+typedef int broadcast(struct page_group *g, const uint32_t *ids, size_t count,
+                      struct page_verdict *verdict);
+
+static int at_all_ranks(struct llm_kv_memory *kv, broadcast *change, const uint32_t *slabs,
+                        size_t count)
+{
+    pass_lock(kv);
+    int rc = change(kv->group, slabs, count, &kv->verdict);
+    pass_lock(kv);
+    return rc;
+}
+
 static int map_again(struct llm_kv_memory *kv, char *why)
 {
     uint32_t ids[PAGE_BATCH_MAX], slabs = kv->command.pages / kv->command.run;
@@ -143,7 +162,7 @@ static int map_again(struct llm_kv_memory *kv, char *why)
             if (kv->mapped[slab])
                 ids[count++] = slab;
         }
-        if (count && page_group_map(kv->group, ids, count, &kv->verdict))
+        if (count && at_all_ranks(kv, page_group_map, ids, count))
             return llm_why(why, kv->verdict.why.rc, "KV pages: %s", kv->verdict.why.text);
     }
     return 0;
@@ -271,13 +290,6 @@ static uint64_t tp_kv_slab(const struct llm_kv_memory *kv)
     return kv->slab_bytes;
 }
 
-/* The page worker of rank 0 used the KV memory in its own thread. */
-static void see_changes(struct llm_kv_memory *kv)
-{
-    pthread_mutex_lock(&kv->pages.lock);
-    pthread_mutex_unlock(&kv->pages.lock);
-}
-
 static void note(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, bool is_mapped)
 {
     for (size_t i = 0; i < count; i++)
@@ -290,8 +302,7 @@ static int tp_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t cou
     int rc = ensure(tp, why);
     if (rc)
         return rc;
-    rc = page_group_map(kv->group, slabs, count, &kv->verdict);
-    see_changes(kv);
+    rc = at_all_ranks(kv, page_group_map, slabs, count);
     if (rc && llm_tp_processes_dead(&tp->processes))
         return lose(tp, why);
     if (rc)
@@ -303,9 +314,7 @@ static int tp_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t cou
 static int tp_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
 {
     struct tp *tp = kv->tp;
-    int rc = tp->is_formed ? page_group_unmap(kv->group, slabs, count, &kv->verdict) : 0;
-    if (tp->is_formed)
-        see_changes(kv);
+    int rc = tp->is_formed ? at_all_ranks(kv, page_group_unmap, slabs, count) : 0;
     if (rc && llm_tp_processes_dead(&tp->processes)) {
         (void)lose(tp, why); /* nothing is mapped now, and the next use tells */
         rc = 0;
