@@ -2,8 +2,19 @@
 
 #include "llm/engine/graph.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <xxhash.h>
+
+void llm_tp_hash(const struct llm_file *file, uint64_t *size, uint8_t out[LLM_TP_HASH_BYTES])
+{
+    XXH128_canonical_t hash;
+    const void *bytes = llm_file_bytes(file, size);
+    XXH128_canonicalFromHash(&hash, XXH3_128bits(bytes, *size));
+    static_assert(sizeof hash.digest == LLM_TP_HASH_BYTES, "128 bits");
+    memcpy(out, hash.digest, sizeof hash.digest);
+}
 
 static uint32_t *words_of(struct llm_tp_command *c)
 {

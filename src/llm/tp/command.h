@@ -63,6 +63,9 @@ struct llm_tp_limits {
     uint32_t vocab, layers, pages, context;
 };
 
+/* Of all bytes of a model. */
+void llm_tp_hash(const struct llm_file *file, uint64_t *size, uint8_t out[LLM_TP_HASH_BYTES]);
+
 /* Writes a step, with its arrays.  0, or -E2BIG past `bytes`. */
 int llm_tp_step_encode(const struct llm_batch *batch, struct llm_tp_command *to,
                        uint64_t bytes) MUST_CHECK;

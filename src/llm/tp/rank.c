@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 struct rank {
     struct llm_tp_exchange *x;
@@ -35,14 +34,13 @@ struct rank {
 
 static int open_file(struct rank *r)
 {
-    XXH128_canonical_t hash;
+    uint8_t hash[LLM_TP_HASH_BYTES];
     uint64_t size;
     int rc = llm_file_open(r->order.path, &r->file, r->why);
     if (rc)
         return rc;
-    const void *bytes = llm_file_bytes(r->file, &size);
-    XXH128_canonicalFromHash(&hash, XXH3_128bits(bytes, size));
-    if (size != r->order.size || memcmp(hash.digest, r->order.hash, sizeof r->order.hash) != 0)
+    llm_tp_hash(r->file, &size, hash);
+    if (size != r->order.size || memcmp(hash, r->order.hash, sizeof hash) != 0)
         return llm_why(r->why, -ESTALE, "%s has changed since the server was started",
                        r->order.path);
     return 0;

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 /* Rank 0. */
 struct tp {
@@ -461,13 +460,10 @@ static int write_order(struct tp *tp, const struct llm_backend_ops *ops,
                        const struct llm_backend_config *config, const struct llm_tp_config *from,
                        char *why)
 {
-    XXH128_canonical_t hash;
     struct llm_tp_order *o = &tp->order;
-    const void *bytes = llm_file_bytes(from->file, &o->size);
     if (!realpath(from->path, o->path))
         return llm_why(why, -errno, "cannot find %s: %s", from->path, strerror(errno));
-    XXH128_canonicalFromHash(&hash, XXH3_128bits(bytes, o->size));
-    memcpy(o->hash, hash.digest, sizeof o->hash);
+    llm_tp_hash(from->file, &o->size, o->hash);
     snprintf(o->backend, sizeof o->backend, "%s", ops->name);
     o->threads = config->threads;
     o->device = config->device;

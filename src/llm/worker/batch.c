@@ -2,8 +2,9 @@
  *
  * A step has one row of each request that decodes and, within a budget, the next rows of prompts.
  * Requests join before any step and leave after any.  After a step its requests go to the end of
- * the line, so that all take turns when not all fit.  A step is of one model: that of the request
- * which waited longest.  Requests that embed have steps of their own, in turn with the others.
+ * the line, so that all take turns when not all fit; but prompts of texts are computed in the order
+ * they came.  A step is of one model: that of the request which waited longest.  Requests that
+ * embed have steps of their own, in turn with the others.
  *
  * What can fail for one request is checked before the step: tokens and length when the request
  * begins, KV pages when its rows are chosen.  A step that fails all the same, for want of memory or
