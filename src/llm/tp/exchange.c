@@ -23,7 +23,7 @@ static const uint64_t look_every_ns = 20 * HW_MS, nap_ns = 1 * HW_SEC;
  * sleeper, or the sleeper sees that all have come. */
 struct head {
     uint32_t magic, ranks, threads;
-    _Atomic uint32_t broken; /* relaxed: a rank that misses it looks again */
+    _Atomic uint32_t broken; /* release, acquire: the failed rank's place is written */
     uint8_t pad[HW_CACHE_LINE - 16];
     _Atomic uint32_t ticket; /* of the last command; futex */
     uint8_t pad2[HW_CACHE_LINE - 4];
@@ -192,7 +192,7 @@ static bool has_come(void *user)
 
 static bool is_broken(const struct llm_tp_exchange *x)
 {
-    return atomic_load_explicit(&x->memory->head.broken, memory_order_relaxed);
+    return atomic_load_explicit(&x->memory->head.broken, memory_order_acquire);
 }
 
 static void look_for_dead(struct llm_tp_exchange *x)
@@ -266,7 +266,7 @@ int llm_tp_next(struct llm_tp_exchange *x)
 void llm_tp_break(struct llm_tp_exchange *x)
 {
     struct head *h = &x->memory->head;
-    atomic_store_explicit(&h->broken, 1, memory_order_relaxed);
+    atomic_store_explicit(&h->broken, 1, memory_order_release);
     hw_futex_wake(&h->came, INT_MAX, HW_FUTEX_SHARED);
     hw_futex_wake(&h->ticket, INT_MAX, HW_FUTEX_SHARED);
 }

@@ -207,12 +207,15 @@ static int form(struct tp *tp, char *why)
     return rc;
 }
 
-/* A rank is gone: so is its share of all KV. */
-static int lose(struct tp *tp, char *why)
+/* A rank is gone, or this one failed with own_rc and its why: so is its share of all KV. */
+static int lose(struct tp *tp, int own_rc, char *why)
 {
     char cause[LLM_WHY_CHARS];
     llm_tp_break(tp->side.exchange);
-    (void)tell_failure(tp, cause);
+    if (own_rc)
+        llm_why_set(cause, "tensor-parallel worker 0: %.*s", LLM_WHY_CHARS - 64, why);
+    else
+        (void)tell_failure(tp, cause);
     hw_warn(HW_CAT_LLM, "%s; the workers are started again, and texts under way computed again",
             cause);
     break_up(tp);
@@ -303,7 +306,7 @@ static int tp_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t cou
         return rc;
     rc = at_all_ranks(kv, page_group_map, slabs, count);
     if (rc && llm_tp_processes_dead(&tp->processes))
-        return lose(tp, why);
+        return lose(tp, 0, why);
     if (rc)
         return llm_why(why, rc, "KV pages: %s", kv->verdict.why.text);
     note(kv, slabs, count, true);
@@ -315,7 +318,7 @@ static int tp_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t c
     struct tp *tp = kv->tp;
     int rc = tp->is_formed ? at_all_ranks(kv, page_group_unmap, slabs, count) : 0;
     if (rc && llm_tp_processes_dead(&tp->processes)) {
-        (void)lose(tp, why); /* nothing is mapped now, and the next use tells */
+        (void)lose(tp, 0, why); /* nothing is mapped now, and the next use tells */
         rc = 0;
     }
     if (rc)
@@ -350,7 +353,7 @@ static int tp_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, 
     post_rows(tp, LLM_TP_KV_READ, rows);
     rc = tp->side.ops->kv_read(kv->inner, rows, llm_tp_rows_part(&all, room, 0, tp->ranks), why);
     if (rc || llm_tp_meet(tp->side.exchange))
-        return lose(tp, why);
+        return lose(tp, rc, why);
     llm_tp_rows_join(&all, room, dst, tp->ranks);
     return 0;
 }
@@ -367,10 +370,10 @@ static int tp_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows,
     post_rows(tp, LLM_TP_KV_WRITE, rows);
     llm_tp_rows_part_all(&all, src, room, tp->ranks);
     if (llm_tp_meet(tp->side.exchange))
-        return lose(tp, why);
+        return lose(tp, 0, why);
     rc = tp->side.ops->kv_write(kv->inner, rows, llm_tp_rows_part(&all, room, 0, tp->ranks), why);
     if (rc || llm_tp_meet(tp->side.exchange))
-        return lose(tp, why);
+        return lose(tp, rc, why);
     return 0;
 }
 
@@ -391,9 +394,7 @@ static int tp_begin(struct llm_backend *b, const struct llm_batch *batch, char *
     tp->side.batch = batch;
     tp->side.kernel_ns = 0;
     rc = tp->side.ops->begin(b, batch, why);
-    if (rc)
-        (void)lose(tp, why);
-    return rc;
+    return rc ? lose(tp, rc, why) : 0;
 }
 
 static void tp_append(struct llm_backend *b, const struct llm_op_append *op)
@@ -416,7 +417,7 @@ static int tp_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
     int rc = tp->side.ops->finish(b, kernel_ns, why);
     *kernel_ns += tp->side.kernel_ns;
     if (rc || llm_tp_meet(tp->side.exchange))
-        return lose(tp, why);
+        return lose(tp, rc, why);
     return 0;
 }
 
