@@ -69,7 +69,8 @@ static void use_file(const struct llm_file *file)
         c->rope_dims > c->head_dim || c->vocab == 0 || c->vocab > LLM_VOCAB_MAX)
         abort();
     if (c->experts > LLM_EXPERTS_MAX || c->experts_used > c->experts ||
-        (c->experts > 0) != (c->experts_used > 0) || c->window_period > LLM_LAYERS_MAX)
+        (c->experts > 0) != (c->experts_used > 0) || c->window_period > LLM_LAYERS_MAX ||
+        c->shared_ffn > LLM_WIDTH_MAX || (c->shared_ffn > 0 && c->experts == 0))
         abort();
     use_rope(c);
     unsigned sum = 0;

@@ -516,7 +516,8 @@ struct scale {
 static struct scale row_scale(const struct llm_synth *s, const struct llm_arch_tensor *row)
 {
     const char *ending = strrchr(row->name, '.');
-    if (!llm_arch_tensor_is_vector(row))
+    /* The router of a shared expert is a matrix of one row. */
+    if (!llm_arch_tensor_is_vector(row) || row->presence == LLM_IF_SHARED)
         return (struct scale){0, 1 / sqrtf((float)llm_dim_value(&s->config, row->row))};
     bool bias = ending && strcmp(ending, ".bias") == 0;
     return (struct scale){bias ? 0 : 1, 0.1f};
