@@ -51,6 +51,23 @@ class Shipped(Model):
                            len(words) // 4, text)
 
 
+class Guide(unittest.TestCase):
+    def test_the_table_of_the_guide_has_every_architecture(self):
+        """bench/llm/agree writes it, and not if a model failed; llama.cpp has no gptj."""
+        root = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+        page = (root / "docs/guide/models.md").read_text()
+        cases = page.partition("<!-- bench/llm/agree: cases -->")[2].partition("<!-- end -->")[0]
+        types = page.partition("<!-- bench/llm/agree: types -->")[2].partition("<!-- end -->")[0]
+        refused = hawser("model", "synth", "--arch", "none", "-o", "none").stderr
+        archs = refused.strip().partition("is not one of ")[2].split(", ")
+        self.assertIn("llama", archs)
+        for arch in archs:
+            self.assertTrue(f"| `{arch}` |" in cases or arch == "gptj", f"{arch} is not in the table")
+        for name in TYPES[2:]:
+            self.assertIn(f"\n| {name} |", types)
+        self.assertNotIn("FAILED", cases + types)
+
+
 class Synth(Model):
     def test_every_architecture(self):
         for arch in ARCHS:
