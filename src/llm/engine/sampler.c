@@ -205,14 +205,21 @@ static float largest_of(const float *logits, uint32_t vocab)
     return largest;
 }
 
-/* The first of the largest. */
+/* The first of the largest: the block that has it, then its place. */
 static uint32_t greedy(const float *logits, uint32_t vocab)
 {
+    enum { BLOCK = 64 };
     float largest = largest_of(logits, vocab);
     uint32_t best = 0;
-    while (best + 1 < vocab && number(logits[best]) != largest)
+    for (int found = 0; best + BLOCK <= vocab; best += BLOCK) {
+        for (uint32_t j = 0; j < BLOCK; j++)
+            found |= logits[best + j] == largest;
+        if (found)
+            break;
+    }
+    while (best < vocab && logits[best] != largest)
         best++;
-    return best;
+    return best < vocab ? best : 0; /* no number at all */
 }
 
 static double weight_of(const struct llm_sampler *s, float logit, float largest)

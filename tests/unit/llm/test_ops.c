@@ -410,8 +410,8 @@ static bool has_tiles(enum llm_dtype dtype)
 
 static void tiles_are_near_the_reference(void **state)
 {
-    static const struct shape shapes[] = {{9, 1, 15},   {16, 2, 128}, {17, 3, 130}, {33, 1, 64},
-                                          {64, 2, 300}, {65, 1, 256}, {150, 3, 257}};
+    static const struct shape shapes[] = {
+        {64, 1, 15}, {64, 2, 300}, {65, 1, 256}, {80, 2, 128}, {128, 3, 130}, {150, 3, 257}};
     struct duo d;
     (void)state;
     if (!open_tiles(&d))
@@ -449,7 +449,7 @@ static float *in_batch(struct duo *d, struct llm_weight *w, uint64_t in, uint64_
 
 static void tiles_of_any_batch_have_the_same_bits(void **state)
 {
-    static const uint32_t batches[] = {9, 16, 31, 33, 64, 65, 200, 512};
+    static const uint32_t batches[] = {64, 65, 100, 128, 200, 512}; /* fewer rows have no tiles */
     enum { ROWS = 9, WIDTH = 512, OUTPUTS = 200 };
     struct duo d;
     (void)state;
