@@ -64,8 +64,9 @@ static int map_memory(int fd, struct llm_tp_exchange **out)
     x->memory =
         mmap(NULL, sizeof *x->memory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (x->memory == MAP_FAILED) {
+        int error = errno;
         free(x);
-        return -errno;
+        return -error;
     }
     x->fd = -1;
     *out = x;
@@ -105,7 +106,7 @@ int llm_tp_exchange_create(uint32_t ranks, uint32_t threads, struct llm_tp_excha
 int llm_tp_exchange_attach(int fd, uint32_t rank, struct llm_tp_exchange **out)
 {
     struct stat st;
-    struct llm_tp_exchange *x;
+    struct llm_tp_exchange *x = NULL;
     int seals = fcntl(fd, F_GET_SEALS);
     if (fstat(fd, &st) || st.st_size != (off_t)sizeof(struct memory) || seals < 0 ||
         !(seals & F_SEAL_SHRINK))

@@ -410,8 +410,8 @@ static bool has_tiles(enum llm_dtype dtype)
 
 static void tiles_are_near_the_reference(void **state)
 {
-    static const struct shape shapes[] = {
-        {64, 1, 15}, {64, 2, 300}, {65, 1, 256}, {80, 2, 128}, {128, 3, 130}, {150, 3, 257}};
+    static const struct shape shapes[] = {{64, 1, 15},  {64, 2, 300},  {65, 1, 256},
+                                          {80, 2, 128}, {128, 3, 130}, {150, 3, 257}};
     struct duo d;
     (void)state;
     if (!open_tiles(&d))
