@@ -96,9 +96,6 @@ struct llm_batch {
     uint32_t rope_pairs;  /* 0: the model has learned positions */
     uint32_t rope_tables; /* at most LLM_ROPE_TABLES_MAX */
     uint32_t row_copies;  /* inputs that a product has for one row at most: its experts, or 1 */
-    const struct llm_layers *stops; /* before which the step is finished and begun again; NULL:
-                                     * none */
-    bool is_resumed;                /* it is begun again */
 };
 
 /* ---- ops: `rows` is the batch's where an op does not say otherwise ---- */

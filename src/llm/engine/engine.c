@@ -584,23 +584,6 @@ static int describe(struct llm_engine *e, const struct llm_row *rows, uint32_t c
     return list_pages(a, batch);
 }
 
-struct opening {
-    const struct llm_gate *gate;
-    const struct llm_row *rows;
-    uint32_t count;
-};
-
-static int open_layer(void *user, uint32_t layer, char *why)
-{
-    const struct opening *o = user;
-    int rc = o->gate->open(o->gate->user, layer, why);
-    for (uint32_t i = 0; i < o->count && rc == 0; i++) {
-        if (o->rows[i].seq->layers[layer].rows < o->rows[i].seq->length)
-            rc = llm_why(why, -ENODATA, "layer %u is missing still", layer);
-    }
-    return rc;
-}
-
 static struct llm_layers missing_in(const struct llm_row *rows, uint32_t count)
 {
     struct llm_layers all = {0};
@@ -615,12 +598,10 @@ static struct llm_layers missing_in(const struct llm_row *rows, uint32_t count)
 
 /* Computes all rows, a batch at a time; the cuts do not change the results. */
 static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                   float *states, const struct llm_gate *gate, char *why)
+                   float *states, char *why)
 {
-    struct opening opening = {.gate = gate, .rows = rows, .count = count};
     struct llm_layers missing = missing_in(rows, count);
-    struct llm_graph_stops stops = {.layers = &missing, .open = open_layer, .user = &opening};
-    if (!gate && llm_layers_count(&missing) > 0)
+    if (llm_layers_count(&missing) > 0)
         return llm_why(why, -ENODATA, "%u layers are missing", llm_layers_count(&missing));
     e->kernel_ns = 0;
     for (uint32_t done = 0; done < count; done += LLM_GRAPH_ROWS_MAX) {
@@ -629,9 +610,8 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
         uint64_t kernel_ns = 0;
         if (describe(e, rows + done, rest < LLM_GRAPH_ROWS_MAX ? rest : LLM_GRAPH_ROWS_MAX, &batch))
             return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch.page_count);
-        batch.stops = done ? NULL : &missing;
-        int rc = llm_graph_run(e->graph, llm_kv_cache_memory(e->cache), &batch,
-                               done ? NULL : &stops, logits, states, &kernel_ns, why);
+        int rc = llm_graph_run(e->graph, llm_kv_cache_memory(e->cache), &batch, logits, states,
+                               &kernel_ns, why);
         if (rc)
             return rc;
         e->kernel_ns += kernel_ns;
@@ -642,7 +622,7 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
 }
 
 static int try_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                    float *states, const struct llm_gate *gate, char *why)
+                    float *states, char *why)
 {
     notice_loss(e);
     int rc = check_rows(e, rows, count, why);
@@ -650,7 +630,7 @@ static int try_step(struct llm_engine *e, const struct llm_row *rows, uint32_t c
         rc = extend_all(rows, count, why);
     if (rc == 0) {
         rewind_positions(rows, count);
-        rc = compute(e, rows, count, logits, states, gate, why);
+        rc = compute(e, rows, count, logits, states, why);
     }
     if (rc) {
         undo(rows, count <= LLM_ROWS_MAX ? count : 0);
@@ -667,33 +647,27 @@ static int try_step(struct llm_engine *e, const struct llm_row *rows, uint32_t c
 
 /* Where KV was lost in the middle, a step of sequences that had none is repeated. */
 static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                float *states, const struct llm_gate *gate, char *why)
+                float *states, char *why)
 {
-    int rc = try_step(e, rows, count, logits, states, gate, why);
+    int rc = try_step(e, rows, count, logits, states, why);
     if (rc != -EOWNERDEAD)
         return rc;
     struct llm_layers missing = missing_in(rows, count);
     if (llm_layers_count(&missing) == 0)
-        rc = try_step(e, rows, count, logits, states, gate, why);
+        rc = try_step(e, rows, count, logits, states, why);
     return rc == -EOWNERDEAD ? -ENODATA : rc;
 }
 
 int llm_engine_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
                     char *why)
 {
-    return step(e, rows, count, logits, NULL, NULL, why);
-}
-
-int llm_engine_step_gated(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
-                          float *logits, const struct llm_gate *gate, char *why)
-{
-    return step(e, rows, count, logits, NULL, gate, why);
+    return step(e, rows, count, logits, NULL, why);
 }
 
 int llm_engine_step_states(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
                            float *states, char *why)
 {
-    return step(e, rows, count, NULL, states, NULL, why);
+    return step(e, rows, count, NULL, states, why);
 }
 
 /* ---- before the first step ---- */

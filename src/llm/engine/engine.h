@@ -96,20 +96,6 @@ struct llm_row {
 int llm_engine_step(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
                     float *logits, char *why) MUST_CHECK;
 
-/* Restores missing layers while the layers before them are computed. */
-struct llm_gate {
-    /* Called in order, once for each layer that a sequence of the step lacks, before that layer is
-     * computed.  Writes the layer with llm_seq_write_kv for every sequence that lacks it.  A
-     * negative errno ends the step. */
-    int (*open)(void *user, uint32_t layer, char *why);
-    void *user;
-};
-
-/* A step whose sequences may lack layers.  Errors of llm_engine_step; what open answered; -ENODATA
- * when a layer is still missing.  Restored layers stay, also on an error. */
-int llm_engine_step_gated(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
-                          float *logits, const struct llm_gate *gate, char *why) MUST_CHECK;
-
 /* A step that yields every row's hidden state, after the last layer and the output norm: width
  * floats each.  No row may ask for logits.  As llm_engine_step. */
 int llm_engine_step_states(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,

@@ -42,7 +42,6 @@ struct llm_graph {
     struct llm_share own[OUTPUTS]; /* but OUT_ALL */
     int gather_error;              /* of the run */
     char *why;                     /* of the run */
-    struct llm_batch rest;         /* that of the run, begun again */
     struct llm_buffer *vectors;    /* norms and biases */
     uint64_t vectors_used;
     struct llm_weight *embedding, *positions, *output; /* output: NULL when tied */
@@ -731,41 +730,18 @@ static int finish(struct llm_graph *g, uint64_t *kernel_ns, char *why)
     return rc ? rc : g->gather_error;
 }
 
-/* Finishes what was recorded, lets the layer be restored, and begins again. */
-static int stop_at(struct llm_graph *g, const struct llm_graph_stops *stops, uint32_t layer,
-                   const struct llm_batch *batch, uint64_t *kernel_ns, char *why)
-{
-    int rc = finish(g, kernel_ns, why);
-    g->rest = *batch;
-    g->rest.is_resumed = true;
-    if (rc == 0)
-        rc = stops->open(stops->user, layer, why);
-    return rc ? rc : g->backend->ops->begin(g->backend, &g->rest, why);
-}
-
-/* After begin.  The caller calls finish, but only on success. */
-static int record(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
-                  const struct llm_graph_stops *stops, uint64_t *kernel_ns, char *why)
+/* After begin; the caller calls finish. */
+static void record(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch)
 {
     embed(g);
-    for (uint32_t l = 0; l < g->config->layers; l++) {
-        if (stops && llm_layers_has(stops->layers, l)) {
-            int rc = stop_at(g, stops, l, batch, kernel_ns, why);
-            if (rc)
-                return rc;
-        }
+    for (uint32_t l = 0; l < g->config->layers && !g->gather_error; l++)
         one_layer(g, kv, l, batch);
-        if (g->gather_error)
-            break;
-    }
     if (batch->pick_count > 0 && !g->gather_error)
         outputs(g, batch->pick_count);
-    return 0;
 }
 
 int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
-                  const struct llm_graph_stops *stops, float *logits, float *states,
-                  uint64_t *kernel_ns, char *why)
+                  float *logits, float *states, uint64_t *kernel_ns, char *why)
 {
     const struct llm_backend_ops *ops = g->backend->ops;
     const struct acts *a = &g->acts;
@@ -774,14 +750,12 @@ int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct ll
     *kernel_ns = 0;
     g->gather_error = 0;
     g->why = why;
-    assert(!batch->is_resumed && batch->stops == (stops ? stops->layers : NULL));
     int rc = make_room(g, batch->rows, batch->pick_count, why);
     if (rc == 0)
         rc = ops->begin(g->backend, batch, why);
-    if (rc == 0)
-        rc = record(g, kv, batch, stops, kernel_ns, why);
     if (rc)
         return rc;
+    record(g, kv, batch);
     if (states)
         norm(g, a->x, a->h, batch->rows, g->output_norm, g->output_norm_bias);
     rc = finish(g, kernel_ns, why);
@@ -798,13 +772,13 @@ int llm_graph_prepare(struct llm_graph *g, struct llm_kv_memory *kv, const struc
                       char *why)
 {
     const struct llm_backend_ops *ops = g->backend->ops;
-    uint64_t kernel_ns = 0;
     if (!ops->prepare)
         return 0;
     int rc = make_room(g, batch->rows, batch->pick_count, why);
     if (rc == 0)
         rc = ops->begin(g->backend, batch, why);
-    if (rc == 0)
-        rc = record(g, kv, batch, NULL, &kernel_ns, why);
-    return rc ? rc : ops->prepare(g->backend, why);
+    if (rc)
+        return rc;
+    record(g, kv, batch);
+    return ops->prepare(g->backend, why);
 }

@@ -28,21 +28,11 @@ int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
                      struct llm_graph **out, char *why) MUST_CHECK;
 void llm_graph_destroy(struct llm_graph *graph);
 
-/* Layers before which the batch is finished so far and open is called.  The device is idle then,
- * and KV may be written. */
-struct llm_graph_stops {
-    const struct llm_layers *layers;
-    int (*open)(void *user, uint32_t layer, char *why); /* a negative errno ends the run */
-    void *user;
-};
-
 /* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, from begin to finish.  logits: vocab
  * values for each of the batch's picks.  states: NULL, or width values for each row, of a batch
- * without picks.  stops: NULL, or where to stop.  0, -ENOMEM, -EIO, or what
- * open answered. */
+ * without picks.  0, -ENOMEM, -EIO. */
 int llm_graph_run(struct llm_graph *graph, struct llm_kv_memory *kv, const struct llm_batch *batch,
-                  const struct llm_graph_stops *stops, float *logits, float *states,
-                  uint64_t *kernel_ns, char *why) MUST_CHECK;
+                  float *logits, float *states, uint64_t *kernel_ns, char *why) MUST_CHECK;
 /* Prepares such a batch without computing it.  0, -ENOMEM, -EIO. */
 int llm_graph_prepare(struct llm_graph *graph, struct llm_kv_memory *kv,
                       const struct llm_batch *batch, char *why) MUST_CHECK;

@@ -45,14 +45,11 @@ int llm_tp_step_encode(const struct llm_batch *b, struct llm_tp_command *c, uint
                             .pick_count = b->pick_count,
                             .rope_pairs = b->rope_pairs,
                             .rope_tables = b->rope_tables,
-                            .row_copies = b->row_copies,
-                            .is_resumed = b->is_resumed};
+                            .row_copies = b->row_copies};
     uint64_t words = count_words(&s);
     if (words > (bytes - sizeof *c) / sizeof(uint32_t))
         return -E2BIG;
     s.words = (uint32_t)words;
-    if (b->stops)
-        memcpy(s.stops, b->stops->words, sizeof s.stops);
     c->op = LLM_TP_STEP;
     c->step = s;
     uint32_t *at = put(words_of(c), b->tokens, s.rows);
@@ -97,8 +94,7 @@ static bool has_pages(const struct llm_batch *b)
 }
 
 int llm_tp_step_decode(const struct llm_tp_command *c, uint64_t bytes,
-                       const struct llm_tp_limits *limits, struct llm_batch *batch,
-                       struct llm_layers *stops)
+                       const struct llm_tp_limits *limits, struct llm_batch *batch)
 {
     const struct llm_tp_step *s = &c->step;
     if (c->op != LLM_TP_STEP || !has_sane_counts(s, limits, bytes))
@@ -115,9 +111,7 @@ int llm_tp_step_decode(const struct llm_tp_command *c, uint64_t bytes,
                           .pick_count = s->pick_count,
                           .rope_pairs = s->rope_pairs,
                           .rope_tables = s->rope_tables,
-                          .row_copies = s->row_copies,
-                          .is_resumed = s->is_resumed,
-                          .stops = stops};
+                          .row_copies = s->row_copies};
     b.picks = b.page_first + s->seq_count;
     b.rope = (const float *)(const void *)(b.picks + s->pick_count);
     b.pages = b.picks + s->pick_count + (uint64_t)s->rows * s->rope_pairs * s->rope_tables * 2;
@@ -128,7 +122,6 @@ int llm_tp_step_decode(const struct llm_tp_command *c, uint64_t bytes,
         !all_below(b.picks, b.pick_count, b.rows) ||
         !all_below(b.pages, (uint64_t)b.layers * b.page_count, limits->pages) || !has_pages(&b))
         return -EPROTO;
-    memcpy(stops->words, s->stops, sizeof s->stops);
     *batch = b;
     return 0;
 }

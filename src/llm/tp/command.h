@@ -4,9 +4,7 @@
  * At first the memory holds an order; each rank loads its share of the model and meets the others.
  * Then commands follow.  Each ends with a meeting, so that rank 0 may write the next.
  *
- *   step        rows to compute.  The ranks meet in each gather.  A step that stops before a layer
- *               ends there; the same step, resumed, goes on with that layer, and another step
- *               abandons it.
+ *   step        rows to compute.  The ranks meet in each gather.
  *   kv create   KV memory, and a page worker (page/worker.h) through which pages are mapped
  *   kv read     each rank puts its share of some rows into the room
  *   kv write    rank 0 put the rows into the room; each rank takes its share after a meeting
@@ -16,7 +14,6 @@
 #define HAWSER_LLM_TP_COMMAND_H
 
 #include "llm/engine/backend.h"
-#include "llm/model/layers.h"
 #include "page/runtime.h"
 
 #include <limits.h>
@@ -27,7 +24,8 @@ struct llm_tp_order {
     char backend[LLM_TP_BACKEND_CHARS];
     uint32_t threads; /* of each rank */
     uint32_t device;  /* of rank 0; the others use those after it */
-    uint64_t size;    /* of the model, and its hash: another file's weights would change tokens */
+    uint32_t math;
+    uint64_t size; /* of the model, and its hash: another file's weights would change tokens */
     uint8_t hash[LLM_TP_HASH_BYTES];
     char path[PATH_MAX];
 };
@@ -44,9 +42,7 @@ struct llm_tp_kv_create {
 struct llm_tp_step {
     uint32_t rows, seq_count, page_count, layers, pick_count;
     uint32_t rope_pairs, rope_tables, row_copies;
-    uint32_t is_resumed;
     uint32_t words; /* that follow */
-    uint64_t stops[LLM_LAYER_WORDS];
 };
 
 struct llm_tp_command {
@@ -69,9 +65,8 @@ void llm_tp_hash(const struct llm_file *file, uint64_t *size, uint8_t out[LLM_TP
 /* Writes a step, with its arrays.  0, or -E2BIG past `bytes`. */
 int llm_tp_step_encode(const struct llm_batch *batch, struct llm_tp_command *to,
                        uint64_t bytes) MUST_CHECK;
-/* The batch's arrays are the command's; *stops is filled and the batch's.  0 or -EPROTO. */
+/* The batch's arrays are the command's.  0 or -EPROTO. */
 int llm_tp_step_decode(const struct llm_tp_command *from, uint64_t bytes,
-                       const struct llm_tp_limits *limits, struct llm_batch *batch,
-                       struct llm_layers *stops) MUST_CHECK;
+                       const struct llm_tp_limits *limits, struct llm_batch *batch) MUST_CHECK;
 
 #endif

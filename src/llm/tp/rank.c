@@ -25,8 +25,6 @@ struct rank {
     struct llm_tp_kv_create kv_command;
     struct llm_tp_pages pages;
     struct llm_batch batch;
-    struct llm_layers stops;
-    bool is_abandoned; /* a step that had stopped: the command is the next step */
     char why[LLM_WHY_CHARS];
 };
 
@@ -49,7 +47,8 @@ static int open_file(struct rank *r)
 static int load(struct rank *r)
 {
     struct llm_backend_config config = {.threads = r->order.threads,
-                                        .device = r->order.device + r->rank};
+                                        .device = r->order.device + r->rank,
+                                        .math = (enum llm_math)r->order.math};
     struct llm_backend *backend;
     const struct llm_backend_ops *ops = llm_backend_find(r->order.backend);
     int rc = ops ? open_file(r) : llm_why(r->why, -EPROTO, "no such backend");
@@ -103,26 +102,6 @@ static int move_kv(struct rank *r)
     return rc ? rc : meet(r);
 }
 
-/* While a step waits before a layer: serves what restores it. */
-static int serve_stop(void *user, uint32_t layer, char *why)
-{
-    struct rank *r = user;
-    (void)layer, (void)why;
-    int rc = meet(r); /* the step has ended so far */
-    while (rc == 0) {
-        pthread_mutex_unlock(&r->pages.lock);
-        rc = llm_tp_next(r->x);
-        pthread_mutex_lock(&r->pages.lock);
-        if (rc == 0 && r->command->op == LLM_TP_STEP) {
-            r->is_abandoned = !r->command->step.is_resumed;
-            return r->is_abandoned ? -ECANCELED : 0;
-        }
-        if (rc == 0)
-            rc = move_kv(r);
-    }
-    return rc;
-}
-
 static int step(struct rank *r)
 {
     const struct llm_config *config = llm_file_config(r->file);
@@ -130,18 +109,11 @@ static int step(struct rank *r)
                                    .layers = config->layers,
                                    .pages = r->kv_command.pages,
                                    .context = LLM_CONTEXT_MAX};
-    struct llm_graph_stops stops = {.layers = &r->stops, .open = serve_stop, .user = r};
     uint64_t kernel_ns;
-    r->is_abandoned = false;
-    if (!r->kv ||
-        llm_tp_step_decode(r->command, LLM_TP_COMMAND_BYTES, &limits, &r->batch, &r->stops))
+    if (!r->kv || llm_tp_step_decode(r->command, LLM_TP_COMMAND_BYTES, &limits, &r->batch))
         return llm_why(r->why, -EPROTO, "a malformed step");
-    if (r->batch.is_resumed)
-        return llm_why(r->why, -EPROTO, "a step that did not stop is resumed");
     r->side.batch = &r->batch;
-    int rc = llm_graph_run(r->graph, r->kv, &r->batch, &stops, NULL, NULL, &kernel_ns, r->why);
-    if (rc == -ECANCELED && r->is_abandoned)
-        return 0;
+    int rc = llm_graph_run(r->graph, r->kv, &r->batch, NULL, NULL, &kernel_ns, r->why);
     return rc ? rc : meet(r);
 }
 
@@ -164,14 +136,12 @@ static int serve(struct rank *r)
 {
     int rc = 0;
     while (rc == 0) {
-        if (!r->is_abandoned)
-            rc = llm_tp_next(r->x);
+        rc = llm_tp_next(r->x);
         if (rc)
             return llm_why(r->why, rc, "another worker failed");
         bool has_pages = r->pages.worker != NULL;
         if (has_pages)
             pthread_mutex_lock(&r->pages.lock);
-        r->is_abandoned = false;
         rc = obey(r);
         if (has_pages)
             pthread_mutex_unlock(&r->pages.lock);

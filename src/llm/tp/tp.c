@@ -468,6 +468,7 @@ static int write_order(struct tp *tp, const struct llm_backend_ops *ops,
     snprintf(o->backend, sizeof o->backend, "%s", ops->name);
     o->threads = config->threads;
     o->device = config->device;
+    o->math = config->math;
     return 0;
 }
 

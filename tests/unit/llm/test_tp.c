@@ -205,63 +205,6 @@ static pid_t child(void)
     return found;
 }
 
-struct restore {
-    struct llm_seq *seq;
-    const struct results *from;
-    uint32_t opened;
-    int status; /* to answer instead */
-    bool kills; /* a worker, before it answers */
-};
-
-static int restore_layer(void *user, uint32_t layer, char *cause)
-{
-    struct restore *r = user;
-    (void)cause;
-    r->opened++;
-    if (r->kills)
-        kill(child(), SIGKILL);
-    return r->status ? r->status : llm_seq_write_kv(r->seq, layer, 0, PROMPT, r->from->kv[layer]);
-}
-
-static void missing_layers_are_restored_in_a_step(void **state)
-{
-    struct model m;
-    (void)state;
-    model_open(&m, LLM_LLAMA, LLM_Q8_0);
-    struct llm_engine *engine = engine_open(&m, 2, NULL);
-    struct llm_seq *seq = seq_open(engine);
-    struct restore restore = {.seq = seq, .from = &wanted};
-    struct llm_gate gate = {.open = restore_layer, .user = &restore};
-    struct llm_row row = {.seq = seq, .token = token_at(PROMPT), .logits = true};
-    assert_int_equal(feed(engine, seq, 0, PROMPT, wanted.logits), 0);
-    for (uint32_t l = 0; l < LAYERS; l++)
-        assert_int_equal(llm_seq_read_kv(seq, l, 0, PROMPT, wanted.kv[l]), 0);
-    assert_int_equal(llm_engine_step(engine, &row, 1, wanted.logits, why), 0);
-    llm_seq_truncate(seq, PROMPT);
-    /* A step that is given up before its second missing layer, then one that is not. */
-    llm_seq_evict(seq, 1);
-    llm_seq_evict(seq, 2);
-    restore.status = -ETIMEDOUT;
-    assert_int_equal(llm_engine_step_gated(engine, &row, 1, got.logits, &gate, why), -ETIMEDOUT);
-    restore.status = 0;
-    forget(&got);
-    assert_int_equal(llm_engine_step_gated(engine, &row, 1, got.logits, &gate, why), 0);
-    assert_int_equal(restore.opened, 3);
-    assert_memory_equal(wanted.logits, got.logits, VOCAB * sizeof(float));
-    /* A worker dies between the layers of a step, before or after the rows are written. */
-    restore.kills = true;
-    for (int answers = 0; answers < 2; answers++) {
-        llm_seq_evict(seq, 1);
-        restore.status = answers ? -ENODATA : 0;
-        assert_int_equal(llm_engine_step_gated(engine, &row, 1, got.logits, &gate, why), -ENODATA);
-        llm_seq_truncate(seq, 0);
-        assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
-    }
-    llm_seq_destroy(seq);
-    llm_engine_destroy(engine);
-    model_close(&m);
-}
-
 /* ---- a worker dies ---- */
 
 static void check_lost(const struct llm_seq *seq, uint32_t length)
@@ -452,7 +395,6 @@ static void a_step_is_checked(void **state)
     uint32_t tokens[] = {1, 2, 3}, positions[] = {0, 1, 64}, seqs[] = {0, 0, 1};
     uint32_t page_first[] = {0, 1}, pages[2 * 3] = {0, 1, 2, 3, 4, 5}, picks[] = {2};
     float rope[3 * 2 * 2] = {1, 2, 3, 4};
-    struct llm_layers stops = {0}, seen;
     struct llm_batch b, batch = {.rows = 3,
                                  .tokens = tokens,
                                  .positions = positions,
@@ -466,34 +408,29 @@ static void a_step_is_checked(void **state)
                                  .pick_count = 1,
                                  .rope = rope,
                                  .rope_pairs = 2,
-                                 .rope_tables = 1,
-                                 .stops = &stops};
+                                 .rope_tables = 1};
     struct llm_tp_limits limits = {.vocab = 4, .layers = 2, .pages = 6, .context = 65};
     struct llm_tp_command *c = (struct llm_tp_command *)(void *)memory;
     (void)state;
-    llm_layers_add(&stops, 1);
     assert_int_equal(llm_tp_step_encode(&batch, c, sizeof *c + 16), -E2BIG);
     assert_int_equal(llm_tp_step_encode(&batch, c, sizeof memory), 0);
     uint32_t words = c->step.words;
-    assert_int_equal(llm_tp_step_decode(c, sizeof memory, &limits, &b, &seen), 0);
+    assert_int_equal(llm_tp_step_decode(c, sizeof memory, &limits, &b), 0);
     assert_int_equal(b.rows, 3);
     assert_memory_equal(b.pages, pages, sizeof pages);
     assert_memory_equal(b.rope, rope, sizeof rope);
-    assert_memory_equal(&seen, &stops, sizeof seen);
     /* No index may lead out of what is there. */
     uint32_t *at = (uint32_t *)(void *)(c + 1);
     for (uint32_t i = 0; i < words; i++) {
         bool is_rope = i >= 12 && i < 24;
         uint32_t before = at[i];
         at[i] = UINT32_MAX;
-        assert_int_equal(llm_tp_step_decode(c, sizeof memory, &limits, &b, &seen),
-                         is_rope ? 0 : -EPROTO);
+        assert_int_equal(llm_tp_step_decode(c, sizeof memory, &limits, &b), is_rope ? 0 : -EPROTO);
         at[i] = before;
     }
-    assert_int_equal(llm_tp_step_decode(c, sizeof *c + 4 * (words - 1), &limits, &b, &seen),
-                     -EPROTO);
+    assert_int_equal(llm_tp_step_decode(c, sizeof *c + 4 * (words - 1), &limits, &b), -EPROTO);
     c->step.rows = 4;
-    assert_int_equal(llm_tp_step_decode(c, sizeof memory, &limits, &b, &seen), -EPROTO);
+    assert_int_equal(llm_tp_step_decode(c, sizeof memory, &limits, &b), -EPROTO);
 }
 
 int main(int argc, char **argv)
@@ -505,7 +442,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_workers_computes_the_same_bits),
         cmocka_unit_test(every_architecture_can_be_split),
-        cmocka_unit_test(missing_layers_are_restored_in_a_step),
         cmocka_unit_test(a_worker_that_dies_between_steps_loses_kv_and_no_bits),
         cmocka_unit_test(a_worker_that_dies_in_a_step_ends_it),
         cmocka_unit_test(a_file_that_was_replaced_yields_no_tokens),
