@@ -74,11 +74,11 @@ class FindVulkan(unittest.TestCase):
         return self.find("--registry")
 
     def test_a_registry_that_is_new_enough_needs_no_other(self):
-        os.makedirs(self.path("gpu/vulkan/usr"))
+        os.makedirs(self.path("gpu/vulkan/compiler"))
         self.assertEqual((0, "", ""), self.registry("#define VK_API_VERSION_1_4 x\n"))
 
     def test_a_registry_that_was_laid_out_is_found_without_a_probe(self):
-        os.makedirs(self.path("gpu/vulkan/usr"))
+        os.makedirs(self.path("gpu/vulkan/compiler"))
         os.remove(self.path("tools/hawser-vkprobe"))
         self.assertEqual((0, self.path("gpu/vulkan/usr") + "\n", ""),
                          self.registry("#define VK_API_VERSION_1_3 x\n"))

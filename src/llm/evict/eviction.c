@@ -343,7 +343,7 @@ static void reap_layer(struct llm_eviction *s, uint32_t layer, struct llm_evicti
         int rc = at->outgoing->task.status;
         if (rc && !at->outgoing->told) {
             at->outgoing->told = true;
-            s->failure = rc;
+            s->failure = rc == -EAGAIN ? -EBUSY : rc; /* -EAGAIN means that rows are under way */
             s->failed_layer = layer;
             s->failed_ns = hw_now_ns();
         }
@@ -373,20 +373,27 @@ void llm_eviction_reap(struct llm_eviction *s, struct llm_eviction_figures *f)
         reap_layer(s, l, f);
 }
 
-/* A store that refused the last chunk is given one at a time. */
-static bool may_send(const struct llm_eviction *s)
+/* A store that refused the last chunk is given one at a time.  0; -EAGAIN until what is on its way
+ * has arrived; -EBUSY: nothing is, and the store took too little. */
+static int may_send(const struct llm_eviction *s)
 {
     const struct llm_evictor *evictor = s->evictor;
-    return evictor->outgoing_bytes == 0 || (evictor->outgoing_bytes < LLM_EVICT_OUTGOING_BYTES &&
-                                            llm_shadow_takes(evictor->shadow));
+    bool storing = llm_shadow_is_storing(evictor->shadow);
+    bool fits = evictor->outgoing_bytes < LLM_EVICT_OUTGOING_BYTES;
+    if (fits && (!storing || llm_shadow_takes(evictor->shadow)))
+        return 0;
+    return storing ? -EAGAIN : -EBUSY;
 }
 
 static int store_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks)
 {
     const struct layer *at = &s->layers[layer];
     int rc = 0;
-    while (at->stored < chunks && rc == 0)
-        rc = may_send(s) ? send_chunk(s, layer, at->stored) : -EAGAIN;
+    while (at->stored < chunks && rc == 0) {
+        rc = may_send(s);
+        if (rc == 0)
+            rc = send_chunk(s, layer, at->stored);
+    }
     return rc;
 }
 

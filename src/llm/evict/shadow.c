@@ -195,6 +195,14 @@ bool llm_shadow_takes(struct llm_shadow *s)
     return takes && !rests(s);
 }
 
+bool llm_shadow_is_storing(struct llm_shadow *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool storing = s->stores.first || s->storing;
+    pthread_mutex_unlock(&s->lock);
+    return storing;
+}
+
 /* ---- questions ---- */
 
 void llm_shadow_ask(struct llm_shadow *s, struct llm_shadow_question *q)

@@ -154,5 +154,7 @@ bool llm_shadow_is_done(struct llm_shadow *shadow, const struct llm_shadow_task 
 void llm_shadow_disown(struct llm_shadow *shadow, struct llm_shadow_task *task);
 /* Whether the last store succeeded, if there was one, and the store does not rest. */
 bool llm_shadow_takes(struct llm_shadow *shadow);
+/* Whether some chunk is on its way to the store. */
+bool llm_shadow_is_storing(struct llm_shadow *shadow);
 
 #endif

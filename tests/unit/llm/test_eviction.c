@@ -32,7 +32,7 @@ static _Atomic int lose_one_in; /* gets; 0: none */
 static _Atomic int gone_after;  /* gets that are answered; below 0: all */
 static _Atomic bool garbled;
 static _Atomic uint64_t get_count, put_count;
-static _Atomic bool refuses;                             /* puts */
+static _Atomic int refuses;                              /* puts, with that errno */
 static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER; /* no put passes while it is locked */
 
 static int bad_put(struct llm_shadow_store *store, unsigned channel, const struct kv_block_key *key,
@@ -41,8 +41,9 @@ static int bad_put(struct llm_shadow_store *store, unsigned channel, const struc
     atomic_fetch_add(&put_count, 1);
     pthread_mutex_lock(&door);
     pthread_mutex_unlock(&door);
-    if (atomic_load(&refuses))
-        return -ENOSPC;
+    int refusal = atomic_load(&refuses);
+    if (refusal)
+        return refusal;
     return llm_shadow_memory.put(store, channel, key, bytes, len);
 }
 
@@ -135,7 +136,7 @@ static void bench_open(struct bench *b, const char *backend, uint64_t store_byte
     atomic_store(&lose_one_in, 0);
     atomic_store(&gone_after, -1);
     atomic_store(&garbled, false);
-    atomic_store(&refuses, false);
+    atomic_store(&refuses, 0);
     assert_int_equal(llm_engine_create(b->file, &options, &b->engine, why), 0);
     assert_int_equal(llm_shadow_create(&bad_store, &config, &b->shadow, why), 0);
     assert_int_equal(llm_evictor_create(b->engine, b->shadow, "model", &b->site), 0);
@@ -492,6 +493,48 @@ static void rows_come_back_while_the_store_has_not_got_them(void **state)
     close_both(&b, &o);
 }
 
+/* Opens the door to a store that refuses, until it has refused something. */
+static void refuse_what_waits(struct bench *b, int with)
+{
+    atomic_store(&refuses, with);
+    pthread_mutex_unlock(&door);
+    for (uint64_t until = hw_now_ns() + 10 * HW_SEC; llm_shadow_takes(b->shadow);) {
+        assert_true(hw_now_ns() < until); /* the first refusal is known long before */
+        sched_yield();
+    }
+}
+
+/* Its chunk stays here, and a store that took none of it may take none of another. */
+static void a_refused_chunk_holds_up_no_other_sequence(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct one all[2];
+    struct llm_layers two = some_layers(3);
+    int rc;
+    open_trusting(&b, all);
+    one_open(&b, &all[1], 1, delta);
+    advance(&b, &all[1], 1, 100);
+    pthread_mutex_lock(&door);
+    assert_int_equal(llm_eviction_evict(all[0].eviction, &two, LLM_EVICT_ASYNC, &b.figures, why),
+                     0);
+    refuse_what_waits(&b, -EAGAIN);
+    for (uint64_t until = hw_now_ns() + 10 * HW_SEC; llm_eviction_is_storing(all[0].eviction);)
+        assert_true(hw_now_ns() < until);
+    for (uint64_t until = hw_now_ns() + 10 * HW_SEC;;) {
+        rc = llm_eviction_evict(all[1].eviction, &two, LLM_EVICT_SYNC, &b.figures, why);
+        if (rc != -EAGAIN)
+            break;
+        assert_true(hw_now_ns() < until); /* nothing is under way: -EAGAIN would last for ever */
+    }
+    assert_int_equal(rc, -EBUSY);
+    atomic_store(&refuses, 0);
+    advance(&b, all, 1, 1);
+    advance(&b, &all[1], 1, 1);
+    one_close(&all[1]);
+    close_both(&b, all);
+}
+
 static void what_a_store_does_not_take_behind_stays_and_is_sent_again(void **state)
 {
     (void)state;
@@ -501,16 +544,11 @@ static void what_a_store_does_not_take_behind_stays_and_is_sent_again(void **sta
     open_trusting(&b, &o);
     pthread_mutex_lock(&door);
     assert_int_equal(llm_eviction_evict(o.eviction, &two, LLM_EVICT_ASYNC, &b.figures, why), 0);
-    atomic_store(&refuses, true);
-    pthread_mutex_unlock(&door);
-    for (uint64_t until = hw_now_ns() + 10 * HW_SEC; llm_shadow_takes(b.shadow);) {
-        assert_true(hw_now_ns() < until); /* the first refusal is known long before */
-        sched_yield();
-    }
+    refuse_what_waits(&b, -ENOSPC);
     advance(&b, &o, 1, 1); /* compared with what it was */
     assert_int_equal(b.figures.lost_chunks, 0);
     assert_int_equal(evict(&b, o.eviction, two, LLM_EVICT_ASYNC), -ENOSPC);
-    atomic_store(&refuses, false);
+    atomic_store(&refuses, 0);
     assert_int_equal(b.figures.stored_bytes, 0);
     evict_now(&b, &o, two);
     assert_true(b.figures.stored_bytes > 0);
@@ -666,6 +704,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_lost_chunk_is_computed_and_stored_again),
         cmocka_unit_test(a_store_that_goes_in_the_middle_is_asked_no_more),
         cmocka_unit_test(rows_come_back_while_the_store_has_not_got_them),
+        cmocka_unit_test(a_refused_chunk_holds_up_no_other_sequence),
         cmocka_unit_test(what_a_store_does_not_take_behind_stays_and_is_sent_again),
         cmocka_unit_test(another_sequence_finds_what_is_on_its_way),
         cmocka_unit_test(what_is_cheaper_is_chosen_by_what_it_cost),
