@@ -641,7 +641,7 @@ static const struct vkt_case cases[] = {
     {"acquire_with_semaphore", acquire_with_semaphore, NULL},
     {"acquire_beside_submits", acquire_beside_submits, NULL},
     {"resized_window", resized_window, NULL},
-    {"destroyed_window", destroyed_window, NULL},
+    {"destroyed_window", destroyed_window, "a surface without a window supports nothing"},
     {"retired_chain", retired_chain, NULL},
     {"mutable_format", mutable_format, NULL},
     {"private_data", private_data, NULL},
