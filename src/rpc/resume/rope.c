@@ -26,7 +26,8 @@ struct rpc_rope {
     _Atomic uint64_t
         received;   /* written by the reader before it leaves; relaxed: receives orders it */
     uint8_t *early; /* received with the answer to the resumption, by another endpoint */
-    size_t early_len, early_at;
+    size_t early_len;
+    _Atomic size_t early_at; /* the receiver's; relaxed: who waits beside it only looks */
     pthread_mutex_t lock;
     pthread_cond_t attached;
 };
@@ -173,16 +174,20 @@ static ssize_t rope_send(struct rpc_transport *t, const struct iovec *iov, int c
     return n;
 }
 
+static size_t early_left(struct rpc_rope *r)
+{
+    return r->early_len - atomic_load_explicit(&r->early_at, memory_order_relaxed);
+}
+
 static ssize_t take_early(struct rpc_rope *r, const struct iovec *iov, int count)
 {
-    size_t got = 0;
-    for (int i = 0; i < count && r->early_at < r->early_len; i++) {
-        size_t left = r->early_len - r->early_at;
-        size_t n = iov[i].iov_len < left ? iov[i].iov_len : left;
-        memcpy(iov[i].iov_base, r->early + r->early_at, n);
-        r->early_at += n;
+    size_t got = 0, left = early_left(r), at = r->early_len - left;
+    for (int i = 0; i < count && got < left; i++) {
+        size_t n = iov[i].iov_len < left - got ? iov[i].iov_len : left - got;
+        memcpy(iov[i].iov_base, r->early + at + got, n);
         got += n;
     }
+    atomic_store_explicit(&r->early_at, at + got, memory_order_relaxed);
     return (ssize_t)got;
 }
 
@@ -197,8 +202,8 @@ static ssize_t rope_recv(struct rpc_transport *t, const struct iovec *iov, int c
         return -EAGAIN;
     }
     struct rpc_transport *c = r->connection;
-    ssize_t n = UNLIKELY(r->early_at < r->early_len) ? take_early(r, iov, count)
-                                                     : c->ops->recv(c, iov, count, timeout_ns);
+    ssize_t n = UNLIKELY(early_left(r) > 0) ? take_early(r, iov, count)
+                                            : c->ops->recv(c, iov, count, timeout_ns);
     if (n > 0) {
         uint64_t total = rpc_rope_received(r) + (uint64_t)n;
         atomic_store_explicit(&r->received, total, memory_order_relaxed);
@@ -217,7 +222,7 @@ static int rope_wait(struct rpc_transport *t, unsigned events, uint64_t timeout_
         sleep_while_cut(r, timeout_ns);
         return 0;
     }
-    int rc = r->early_at < r->early_len ? 0 : c->ops->wait(c, events, timeout_ns);
+    int rc = early_left(r) > 0 ? 0 : c->ops->wait(c, events, timeout_ns);
     leave(r);
     return rc;
 }
@@ -238,7 +243,7 @@ static int rope_arm(struct rpc_transport *t, unsigned events)
     struct rpc_transport *c = enter(r);
     if (!c)
         return 0;
-    int rc = r->early_at < r->early_len ? 1 : c->ops->arm ? c->ops->arm(c, events) : 0;
+    int rc = early_left(r) > 0 ? 1 : c->ops->arm ? c->ops->arm(c, events) : 0;
     leave(r);
     return rc;
 }

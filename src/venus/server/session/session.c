@@ -190,6 +190,9 @@ static void end_with_fault(struct vns_session *s, int rc)
 
 /* ---- life ---- */
 
+/* Of the session's arrivals: the heartbeat thread reads them, another gives them connections. */
+static pthread_mutex_t stripes_lock = PTHREAD_MUTEX_INITIALIZER;
+
 /* What was counted before the fork is in the other process's figures. */
 static void publish_stats(struct vns_session *s)
 {
@@ -199,8 +202,10 @@ static void publish_stats(struct vns_session *s)
         uint64_t before = rpc_stats_defs[i].kind == HW_COUNTER ? s->stats_before[i] : 0;
         atomic_store_explicit(&shown[i], hw_counter_load(&now[i]) - before, memory_order_relaxed);
     }
+    pthread_mutex_lock(&stripes_lock);
     if (shown && s->arrivals)
         hw_counter_bump(&s->options.stats->bytes_received, vns_arrivals_bytes(s->arrivals));
+    pthread_mutex_unlock(&stripes_lock);
 }
 
 static void note_stats(struct vns_session *s, const struct rpc_ep *ep)
@@ -246,14 +251,14 @@ static void start_stripes(struct vns_session *s)
     int rc = 0;
     for (unsigned i = 0; i < o->stripe_count && o->next_resumption && rc == 0; i++)
         rc = rpc_pipe_receiver(o->stripes[i], &o->stripes[i]);
-    if (o->stripe_count && rc == 0 &&
-        vns_arrivals_create(o->stripes, o->stripe_count, hw_cores() >= VN_STRIPES_CORES, &ops,
-                            s->memories, &s->arrivals))
+    pthread_mutex_lock(&stripes_lock);
+    if (o->stripe_count && rc == 0)
+        rc = vns_arrivals_create(o->stripes, o->stripe_count, hw_cores() >= VN_STRIPES_CORES, &ops,
+                                 s->memories, &s->arrivals);
+    pthread_mutex_unlock(&stripes_lock);
+    if (rc)
         hw_warn(HW_CAT_VULKAN, "%s: no threads for its stripes", rpc_ep_peer(s->channel.ep));
 }
-
-/* Held while a stripe is given, and to say that there are none any more. */
-static pthread_mutex_t stripes_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void give_stripe(struct vns_session *s, unsigned number, struct rpc_transport *connection)
 {
