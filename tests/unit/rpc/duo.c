@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,7 @@ struct dialler {
     struct rpc_transport *transport;
     int rc;
     char why[RPC_WHY_CHARS];
+    _Atomic bool done;
 };
 
 static void *dial_main(void *arg)
@@ -119,10 +121,12 @@ static void *dial_main(void *arg)
     struct dialler *d = arg;
     struct rpc_net_options options = {.security = d->security, .timeout_ns = hang_ns};
     d->rc = rpc_dial(&d->addr, &options, &d->transport, d->why);
+    d->done = true;
     return NULL;
 }
 
-/* In a thread, since a UCX dial returns only when the other side accepts. */
+/* In a thread, since a UCX dial returns only when the other side accepts, and goes on: UCX may have
+ * more to say on the new connection before the dialler has its answer. */
 static void dial_and_accept(struct rpc_listener *l, struct dialler *d, struct rpc_transport *out[2])
 {
     pthread_t thread;
@@ -131,6 +135,8 @@ static void dial_and_accept(struct rpc_listener *l, struct dialler *d, struct rp
     int rc;
     while ((rc = l->ops->accept(l, &out[SERVER])) == -EAGAIN && hw_now_ns() < deadline)
         sched_yield();
+    while (rc == 0 && !d->done)
+        (void)out[SERVER]->ops->wait(out[SERVER], RPC_WAIT_RECV, HW_MS);
     pthread_join(thread, NULL);
     assert_int_equal(rc, 0);
     if (d->rc)
