@@ -136,7 +136,9 @@ static int build(struct llm_engine *e, const struct llm_file *file,
     if (!ops)
         return llm_why(why, -ENODEV, "there is no backend '%s'", name);
     if (options->math == LLM_MATH_FAST && ops != &llm_backend_vulkan)
-        return llm_why(why, -EINVAL, "fast arithmetic is of the backend vulkan, not of %s", name);
+        return llm_why(
+            why, -EINVAL,
+            "the backend %s has no fast arithmetic; use --backend vulkan or --math exact", name);
     struct llm_backend_config config = {
         .threads = options->threads, .device = options->device, .math = options->math};
     struct llm_tp_config tp = {.ranks = options->tp, .path = options->path, .file = file};

@@ -256,8 +256,14 @@ static bool has_shape(const struct llm_vk_device *d)
 
 static bool can_tile(struct llm_vk_device *d)
 {
+    /* The tiles are divided among subgroups of one size, which shuffle and vote. */
+    const VkSubgroupFeatureFlags needs = VK_SUBGROUP_FEATURE_BASIC_BIT |
+                                         VK_SUBGROUP_FEATURE_SHUFFLE_BIT |
+                                         VK_SUBGROUP_FEATURE_VOTE_BIT;
+    VkPhysicalDeviceSubgroupSizeControlProperties size = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
     VkPhysicalDeviceSubgroupProperties subgroup = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, .pNext = &size};
     VkPhysicalDeviceProperties2 properties = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &subgroup};
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
@@ -267,22 +273,26 @@ static bool can_tile(struct llm_vk_device *d)
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                           .pNext = &two};
     const VkPhysicalDeviceLimits *limits = &d->properties.limits;
-    if (!has_extension(d, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
+    if (d->properties.apiVersion < VK_API_VERSION_1_3 ||
+        !has_extension(d, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME))
         return false;
     d->vk.GetPhysicalDeviceProperties2(d->physical, &properties);
     d->vk.GetPhysicalDeviceFeatures2(d->physical, &features);
     d->subgroup = subgroup.subgroupSize;
     return matrix.cooperativeMatrix && two.shaderFloat16 && two.vulkanMemoryModel &&
+           size.minSubgroupSize == size.maxSubgroupSize &&
+           (subgroup.supportedOperations & needs) == needs &&
            LLM_VK_TILE_SUBGROUPS * d->subgroup <= limits->maxComputeWorkGroupInvocations &&
            limits->maxComputeSharedMemorySize >= LLM_VK_TILE_SHARED && has_shape(d);
 }
-static const char no_tiles[] = "fast arithmetic needs matrix units (VK_KHR_cooperative_matrix, "
-                               "tiles of 16 x 16 halves), which "
-                               "%s does not have; use --math exact";
-#else
 static const char no_tiles[] =
-    "this build has no fast arithmetic for %s, since its glslc was older than 2023.3; use --math "
-    "exact";
+    "fast arithmetic needs matrix units (VK_KHR_cooperative_matrix, "
+    "tiles of 16 x 16 halves), which "
+    "%s does not have, or has with subgroups of varying size; use --math exact";
+#else
+static const char no_tiles[] = "fast arithmetic on %s needs a build with glslc 2023.3 or newer; "
+                               "build Hawser anew with one, or "
+                               "use --math exact";
 
 static bool can_tile(struct llm_vk_device *d)
 {
