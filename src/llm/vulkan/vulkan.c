@@ -172,6 +172,8 @@ static int vulkan_weight_create(struct llm_backend *b, const struct llm_tensor *
     if (rc)
         return rc;
     uint64_t row_bytes = round_row_bytes((*out)->dtype, (*out)->width);
+    uint64_t halves = self->device.has_tiles ? (*out)->width * sizeof(uint16_t) : 0;
+    row_bytes = row_bytes > halves ? row_bytes : halves;
     self->round_row_max = row_bytes > self->round_row_max ? row_bytes : self->round_row_max;
     return 0;
 }
@@ -403,6 +405,7 @@ static void round_acts_half(struct vulkan *self, const struct llm_op_matmul *op,
         .variant = {.shader = LLM_VK_ROUND_HALF, .constants = {packed}},
         .uses = {reads(push.from, values), writes(push.to, words)},
         .use_count = 2};
+    assert(words * sizeof(float) <= self->step.round_block.bytes);
     set_push(&dispatch, &push, sizeof push);
     each_value(self, &dispatch, words);
 }
