@@ -50,7 +50,7 @@ class BenchRpc(Case):
                                   "--reps", "1"), DONE).stdout
         self.assertIn("left out by --quick: 2 rows: unix.64B.d1.block, unix.64B.d1.busy", text)
         self.assertRegex(text, r"left out by --only: \d+ rows: delay.calls, ")
-        text = self.expect(hawser("bench-rpc", "--limit", "1s", "--time", "1s", "--reps", "1",
+        text = self.expect(hawser("bench-rpc", "--limit", "1s", "--time", "600ms", "--reps", "1",
                                   "--only", "unix.64B.d1"), DONE).stdout
         self.assertRegex(text, r"left out by --limit: \d rows?: .*unix\.64B\.d1\.adaptive")
 
