@@ -64,16 +64,20 @@ static enum kv_result ask_handle(struct kv_client *c, enum kv_block_op op, struc
 
 /* ---- putting ---- */
 
-enum kv_result kv_block_put_start(struct kv_client *c, const struct kv_block_key *key,
-                                  uint64_t tenant, uint32_t len, struct kv_block_put *out)
+static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *key,
+                                uint64_t tenant, uint32_t len, bool replaces,
+                                struct kv_block_put *out)
 {
     uint8_t ticket[KV_BLOCK_TICKET_BYTES];
-    struct ask a = {
-        .route = route_of(key),
-        .request = {.op = KV_BLOCK_PUT_START, .key_count = 1, .len = len, .tenant = tenant},
-        .keys = key,
-        .answer = ticket,
-        .answer_len = sizeof(ticket)};
+    struct ask a = {.route = route_of(key),
+                    .request = {.op = KV_BLOCK_PUT_START,
+                                .flag = replaces,
+                                .key_count = 1,
+                                .len = len,
+                                .tenant = tenant},
+                    .keys = key,
+                    .answer = ticket,
+                    .answer_len = sizeof(ticket)};
     struct kv_block_link *link = kv_client_block_link(c, a.route);
     struct kv_block_put put = {.len = len, .route = a.route};
     if (!link->staged || len == 0)
@@ -91,6 +95,18 @@ enum kv_result kv_block_put_start(struct kv_client *c, const struct kv_block_key
     put.data = link->staging + put.at;
     *out = put;
     return KV_OK;
+}
+
+enum kv_result kv_block_put_start(struct kv_client *c, const struct kv_block_key *key,
+                                  uint64_t tenant, uint32_t len, struct kv_block_put *out)
+{
+    return put_start(c, key, tenant, len, false, out);
+}
+
+enum kv_result kv_block_replace_start(struct kv_client *c, const struct kv_block_key *key,
+                                      uint64_t tenant, uint32_t len, struct kv_block_put *out)
+{
+    return put_start(c, key, tenant, len, true, out);
 }
 
 static void put_over(struct kv_client *c, struct kv_block_put *put)

@@ -110,6 +110,10 @@ struct kv_block_put {
 /* KV_FULL also when the staging area has no room.  A started put ends with commit or abort. */
 enum kv_result kv_block_put_start(struct kv_client *client, const struct kv_block_key *key,
                                   uint64_t tenant, uint32_t len, struct kv_block_put *out);
+/* The same for a key that may have a block, which stays until the commit.  KV_EXISTS where other
+ * daemons have a part in it: delete the block first. */
+enum kv_result kv_block_replace_start(struct kv_client *client, const struct kv_block_key *key,
+                                      uint64_t tenant, uint32_t len, struct kv_block_put *out);
 /* A hint: the first `len` bytes are written and will not change, so the daemon may begin with them.
  */
 void kv_block_put_staged(struct kv_client *client, const struct kv_block_put *put, uint32_t len);

@@ -107,7 +107,7 @@ static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *
                                 const struct kv_named_set *set, struct kv_block_put *put)
 {
     uint32_t name_len = (uint32_t)set->name_len;
-    enum kv_result result = kv_block_put_start(
+    enum kv_result result = (set->only_new ? kv_block_put_start : kv_block_replace_start)(
         c, key, kv_client_tenant(c), KV_NAMED_HEAD + set->len + name_len + KV_NAMED_TAIL, put);
     if (result != KV_OK)
         return result;

@@ -6,9 +6,10 @@
  * the value, the name, and the name's length (u32).  A value past its end is a miss; who finds it
  * deletes it.
  *
- * Blocks never change: a set over another value deletes that first.  Of two sets of one name at the
- * same time one remains, and a get between may miss.  With two copies, two sets of one name through
- * two daemons at the same time may leave a copy of each, until the next set.
+ * Blocks never change.  Where this host's daemon alone keeps a name, a set replaces the value in
+ * one step.  Else it deletes the old one first, and a get between may miss.  Of two sets of one
+ * name at the same time one remains.  With two copies, two sets of one name through two daemons at
+ * the same time may leave a copy of each, until the next set.
  *
  * Trust: names and values may be anything.  Threads: as the client's.  Lifetime: a value that was
  * got stays until it is let go or its lease ends. */
@@ -49,7 +50,8 @@ struct kv_named_set {
 enum kv_result kv_named_set(struct kv_client *client, const struct kv_named_set *set,
                             uint32_t *copies_out);
 /* The same in two steps, without a copy: fill put->data + KV_NAMED_HEAD, then kv_block_put_commit
- * or kv_block_put_abort.  `value` is not read.  A value of that name is gone from the start on. */
+ * or kv_block_put_abort.  `value` is not read.  A value of that name may be gone from the start on.
+ */
 enum kv_result kv_named_set_start(struct kv_client *client, const struct kv_named_set *set,
                                   struct kv_block_put *put);
 /* KV_OK or KV_MISS; a value past its end that nobody has asked for yet is there. */

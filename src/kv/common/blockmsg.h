@@ -13,10 +13,12 @@
  *                      a key: length u8 and KV_BLOCK_KEY_MAX bytes; those past the number are 0
  *     all others       nothing
  *
- *   PUT_START                  a key, tenant and len
+ *   PUT_START                  a key, tenant and len; flag: the commit replaces a block that is
+ *                              there, unless other daemons have a part in it (then: KV_EXISTS)
  *   PUT_COMMIT                 a ticket; at: where in the staging area the bytes are
- *   PUT_STAGED                 the same; len: how many of the first bytes are there already (a
- * hint) PUT_ABORT                  a ticket GET, DELETE, PIN           a key; PIN's flag: on or off
+ *   PUT_STAGED                 the same; len: how many of the first bytes are there already, a hint
+ *   PUT_ABORT                  a ticket
+ *   GET, DELETE, PIN           a key; PIN's flag: on or off
  *   VERIFY, RENEW, RELEASE     a lease
  *   EXISTS, MATCH              up to KV_BLOCK_CHAIN_MAX keys
  *   STAT                       nothing

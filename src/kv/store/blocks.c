@@ -43,6 +43,7 @@ struct tenant {
 /* A put in progress, at the place of its claim. */
 struct put {
     uint64_t written, sum; /* bytes, and their checksum */
+    bool replaces;
 };
 
 struct kv_blocks {
@@ -57,7 +58,7 @@ struct kv_blocks {
     uint32_t bucket_mask, spare;
     struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: cached replicas, no limit */
     uint64_t deleted[DELETED_KEPT]; /* hashes of keys that were deleted last, odd */
-    uint32_t deleted_next;
+    uint32_t deleted_next, deleted_count;
     uint64_t *evicted;     /* hashes of keys of our own that were evicted, each at its bucket */
     uint32_t entries_used; /* every entry in use is below it */
     struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
@@ -319,7 +320,7 @@ static void entry_open(struct kv_blocks *b, const struct entry *start)
 }
 
 static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *holder,
-                                struct entry *e, uint64_t now, uint64_t *ticket)
+                                struct entry *e, bool replaces, uint64_t now, uint64_t *ticket)
 {
     if (kv_claims_count(b->open_puts) == b->config.open_puts ||
         take_room(b, e->len, &e->extent, &e->offset))
@@ -327,7 +328,7 @@ static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *hol
     uint32_t place = kv_claims_take(b->open_puts, &holder->open_puts, b->spare, now);
     assert(place != NONE);
     entry_open(b, e);
-    b->put_states[place] = (struct put){0};
+    b->put_states[place] = (struct put){.replaces = replaces};
     *ticket = kv_claims_handle(b->open_puts, place);
     return KV_OK;
 }
@@ -341,9 +342,9 @@ static enum kv_result check_put(const struct kv_blocks *b, const struct kv_block
                                                                               : KV_OK;
 }
 
-enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *holder,
-                                   const struct kv_block_key *key, uint64_t tenant, uint64_t len,
-                                   uint64_t now, uint64_t *ticket)
+static enum kv_result open_put(struct kv_blocks *b, struct kv_block_holder *holder,
+                               const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                               bool replaces, uint64_t now, uint64_t *ticket)
 {
     kv_blocks_tick(b, now);
     enum kv_result result = check_put(b, key, len);
@@ -353,15 +354,32 @@ enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *
         return KV_TOO_LARGE;
     struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key)};
     uint32_t there = find_hashed(b, key, e.hash);
-    if (there != NONE && !is_cached(&b->entries[there]))
+    if (there != NONE && !replaces && !is_cached(&b->entries[there]))
         return KV_EXISTS;
-    if (there != NONE)
+    if (there != NONE && is_cached(&b->entries[there]))
         entry_drop(b, there); /* the put replaces the cached replica */
     e.tenant = tenant_place(b, tenant);
     if (e.tenant == NONE || kv_claims_count(b->open_puts) == b->config.open_puts ||
         !tenant_room(b, e.tenant, kv_extents_size(len)))
         return KV_FULL;
-    return start_put(b, holder, &e, now, ticket);
+    return start_put(b, holder, &e, replaces, now, ticket);
+}
+
+enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *holder,
+                                   const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                                   uint64_t now, uint64_t *ticket)
+{
+    return open_put(b, holder, key, tenant, len, false, now, ticket);
+}
+
+enum kv_result kv_blocks_replace_start(struct kv_blocks *b, struct kv_block_holder *holder,
+                                       const struct kv_block_key *key, uint64_t tenant,
+                                       uint64_t len, uint64_t now, uint64_t *ticket)
+{
+    enum kv_result result = open_put(b, holder, key, tenant, len, true, now, ticket);
+    if (result != KV_FULL || kv_blocks_delete(b, key) != KV_OK)
+        return result;
+    return open_put(b, holder, key, tenant, len, true, now, ticket);
 }
 
 enum kv_result kv_blocks_cache_start(struct kv_blocks *b, struct kv_block_holder *holder,
@@ -376,7 +394,7 @@ enum kv_result kv_blocks_cache_start(struct kv_blocks *b, struct kv_block_holder
     uint32_t there = find_hashed(b, key, e.hash);
     if (there != NONE)
         entry_drop(b, there); /* the owner has other bytes, and the owner decides */
-    return start_put(b, holder, &e, now, ticket);
+    return start_put(b, holder, &e, false, now, ticket);
 }
 
 static enum kv_result find_put(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
@@ -420,8 +438,11 @@ static void forget_absence(struct kv_blocks *b, uint64_t hash)
 {
     uint64_t *evicted = &b->evicted[hash & b->bucket_mask];
     *evicted = *evicted == hash ? 0 : *evicted;
-    for (uint32_t i = 0; i < DELETED_KEPT; i++)
-        b->deleted[i] = b->deleted[i] == (hash | 1) ? 0 : b->deleted[i];
+    for (uint32_t i = 0; i < DELETED_KEPT && b->deleted_count > 0; i++)
+        if (b->deleted[i] == (hash | 1)) {
+            b->deleted[i] = 0;
+            b->deleted_count--;
+        }
 }
 
 static void publish(struct kv_blocks *b, uint32_t at)
@@ -450,7 +471,13 @@ static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, cons
         b->stat.corrupt++;
         return KV_MISS;
     }
-    bool taken = find_hashed(b, &e->key, e->hash) != NONE;
+    uint32_t there = find_hashed(b, &e->key, e->hash);
+    if (there != NONE && put->replaces) {
+        entry_drop(b, there);
+        b->stat.deleted++;
+        return KV_OK;
+    }
+    bool taken = there != NONE;
     b->stat.stale += taken;
     return taken ? KV_EXISTS : KV_OK;
 }
@@ -634,6 +661,7 @@ static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key)
 {
     if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX)
         return;
+    b->deleted_count += b->deleted[b->deleted_next] == 0;
     b->deleted[b->deleted_next] = hash_of(b, key) | 1;
     b->deleted_next = (b->deleted_next + 1) % DELETED_KEPT;
 }

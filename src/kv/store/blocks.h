@@ -5,7 +5,8 @@
  *   put_start  the store reserves room and gives a ticket
  *   write      bytes are copied into the arena in order and hashed there
  *   commit     the block can be found.  If the putter aborts, dies or is late, its room is free
- *              again.  Of two puts of one key the first commit wins, the other is KV_EXISTS
+ *              again.  Of two puts of one key the first commit wins, the other is KV_EXISTS; one
+ *              that began with replace_start takes the place of a block that is there
  *   get        a lease: the block keeps its place and its bytes until the lease ends
  *   end        the block is evicted, deleted, or found corrupt.  From then on it cannot be found;
  * its room is free when the last lease has ended
@@ -91,6 +92,11 @@ void kv_blocks_leave(struct kv_blocks *blocks, struct kv_block_holder *holder);
 enum kv_result kv_blocks_put_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
                                    uint64_t now_ns, uint64_t *ticket);
+/* The same for a key that may have a block.  That stays until the commit, unless its room is
+ * needed; never KV_EXISTS. */
+enum kv_result kv_blocks_replace_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                       const struct kv_block_key *key, uint64_t tenant,
+                                       uint64_t len, uint64_t now_ns, uint64_t *ticket);
 /* Starts a put of a cached replica; it replaces a block of the key.  KV_OK, KV_TOO_LARGE, KV_FULL,
  * KV_REFUSED. */
 enum kv_result kv_blocks_cache_start(struct kv_blocks *blocks, struct kv_block_holder *holder,

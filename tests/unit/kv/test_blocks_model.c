@@ -31,7 +31,7 @@ struct claim {
     uint32_t len, written;
     uint64_t content; /* a seed of the bytes */
     uint64_t offset;  /* lease: it must not move */
-    bool live;
+    bool live, replaces;
 };
 
 struct known {
@@ -141,12 +141,14 @@ static void op_put_start(struct model *m)
     uint64_t ticket = 0;
     if (!c)
         return;
-    bool had = kv_blocks_exists(m->b, &k);
-    enum kv_result r =
-        kv_blocks_put_start(m->b, &m->holders[holder], &k, below(m, TENANTS), len, m->now, &ticket);
+    bool had = kv_blocks_exists(m->b, &k), replaces = below(m, 3) == 0;
+    enum kv_result r = (replaces ? kv_blocks_replace_start : kv_blocks_put_start)(
+        m->b, &m->holders[holder], &k, below(m, TENANTS), len, m->now, &ticket);
     count(m, r);
-    REQUIRE(r == KV_OK || r == KV_FULL || (r == KV_EXISTS) == had);
+    REQUIRE(r == KV_OK || r == KV_FULL || (r == KV_EXISTS && had && !replaces));
     REQUIRE((r == KV_OK) == (ticket != 0));
+    if (replaces && !kv_blocks_exists(m->b, &k))
+        m->keys[key] = (struct known){0}; /* its room was needed */
     if (r == KV_OK)
         *c = (struct claim){.handle = ticket,
                             .key = key,
@@ -154,7 +156,8 @@ static void op_put_start(struct model *m)
                             .len = len,
                             .content = ++m->contents,
                             .expires_ns = m->now + KV_PUT_LASTS_NS,
-                            .live = true};
+                            .live = true,
+                            .replaces = replaces};
 }
 
 static void write_to(struct model *m, struct claim *c, uint32_t n)
@@ -191,7 +194,7 @@ static void op_commit(struct model *m)
     count(m, r);
     REQUIRE(r == (!c->live              ? KV_PUT_EXPIRED
                   : c->written < c->len ? KV_REFUSED
-                  : had                 ? KV_EXISTS
+                  : had && !c->replaces ? KV_EXISTS
                                         : KV_OK));
     if (r == KV_OK)
         m->keys[c->key] = (struct known){.put = true, .content = c->content, .len = c->len};
