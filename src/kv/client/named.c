@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -17,30 +18,56 @@ uint64_t kv_named_now_ms(void)
 
 enum { KIND = 5 }; /* of what a key is; with its NUL */
 
-static const char *kind_of(const struct kv_client *c)
+static const char *kind_of(uint64_t tenant)
 {
-    return kv_client_tenant(c) ? "mine" : "name";
+    return tenant ? "mine" : "name";
+}
+
+/* OpenSSL looks an algorithm up by its name, which takes longer than a short hash: once. */
+static EVP_MD *sha256;
+static pthread_once_t sha256_found = PTHREAD_ONCE_INIT;
+
+static void find_sha256(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+}
+
+struct kv_named_hash *kv_named_hash_create(void)
+{
+    pthread_once(&sha256_found, find_sha256);
+    return (struct kv_named_hash *)EVP_MD_CTX_new();
+}
+
+void kv_named_hash_destroy(struct kv_named_hash *hash)
+{
+    EVP_MD_CTX_free((EVP_MD_CTX *)hash);
+}
+
+bool kv_named_key(struct kv_named_hash *hash, uint64_t tenant, const void *name, size_t len,
+                  struct kv_block_key *out)
+{
+    EVP_MD_CTX *c = (EVP_MD_CTX *)hash;
+    uint8_t number[8];
+    unsigned digest = 0;
+    struct kv_block_key key = {.len = KIND + 32};
+    _Static_assert(KIND + 32 <= KV_BLOCK_KEY_MAX, "it fits");
+    memcpy(key.bytes, kind_of(tenant), KIND);
+    wire_store64(number, tenant);
+    bool ok = c && sha256 && EVP_DigestInit_ex(c, sha256, NULL) &&
+              EVP_DigestUpdate(c, number, tenant ? sizeof(number) : 0) &&
+              EVP_DigestUpdate(c, name, len) && EVP_DigestFinal_ex(c, key.bytes + KIND, &digest);
+    assert(!ok || digest == 32);
+    if (ok)
+        *out = key;
+    return ok;
 }
 
 static bool key_of(const struct kv_client *c, const void *name, size_t len,
                    struct kv_block_key *out)
 {
-    uint64_t tenant = kv_client_tenant(c);
-    uint8_t number[8];
-    unsigned digest = 0;
-    struct kv_block_key key = {.len = KIND + 32};
-    _Static_assert(KIND + 32 <= KV_BLOCK_KEY_MAX, "it fits");
-    memcpy(key.bytes, kind_of(c), KIND);
-    wire_store64(number, tenant);
-    EVP_MD_CTX *hash = EVP_MD_CTX_new();
-    bool ok = hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) &&
-              EVP_DigestUpdate(hash, number, tenant ? sizeof(number) : 0) &&
-              EVP_DigestUpdate(hash, name, len) &&
-              EVP_DigestFinal_ex(hash, key.bytes + KIND, &digest);
-    EVP_MD_CTX_free(hash);
-    assert(!ok || digest == 32);
-    if (ok)
-        *out = key;
+    struct kv_named_hash *hash = kv_named_hash_create();
+    bool ok = kv_named_key(hash, kv_client_tenant(c), name, len, out);
+    kv_named_hash_destroy(hash);
     return ok;
 }
 
@@ -50,8 +77,7 @@ void kv_named_let_go(struct kv_client *c, struct kv_named *value)
     value->data = NULL;
 }
 
-/* What the block holds; false: it is no named value. */
-static bool read_form(struct kv_named *v)
+bool kv_named_read(struct kv_named *v)
 {
     uint32_t len = v->block.len, around = KV_NAMED_HEAD + KV_NAMED_TAIL;
     if (len < around)
@@ -73,7 +99,7 @@ static enum kv_result get_key(struct kv_client *c, const struct kv_block_key *ke
     enum kv_result result = kv_block_lease(c, key, &v.block);
     if (result != KV_OK)
         return result;
-    result = !read_form(&v) ? KV_MISS : kv_block_check(c, &v.block);
+    result = !kv_named_read(&v) ? KV_MISS : kv_block_check(c, &v.block);
     if (result != KV_OK || (v.end_ms && v.end_ms <= kv_named_now_ms())) {
         kv_block_let_go(c, &v.block);
         if (result == KV_OK)
@@ -176,7 +202,7 @@ static enum kv_result list_one(struct kv_client *c, const struct kv_block_key *k
     enum kv_result result = kv_block_lease(c, key, &v.block);
     if (result != KV_OK)
         return result == KV_MISS ? KV_OK : result;
-    if (read_form(&v) && v.name_len <= KV_NAMED_NAME_MAX) {
+    if (kv_named_read(&v) && v.name_len <= KV_NAMED_NAME_MAX) {
         char name[KV_NAMED_NAME_MAX + 1];
         bool ended = v.end_ms && v.end_ms <= kv_named_now_ms();
         memcpy(name, v.data + v.len, v.name_len);
@@ -192,7 +218,7 @@ enum kv_result kv_named_list(struct kv_client *c, uint64_t *cursor, kv_named_eac
     struct kv_block_key prefix = {.len = KIND}, keys[KV_BLOCK_LIST_MAX];
     uint64_t at = *cursor;
     uint32_t count = 0;
-    memcpy(prefix.bytes, kind_of(c), KIND);
+    memcpy(prefix.bytes, kind_of(kv_client_tenant(c)), KIND);
     enum kv_result result = kv_block_list(c, &prefix, &at, keys, &count);
     for (uint32_t i = 0; result == KV_OK && i < count; i++)
         result = list_one(c, &keys[i], each, user);
