@@ -510,6 +510,9 @@ static enum cmd_exit open_resp(struct kvd *k)
                         "kvd: --resp: others may reach %s: use unix:PATH, an address of this host "
                         "with --token-file or --tenants, or --insecure",
                         k->o->resp);
+    o.host_count = k->unit_count;
+    for (uint32_t i = 0; i < k->unit_count; i++)
+        o.hosts[i] = k->units[i].host;
     if (resp_door_open(&o, &k->resp, why))
         return cmd_fail(CMD_FAILED, "kvd: --resp: %s", why);
     rpc_addr_format(resp_door_addr(k->resp), text, sizeof(text));

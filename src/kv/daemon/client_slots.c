@@ -131,7 +131,7 @@ bool kv_client_slot_broken(const struct kv_client_slot *s)
 
 /* ---- answers ---- */
 
-static void count_result(struct kv_daemon *d, enum kv_result result)
+void kv_client_slots_count(struct kv_daemon *d, enum kv_result result)
 {
     _Atomic uint64_t *const counts[KV_RESULT_COUNT] = {
         [KV_OK] = &d->stats.ok,
@@ -192,7 +192,7 @@ void kv_client_slot_answer(struct kv_pending *p, enum kv_result result, const vo
         memcpy(len <= KV_RESPONSE_INLINE ? line->value : kv_region_slot(r, p->slot), value, len);
     p->busy = false;
     s->used_ns = s->daemon->now_ns;
-    count_result(s->daemon, result);
+    kv_client_slots_count(s->daemon, result);
     /* Pairs with the acquire in kv_port_has_answer. */
     atomic_store_explicit(&line->seq, ++s->answered, memory_order_release);
     note_answered(s->daemon, s);

@@ -26,6 +26,8 @@ struct kv_pending *kv_client_slot_take(struct kv_daemon *d, struct kv_client_slo
 /* Writes the answer of a busy request slot and frees it. */
 void kv_client_slot_answer(struct kv_pending *p, enum kv_result result, const void *value,
                            uint32_t len);
+/* Counts an answer by its result. */
+void kv_client_slots_count(struct kv_daemon *d, enum kv_result result);
 /* Leases a block that is here.  With KV_OK the answer is in d->scratch, its length in *len. */
 enum kv_result kv_client_slot_lease(struct kv_daemon *d, struct kv_client_slot *s,
                                     const struct kv_block_key *key, uint32_t *len);

@@ -285,6 +285,21 @@ uint32_t kv_daemon_turn(struct kv_daemon *d)
     return events;
 }
 
+void kv_daemon_visit(struct kv_daemon *d)
+{
+    d->now_ns = kv_daemon_now(d);
+}
+
+void kv_daemon_visited(struct kv_daemon *d)
+{
+    publish_gauges(d);
+}
+
+struct kv_blocks *kv_daemon_blocks(struct kv_daemon *d)
+{
+    return d->blocks;
+}
+
 uint64_t kv_daemon_time(const struct kv_daemon *d)
 {
     return d->now_ns;

@@ -125,6 +125,23 @@ int kv_daemon_peer_of(const struct kv_daemon *daemon, uint64_t member);
 /* How many connected peers are on this host, by their transport. */
 uint32_t kv_daemon_local_peers(const struct kv_daemon *daemon);
 
+/* ---- visitors ----
+ *
+ * Another thread of the process that uses the block store between two turns (kv_host_enter), where
+ * a local client would send a request and wait. */
+
+/* Begins and ends a visit: reads the clock, publishes figures. */
+void kv_daemon_visit(struct kv_daemon *daemon);
+void kv_daemon_visited(struct kv_daemon *daemon);
+/* The block store, if a get or (change) a put or delete of the key needs no other daemon; else
+ * NULL. */
+struct kv_blocks *kv_daemon_sole_blocks(struct kv_daemon *daemon, const struct kv_block_key *key,
+                                        bool change);
+/* NULL: none.  For what a visitor has from kv_daemon_sole_blocks. */
+struct kv_blocks *kv_daemon_blocks(struct kv_daemon *daemon);
+/* Counts a request that a visitor has served. */
+void kv_daemon_count_visit(struct kv_daemon *daemon, enum kv_result result);
+
 const struct kv_stats *kv_daemon_stats(const struct kv_daemon *daemon);
 /* Writable, for what the driver counts: sleeps. */
 struct kv_stats *kv_daemon_count(struct kv_daemon *daemon);

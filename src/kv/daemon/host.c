@@ -54,6 +54,9 @@ struct client {
 struct kv_host {
     struct kv_host_options options;
     struct kv_daemon *daemon;
+    pthread_mutex_t state;    /* guards the daemon: the host's thread has it, except in its sleep */
+    pthread_mutex_t next;     /* of those who wait for it: whoever has it gets `state` next */
+    _Atomic uint32_t waiting; /* visitors; so the host's thread lets them in between two turns */
     struct hw_counter_set counters;
     int epoll, stop_fd, view_fd;
     pthread_mutex_t view_lock; /* guards next_view and view_due */
@@ -395,6 +398,43 @@ static void take_view(struct kv_host *h)
     pthread_mutex_unlock(&h->view_lock);
 }
 
+/* ---- visitors ---- */
+
+/* Without `next` the host's thread would have `state` again before a visitor wakes up. */
+static void take_state(struct kv_host *h)
+{
+    pthread_mutex_lock(&h->next);
+    pthread_mutex_lock(&h->state);
+    pthread_mutex_unlock(&h->next);
+}
+
+void kv_host_enter(struct kv_host *h)
+{
+    atomic_fetch_add_explicit(&h->waiting, 1, memory_order_relaxed);
+    take_state(h);
+    atomic_fetch_sub_explicit(&h->waiting, 1, memory_order_relaxed);
+    kv_daemon_visit(h->daemon);
+}
+
+void kv_host_leave(struct kv_host *h)
+{
+    kv_daemon_visited(h->daemon);
+    pthread_mutex_unlock(&h->state);
+}
+
+struct kv_daemon *kv_host_daemon(struct kv_host *h)
+{
+    return h->daemon;
+}
+
+static void let_visitors_in(struct kv_host *h)
+{
+    if (atomic_load_explicit(&h->waiting, memory_order_relaxed) == 0)
+        return;
+    pthread_mutex_unlock(&h->state);
+    take_state(h);
+}
+
 /* ---- the loop ---- */
 
 static void handle(struct kv_host *h, struct watched *w)
@@ -453,7 +493,11 @@ static bool client_broke(struct kv_host *h)
 static void look(struct kv_host *h, uint64_t timeout_ns)
 {
     struct epoll_event events[EVENTS_A_LOOK];
+    if (timeout_ns)
+        pthread_mutex_unlock(&h->state);
     int n = hw_epoll_wait(h->epoll, events, EVENTS_A_LOOK, timeout_ns);
+    if (timeout_ns)
+        take_state(h);
     for (int i = 0; i < n; i++)
         handle(h, events[i].data.ptr);
     h->looked_ns = hw_now_ns();
@@ -486,8 +530,10 @@ static void sleep_a_while(struct kv_host *h)
 void kv_host_run(struct kv_host *h)
 {
     hw_wait_init(&h->wait, rpc_spin_budget(h->options.wait));
+    take_state(h);
     update_crowd(h);
     while (!h->stopped) {
+        let_visitors_in(h);
         bool useful = kv_daemon_turn(h->daemon) > 0;
         uint64_t now = kv_daemon_time(h->daemon);
         if (useful)
@@ -499,6 +545,7 @@ void kv_host_run(struct kv_host *h)
         else if (!useful)
             hw_cpu_relax();
     }
+    pthread_mutex_unlock(&h->state);
 }
 
 void kv_host_stop(struct kv_host *h)
@@ -623,6 +670,8 @@ int kv_host_create(const struct kv_host_options *options, struct kv_host **out,
     h->watch_peer.kind = WATCH_PEER;
     why[0] = '\0';
     pthread_mutex_init(&h->view_lock, NULL);
+    pthread_mutex_init(&h->state, NULL);
+    pthread_mutex_init(&h->next, NULL);
     int rc = make_bells(h);
     if (rc == 0)
         rc = create_daemon(h);
@@ -660,6 +709,8 @@ void kv_host_destroy(struct kv_host *h)
         close(h->stop_fd);
     if (h->view_fd >= 0)
         close(h->view_fd);
+    pthread_mutex_destroy(&h->next);
+    pthread_mutex_destroy(&h->state);
     pthread_mutex_destroy(&h->view_lock);
     free(h);
 }

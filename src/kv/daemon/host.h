@@ -10,8 +10,8 @@
  * Trust: whoever reaches the attach socket gets a region of its own and nothing else.  A connection
  * that does not ask to attach within KV_ATTACH_NS is dropped.  Other daemons pass TLS and token as
  * configured.  Threads: one in kv_host_run; kv_host_stop from any, and from a signal handler;
- * kv_host_set_view from any, but not from a handler.  Lifetime: create/destroy; what the options
- * point at must outlive the host. */
+ * kv_host_set_view, kv_host_enter and kv_host_leave from any, but not from a handler.  Lifetime:
+ * create/destroy; what the options point at must outlive the host. */
 #ifndef HAWSER_KV_DAEMON_HOST_H
 #define HAWSER_KV_DAEMON_HOST_H
 
@@ -62,6 +62,13 @@ void kv_host_stop(struct kv_host *host);
  * this daemon it owns nothing.  0; -ESTALE when the epoch is not greater than the last one; -EINVAL
  * without options.member. */
 int kv_host_set_view(struct kv_host *host, const struct kv_view *view) MUST_CHECK;
+
+/* A visit: between the two calls the daemon makes no turn, and this thread may use what
+ * kv/daemon/daemon.h allows to visitors.  Keep it as short as a turn.  Visitors and turns take
+ * their places in order. */
+void kv_host_enter(struct kv_host *host);
+void kv_host_leave(struct kv_host *host);
+struct kv_daemon *kv_host_daemon(struct kv_host *host);
 
 const struct kv_stats *kv_host_stats(const struct kv_host *host);
 /* The arena, for tests that damage a block; NULL: no blocks. */

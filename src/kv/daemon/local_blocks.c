@@ -241,6 +241,23 @@ static bool is_sole(const struct kv_daemon *d, uint32_t count)
     return true;
 }
 
+struct kv_blocks *kv_daemon_sole_blocks(struct kv_daemon *d, const struct kv_block_key *key,
+                                        bool change)
+{
+    if (!d->blocks || (change && d->config.min_copies > 1))
+        return NULL;
+    enum kv_share share = kv_share_of(d, key);
+    bool here = share == KV_SHARE_SOLE ||
+                (share == KV_SHARE_COPY && !change && kv_blocks_exists(d->blocks, key));
+    return here ? d->blocks : NULL;
+}
+
+void kv_daemon_count_visit(struct kv_daemon *d, enum kv_result result)
+{
+    hw_counter_bump(&d->stats.requests, 1);
+    kv_client_slots_count(d, result);
+}
+
 /* The remote request that this needs; NULL: none. */
 static const struct kv_remote_kind *remote_for(const struct kv_daemon *d,
                                                const struct kv_block_request *r)

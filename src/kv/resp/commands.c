@@ -22,20 +22,27 @@ static void syntax_error(struct resp_session *s)
 
 /* ---- the store ---- */
 
-/* The client; NULL: the daemon is gone, which was told. */
-static struct kv_client *client_of(struct resp_session *s)
+/* False: the daemon is gone, which was told. */
+static bool attach(struct resp_session *s)
 {
     char why[RPC_WHY_CHARS] = "";
     struct kv_client_options options = {
         .socket = s->options.socket, .staging_bytes = KV_NAMED_STAGING, .tenant = s->tenant};
-    if (s->client && (kv_client_status(s->client) || kv_client_tenant(s->client) != s->tenant)) {
-        kv_client_close(s->client);
-        s->client = NULL;
-    }
-    if (!s->client && kv_client_open(&options, &s->client, why)) {
+    if (s->client && kv_client_status(s->client) == 0 && kv_client_tenant(s->client) == s->tenant)
+        return true;
+    resp_leave(s);
+    kv_client_close(s->client);
+    if (kv_client_open(&options, &s->client, why)) {
         s->client = NULL;
         resp_error(s, "ERR the KV daemon: %s", why);
     }
+    return s->client != NULL;
+}
+
+struct kv_client *resp_client(struct resp_session *s)
+{
+    assert(s->may_wait);
+    resp_leave(s);
     return s->client;
 }
 
@@ -62,20 +69,40 @@ void resp_result_error(struct resp_session *s, enum kv_result result)
     }
 }
 
-static enum kv_result get(struct resp_session *s, const struct resp_arg *key, struct kv_named *out)
+/* Whether the client can be asked; else the request is served again, in a thread. */
+static bool may_ask(struct resp_session *s)
 {
-    return kv_named_get(s->client, key->data, key->len, out);
+    s->must_wait = !s->may_wait;
+    return s->may_wait;
+}
+
+static enum kv_result get(struct resp_session *s, const struct resp_arg *key,
+                          struct resp_value *out)
+{
+    enum kv_result result = KV_REFUSED;
+    if (resp_local_get(s, key, out, &result) || !may_ask(s))
+        return result;
+    out->host = NULL;
+    return kv_named_get(resp_client(s), key->data, key->len, &out->named);
+}
+
+static void let_go(struct resp_session *s, struct resp_value *v)
+{
+    if (v->host)
+        resp_local_let_go(s, v);
+    else
+        kv_named_let_go(resp_client(s), &v->named);
 }
 
 /* ---- reading ---- */
 
 static void reply_value(struct resp_session *s, const struct resp_arg *key, bool many)
 {
-    struct kv_named v;
+    struct resp_value v;
     enum kv_result result = get(s, key, &v);
     if (result == KV_OK) {
-        resp_value(s, &v, 0, v.len);
-        kv_named_let_go(s->client, &v);
+        resp_send_value(s, &v, 0, v.named.len);
+        let_go(s, &v);
     } else if (result == KV_MISS || many) { /* MGET has no errors for single keys */
         resp_null(s);
     } else {
@@ -100,14 +127,14 @@ static void do_exists(struct resp_session *s, const struct resp_arg *args, uint3
 {
     int64_t found = 0;
     for (uint32_t i = 1; i < count; i++) {
-        struct kv_named v;
+        struct resp_value v;
         enum kv_result result = get(s, &args[i], &v);
         if (result != KV_OK && result != KV_MISS) {
             resp_result_error(s, result);
             return;
         }
         if (result == KV_OK)
-            kv_named_let_go(s->client, &v);
+            let_go(s, &v);
         found += result == KV_OK;
     }
     resp_integer(s, found);
@@ -130,21 +157,21 @@ static void describe(struct resp_session *s, const struct resp_arg *args, const 
 
 static void do_describe(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
-    struct kv_named v;
+    struct resp_value v;
     enum kv_result result = get(s, &args[1], &v);
     (void)count;
     if (result != KV_OK && result != KV_MISS) {
         resp_result_error(s, result);
         return;
     }
-    describe(s, args, result == KV_OK ? &v : NULL);
+    describe(s, args, result == KV_OK ? &v.named : NULL);
     if (result == KV_OK)
-        kv_named_let_go(s->client, &v);
+        let_go(s, &v);
 }
 
 static void do_getrange(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
-    struct kv_named v;
+    struct resp_value v;
     int64_t from, to;
     (void)count;
     if (!resp_number(&args[2], &from) || !resp_number(&args[3], &to)) {
@@ -160,16 +187,16 @@ static void do_getrange(struct resp_session *s, const struct resp_arg *args, uin
         resp_result_error(s, result);
         return;
     }
-    int64_t len = v.len;
+    int64_t len = v.named.len;
     from = from < 0 ? from + len : from;
     to = to < 0 ? to + len : to;
     from = from < 0 ? 0 : from;
     to = to >= len ? len - 1 : to;
     if (from <= to)
-        resp_value(s, &v, (uint32_t)from, (uint32_t)(to - from + 1));
+        resp_send_value(s, &v, (uint32_t)from, (uint32_t)(to - from + 1));
     else
         resp_text(s, "");
-    kv_named_let_go(s->client, &v);
+    let_go(s, &v);
 }
 
 /* ---- writing ---- */
@@ -187,7 +214,12 @@ static bool end_of(const struct resp_arg *unit, const struct resp_arg *arg, uint
 
 static enum kv_result set(struct resp_session *s, const struct kv_named_set *set)
 {
-    return set->len > KV_NAMED_MAX ? KV_TOO_LARGE : kv_named_set(s->client, set, NULL);
+    enum kv_result result = KV_REFUSED;
+    if (set->len > KV_NAMED_MAX || set->name_len > KV_NAMED_NAME_MAX)
+        return KV_TOO_LARGE;
+    if (resp_local_set(s, set, &result) || !may_ask(s))
+        return result;
+    return kv_named_set(resp_client(s), set, NULL);
 }
 
 static struct kv_named_set set_of(const struct resp_arg *key, const struct resp_arg *value)
@@ -273,11 +305,17 @@ static void do_mset(struct resp_session *s, const struct resp_arg *args, uint32_
     resp_status(s, "OK");
 }
 
+static enum kv_result delete (struct resp_session *s, const struct resp_arg *key) {
+    enum kv_result result = KV_REFUSED;
+    if (resp_local_delete(s, key, &result) || !may_ask(s)) return result;
+    return kv_named_delete(resp_client(s), key->data, key->len);
+}
+
 static void do_del(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     int64_t gone = 0;
     for (uint32_t i = 1; i < count; i++) {
-        enum kv_result result = kv_named_delete(s->client, args[i].data, args[i].len);
+        enum kv_result result = delete (s, &args[i]);
         if (result != KV_OK && result != KV_MISS) {
             resp_result_error(s, result);
             return;
@@ -291,7 +329,7 @@ static void do_del(struct resp_session *s, const struct resp_arg *args, uint32_t
 
 static bool stat_of(struct resp_session *s, struct kv_blocks_stat *out)
 {
-    enum kv_result result = kv_block_stat(s->client, out);
+    enum kv_result result = kv_block_stat(resp_client(s), out);
     if (result != KV_OK)
         resp_result_error(s, result);
     return result == KV_OK;
@@ -488,22 +526,23 @@ static const struct command {
     command_fn *run;
     uint32_t min, max; /* arguments, with the name */
     uint8_t flags;
+    uint8_t brief_max; /* with so many it is about one key and may be tried without waiting */
 } commands[] = {
-    {"GET", do_get, 2, 2, STORE},
-    {"SET", do_set, 3, 8, STORE},
+    {"GET", do_get, 2, 2, STORE, 2},
+    {"SET", do_set, 3, 8, STORE, 8},
     {"MGET", do_mget, 2, RESP_ARGS_MAX, STORE},
     {"MSET", do_mset, 3, RESP_ARGS_MAX, STORE},
-    {"SETNX", do_setnx, 3, 3, STORE},
-    {"SETEX", do_setex, 4, 4, STORE},
-    {"PSETEX", do_setex, 4, 4, STORE},
-    {"DEL", do_del, 2, RESP_ARGS_MAX, STORE},
-    {"UNLINK", do_del, 2, RESP_ARGS_MAX, STORE},
-    {"EXISTS", do_exists, 2, RESP_ARGS_MAX, STORE},
-    {"STRLEN", do_describe, 2, 2, STORE},
-    {"TTL", do_describe, 2, 2, STORE},
-    {"PTTL", do_describe, 2, 2, STORE},
-    {"TYPE", do_describe, 2, 2, STORE},
-    {"GETRANGE", do_getrange, 4, 4, STORE},
+    {"SETNX", do_setnx, 3, 3, STORE, 3},
+    {"SETEX", do_setex, 4, 4, STORE, 4},
+    {"PSETEX", do_setex, 4, 4, STORE, 4},
+    {"DEL", do_del, 2, RESP_ARGS_MAX, STORE, 2},
+    {"UNLINK", do_del, 2, RESP_ARGS_MAX, STORE, 2},
+    {"EXISTS", do_exists, 2, RESP_ARGS_MAX, STORE, 2},
+    {"STRLEN", do_describe, 2, 2, STORE, 2},
+    {"TTL", do_describe, 2, 2, STORE, 2},
+    {"PTTL", do_describe, 2, 2, STORE, 2},
+    {"TYPE", do_describe, 2, 2, STORE, 2},
+    {"GETRANGE", do_getrange, 4, 4, STORE, 4},
     {"DBSIZE", do_dbsize, 1, 1, STORE},
     {"INFO", do_info, 1, RESP_ARGS_MAX, STORE},
     {"KEYS", resp_keys, 2, 2, STORE},
@@ -535,6 +574,7 @@ void resp_execute(struct resp_session *s)
     const struct resp_arg *args = s->request.args;
     uint32_t count = s->request.count;
     const struct command *c = commands, *end = c + sizeof(commands) / sizeof(commands[0]);
+    size_t before = s->out_len;
     int shown = args[0].len < 64 ? (int)args[0].len : 64;
     while (c < end && !resp_is(&args[0], c->name))
         c++;
@@ -544,6 +584,12 @@ void resp_execute(struct resp_session *s)
         resp_error(s, "ERR unknown command '%.*s'", shown, args[0].data);
     else if (count < c->min || count > c->max)
         resp_error(s, "ERR wrong number of arguments for '%.*s' command", shown, args[0].data);
-    else if (!(c->flags & STORE) || client_of(s))
+    else if (!(c->flags & STORE))
         c->run(s, args, count);
+    else if (s->may_wait ? attach(s) : count <= c->brief_max)
+        c->run(s, args, count);
+    else
+        s->must_wait = !s->may_wait;
+    if (s->must_wait)
+        s->out_len = before; /* what was replied so far means nothing */
 }

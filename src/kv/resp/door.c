@@ -5,6 +5,7 @@
 #include "kv/resp/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -19,80 +21,113 @@
 
 enum {
     BACKLOG = 128,
+    EVENTS_A_LOOK = 64,
     SEND_LIMIT_S = 30 /* a peer that takes nothing for so long is gone */
 };
 
+/* A connection.  It is the loop's, or that of a thread of its own from then on. */
 struct session {
     struct resp_door *door;
-    int fd; /* -1: the place is free */
-    uint64_t id;
+    int fd; /* -1: the place is free (lock) */
+    struct resp_session *state;
 };
 
 struct resp_door {
     struct resp_door_options options;
-    int fd;
+    int fd, epoll;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t left; /* a session has ended */
     bool stopping;       /* (lock) */
     uint32_t count;      /* of sessions (lock) */
     uint64_t ids;
-    struct session sessions[RESP_SESSIONS_MAX]; /* (lock) */
+    struct session sessions[RESP_SESSIONS_MAX];
 };
 
 /* ---- sessions ---- */
 
-static void *session_main(void *user)
+static void session_end(struct session *s)
 {
-    struct session *s = user;
     struct resp_door *door = s->door;
-    struct resp_session_options options = {.fd = s->fd,
-                                           .socket = door->options.socket,
-                                           .id = s->id,
-                                           .password_len = door->options.password_len,
-                                           .tenants = door->options.tenants,
-                                           .may_flush = door->options.may_flush,
-                                           .open = door->options.open};
-    if (options.password_len)
-        options.password = door->options.password;
-    resp_session_run(&options);
+    resp_session_destroy(s->state);
     pthread_mutex_lock(&door->lock);
-    close(s->fd);
+    close(s->fd); /* its epoll entry goes with it */
     s->fd = -1;
     door->count--;
     pthread_cond_signal(&door->left);
     pthread_mutex_unlock(&door->lock);
-    return NULL;
 }
 
-/* Under the lock. */
-static struct session *place_of(struct resp_door *door)
+static void *session_main(void *user)
 {
-    for (uint32_t i = 0; i < RESP_SESSIONS_MAX; i++)
-        if (door->sessions[i].fd < 0)
-            return &door->sessions[i];
+    struct session *s = user;
+    resp_session_run(s->state);
+    session_end(s);
     return NULL;
 }
 
-static bool start_session(struct resp_door *door, int fd)
+/* The session goes on in a thread of its own. */
+static void start_thread(struct session *s)
 {
     pthread_attr_t attr;
     pthread_t thread;
+    struct epoll_event none = {0};
+    (void)epoll_ctl(s->door->epoll, EPOLL_CTL_DEL, s->fd, &none);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    int rc = pthread_create(&thread, &attr, session_main, s);
+    pthread_attr_destroy(&attr);
+    if (rc) {
+        hw_warn(HW_CAT_KV, "Redis clients: cannot start a thread: %s; a connection is closed",
+                strerror(rc));
+        session_end(s);
+    }
+}
+
+static void session_turn(struct session *s)
+{
+    switch (resp_session_turn(s->state)) {
+    case RESP_TURN_MORE:
+        break;
+    case RESP_TURN_WAIT:
+        start_thread(s);
+        break;
+    case RESP_TURN_END:
+        session_end(s);
+        break;
+    }
+}
+
+static struct resp_session *make_session(struct resp_door *door, int fd)
+{
+    const struct resp_door_options *o = &door->options;
+    struct resp_session_options options = {.fd = fd,
+                                           .socket = o->socket,
+                                           .hosts = door->options.hosts,
+                                           .host_count = o->host_count,
+                                           .id = ++door->ids,
+                                           .password = o->password_len ? o->password : NULL,
+                                           .password_len = o->password_len,
+                                           .tenants = o->tenants,
+                                           .may_flush = o->may_flush,
+                                           .open = o->open};
+    return resp_session_create(&options);
+}
+
+/* A free place, which is the caller's then; NULL: none. */
+static struct session *take_place(struct resp_door *door, int fd)
+{
+    struct session *found = NULL;
     pthread_mutex_lock(&door->lock);
-    struct session *s = door->stopping ? NULL : place_of(door);
-    bool started = false;
-    if (s) {
-        *s = (struct session){.door = door, .fd = fd, .id = ++door->ids};
-        pthread_attr_init(&attr);
-        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-        started = pthread_create(&thread, &attr, session_main, s) == 0;
-        pthread_attr_destroy(&attr);
-        if (!started)
-            s->fd = -1;
-        door->count += started;
+    for (uint32_t i = 0; i < RESP_SESSIONS_MAX && !found && !door->stopping; i++)
+        if (door->sessions[i].fd < 0)
+            found = &door->sessions[i];
+    if (found) {
+        *found = (struct session){.door = door, .fd = fd};
+        door->count++;
     }
     pthread_mutex_unlock(&door->lock);
-    return started;
+    return found;
 }
 
 static void admit(struct resp_door *door, int fd)
@@ -103,10 +138,16 @@ static void admit(struct resp_door *door, int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     if (door->options.addr.scheme == RPC_SCHEME_TCP)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    if (start_session(door, fd))
+    struct session *s = take_place(door, fd);
+    if (!s) {
+        (void)send(fd, full, sizeof(full) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        close(fd);
         return;
-    (void)send(fd, full, sizeof(full) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    close(fd);
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = s};
+    s->state = make_session(door, fd);
+    if (!s->state || epoll_ctl(door->epoll, EPOLL_CTL_ADD, fd, &event))
+        session_end(s);
 }
 
 static bool is_stopping(struct resp_door *door)
@@ -117,24 +158,46 @@ static bool is_stopping(struct resp_door *door)
     return stopping;
 }
 
+static void accept_one(struct resp_door *door)
+{
+    int fd = accept4(door->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0) {
+        admit(door, fd);
+    } else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED && !is_stopping(door)) {
+        hw_warn(HW_CAT_KV, "Redis clients: cannot accept: %s", strerror(errno));
+        struct timespec pause = {.tv_nsec = 100 * HW_MS};
+        nanosleep(&pause, NULL); /* no descriptors: some will be free again */
+    }
+}
+
+/* Ends the sessions that are the loop's: those that are in the epoll set still. */
+static void end_sessions(struct resp_door *door)
+{
+    struct epoll_event none = {0};
+    for (uint32_t i = 0; i < RESP_SESSIONS_MAX; i++) {
+        struct session *s = &door->sessions[i];
+        pthread_mutex_lock(&door->lock);
+        bool ours = s->fd >= 0 && epoll_ctl(door->epoll, EPOLL_CTL_DEL, s->fd, &none) == 0;
+        pthread_mutex_unlock(&door->lock);
+        if (ours)
+            session_end(s);
+    }
+}
+
 static void *door_main(void *user)
 {
     struct resp_door *door = user;
-    for (;;) {
-        int fd = accept4(door->fd, NULL, NULL, SOCK_CLOEXEC);
-        if (is_stopping(door)) {
-            if (fd >= 0)
-                close(fd);
-            return NULL;
-        }
-        if (fd >= 0) {
-            admit(door, fd);
-        } else if (errno != EINTR && errno != ECONNABORTED) {
-            hw_warn(HW_CAT_KV, "Redis clients: cannot accept: %s", strerror(errno));
-            struct timespec pause = {.tv_nsec = 100 * HW_MS};
-            nanosleep(&pause, NULL); /* no descriptors: some will be free again */
-        }
+    struct epoll_event events[EVENTS_A_LOOK];
+    while (!is_stopping(door)) {
+        int n = epoll_wait(door->epoll, events, EVENTS_A_LOOK, -1);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.ptr)
+                session_turn(events[i].data.ptr);
+            else
+                accept_one(door);
     }
+    end_sessions(door);
+    return NULL;
 }
 
 /* ---- listening ---- */
@@ -187,7 +250,10 @@ static int listen_at(struct resp_door *door, char why[RPC_WHY_CHARS])
 {
     char text[RPC_ADDR_HOST_CHARS + 16];
     int rc = door->options.addr.scheme == RPC_SCHEME_UNIX ? listen_unix(door) : listen_tcp(door);
-    if (rc == 0 && listen(door->fd, BACKLOG))
+    struct epoll_event event = {.events = EPOLLIN};
+    if (rc == 0 && (listen(door->fd, BACKLOG) || fcntl(door->fd, F_SETFL, O_NONBLOCK) ||
+                    (door->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
+                    epoll_ctl(door->epoll, EPOLL_CTL_ADD, door->fd, &event)))
         rc = -errno;
     if (rc) {
         rpc_addr_format(&door->options.addr, text, sizeof(text));
@@ -206,7 +272,7 @@ int resp_door_open(const struct resp_door_options *options, struct resp_door **o
         return -ENOMEM;
     }
     door->options = *options;
-    door->fd = -1;
+    door->fd = door->epoll = -1;
     pthread_mutex_init(&door->lock, NULL);
     pthread_cond_init(&door->left, NULL);
     for (uint32_t i = 0; i < RESP_SESSIONS_MAX; i++)
@@ -219,6 +285,8 @@ int resp_door_open(const struct resp_door_options *options, struct resp_door **o
     if (rc) {
         if (door->fd >= 0)
             close(door->fd);
+        if (door->epoll >= 0)
+            close(door->epoll);
         free(door);
         return rc;
     }
@@ -236,13 +304,14 @@ void resp_door_close(struct resp_door *door)
         if (door->sessions[i].fd >= 0)
             (void)shutdown(door->sessions[i].fd, SHUT_RDWR);
     pthread_mutex_unlock(&door->lock);
-    (void)shutdown(door->fd, SHUT_RDWR); /* ends accept */
+    (void)shutdown(door->fd, SHUT_RDWR); /* wakes the loop */
     pthread_join(door->thread, NULL);
     pthread_mutex_lock(&door->lock);
     while (door->count > 0)
         pthread_cond_wait(&door->left, &door->lock);
     pthread_mutex_unlock(&door->lock);
     close(door->fd);
+    close(door->epoll);
     if (door->options.addr.scheme == RPC_SCHEME_UNIX)
         unlink(door->options.addr.path);
     pthread_cond_destroy(&door->left);

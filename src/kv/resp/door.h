@@ -1,19 +1,25 @@
-/* kv/resp/door.h - where clients of Redis' protocol connect: a listener and a thread a connection.
+/* kv/resp/door.h - where clients of Redis' protocol connect: a listener, a loop that serves all
+ * connections, and a thread for each that must wait (kv/resp/session.h).
  *
  * Who may: on a Unix socket this user; on TCP whoever knows the password or a tenant's token.
  *
  * Trust: see kv/resp/session.h.  Threads: open and close from one.  Lifetime: open/close; the KV
- * daemon runs meanwhile. */
+ * daemon runs meanwhile, and its hosts are there. */
 #ifndef HAWSER_KV_RESP_DOOR_H
 #define HAWSER_KV_RESP_DOOR_H
 
+#include "kv/common/kv.h"
 #include "kv/resp/tenants.h"
 
 enum { RESP_SESSIONS_MAX = 128 }; /* half of a daemon's clients by default */
 
+struct kv_host;
+
 struct resp_door_options {
-    struct rpc_addr addr; /* tcp or unix */
-    const char *socket;   /* of the KV daemon; must stay */
+    struct rpc_addr addr;                  /* tcp or unix */
+    const char *socket;                    /* of the KV daemon; must stay */
+    struct kv_host *hosts[KV_DAEMONS_MAX]; /* every daemon of this process, by index */
+    uint32_t host_count;                   /* 0: not in this process */
     const uint8_t *password;
     size_t password_len;                /* 0: none; the bytes must stay */
     const struct resp_tenants *tenants; /* NULL: none; must stay */

@@ -54,7 +54,7 @@ static bool find_names(struct resp_session *s, struct names *n, uint64_t *cursor
 {
     enum kv_result result;
     do
-        result = kv_named_list(s->client, cursor, add_name, n);
+        result = kv_named_list(resp_client(s), cursor, add_name, n);
     while (result == KV_OK && *cursor && n->count < count && !n->full);
     if (n->full)
         resp_error(s, "OOM too many names: use SCAN");
@@ -131,7 +131,7 @@ void resp_flush(struct resp_session *s, const struct resp_arg *args, uint32_t co
     bool ok = find_names(s, &n, &cursor, SIZE_MAX);
     for (size_t at = 0; at < n.len && ok; at += sizeof(len) + len) {
         memcpy(&len, n.data + at, sizeof(len));
-        enum kv_result result = kv_named_delete(s->client, n.data + at + sizeof(len), len);
+        enum kv_result result = kv_named_delete(resp_client(s), n.data + at + sizeof(len), len);
         ok = result == KV_OK || result == KV_MISS;
         if (!ok)
             resp_result_error(s, result);

@@ -1,5 +1,6 @@
 #include "kv/resp/session_impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,39 +10,72 @@
 #include <unistd.h>
 
 enum {
-    IN_KEPT = 8 << 20,                 /* between requests */
+    IN_KEPT = 8 << 20,                 /* between requests: fresh memory costs page faults */
     IN_FIRST = 64 << 10,               /* of the buffer; it grows with a request */
     IN_MAX = KV_NAMED_MAX + (1 << 20), /* a whole request: a value, its name, options */
     IN_MAX_UNKNOWN = 4 << 10,          /* before AUTH */
     SEND_AT_A_TIME = 4 << 20,          /* of a value, between two looks at its lease */
+    TURN_MAX = 256 << 10,              /* a request that is served in the loop */
 };
 
 /* ---- replies ---- */
 
-static void write_all(struct resp_session *s, const char *data, size_t len)
+/* Sends the replies and then `data`; waits where the session may. */
+static void send_all(struct resp_session *s, const void *data, size_t len)
 {
-    while (len > 0 && !s->broken) {
-        ssize_t n = send(s->options.fd, data, len, MSG_NOSIGNAL);
+    size_t at = 0;
+    resp_leave(s);
+    while (at < s->out_len + len && !s->broken) {
+        bool head = at < s->out_len;
+        size_t past = head ? 0 : at - s->out_len;
+        struct iovec parts[2] = {{s->out + at, head ? s->out_len - at : 0},
+                                 {(char *)(uintptr_t)data + past, len - past}};
+        struct msghdr message = {.msg_iov = parts + !head, .msg_iovlen = 1 + (head && len > 0)};
+        ssize_t n =
+            sendmsg(s->options.fd, &message, MSG_NOSIGNAL | (s->may_wait ? 0 : MSG_DONTWAIT));
         if (n < 0 && errno == EINTR)
             continue;
+        s->must_wait = n < 0 && errno == EAGAIN && !s->may_wait;
+        if (s->must_wait)
+            break;
         s->broken = n <= 0; /* also where the peer takes nothing for too long */
-        data += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
+        at += n > 0 ? (size_t)n : 0;
     }
+    assert(len == 0 || s->may_wait);
+    at = at < s->out_len && !s->broken ? at : s->out_len;
+    s->out_len -= at;
+    memmove(s->out, s->out + at, s->out_len);
 }
 
 static void flush(struct resp_session *s)
 {
-    write_all(s, s->out, s->out_len);
-    s->out_len = 0;
+    if (s->out_len > 0)
+        send_all(s, NULL, 0);
+}
+
+static bool grow(char **data, size_t *size, size_t need, size_t first)
+{
+    size_t larger = *size ? *size : first;
+    while (larger < need)
+        larger *= 2;
+    if (larger == *size)
+        return true;
+    char *moved = realloc(*data, larger);
+    if (!moved)
+        return false;
+    *data = moved;
+    *size = larger;
+    return true;
 }
 
 void resp_send(struct resp_session *s, const void *data, size_t len)
 {
-    if (len > sizeof(s->out) - s->out_len)
-        flush(s);
-    if (len > sizeof(s->out)) {
-        write_all(s, data, len);
+    if (s->may_wait && s->out_len + len > RESP_OUT_BYTES) {
+        send_all(s, data, len);
+        return;
+    }
+    if (!grow(&s->out, &s->out_size, s->out_len + len, RESP_OUT_BYTES)) {
+        s->broken = true;
         return;
     }
     memcpy(s->out + s->out_len, data, len);
@@ -50,9 +84,17 @@ void resp_send(struct resp_session *s, const void *data, size_t len)
 
 static void head(struct resp_session *s, char mark, int64_t number)
 {
-    char text[32];
-    int n = snprintf(text, sizeof(text), "%c%lld\r\n", mark, (long long)number);
-    resp_send(s, text, (size_t)n);
+    char text[24], *at = text + sizeof(text);
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    *--at = '\n';
+    *--at = '\r';
+    do
+        *--at = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (number < 0)
+        *--at = '-';
+    *--at = mark;
+    resp_send(s, at, (size_t)(text + sizeof(text) - at));
 }
 
 void resp_status(struct resp_session *s, const char *text)
@@ -108,18 +150,28 @@ void resp_null(struct resp_session *s)
     resp_send(s, s->resp3 ? "_\r\n" : "$-1\r\n", s->resp3 ? 3 : 5);
 }
 
-void resp_value(struct resp_session *s, struct kv_named *value, uint32_t from, uint32_t len)
+static enum kv_result renew(struct resp_session *s, struct resp_value *v)
 {
+    return v->host ? resp_local_renew(s, v) : kv_block_renew(resp_client(s), &v->named.block);
+}
+
+void resp_send_value(struct resp_session *s, struct resp_value *value, uint32_t from, uint32_t len)
+{
+    struct kv_block_ref *block = &value->named.block;
+    const uint8_t *data = value->named.data + from;
+    if (!s->may_wait) { /* copied before the lease can end */
+        resp_bulk(s, data, len);
+        return;
+    }
     head(s, '$', len);
     for (uint32_t at = 0, n; at < len && !s->broken; at += n) {
         n = len - at < SEND_AT_A_TIME ? len - at : SEND_AT_A_TIME;
-        uint64_t now = hw_now_ns();
-        bool late = now + value->block.lasts_ns / 2 > value->block.expires_ns;
-        if (late && kv_block_renew(s->client, &value->block) != KV_OK)
+        bool late = hw_now_ns() + block->lasts_ns / 2 > block->expires_ns;
+        if (late && renew(s, value) != KV_OK)
             s->broken = true; /* the bytes may be others by now, and a part is sent */
         else
-            resp_send(s, value->data + from + at, n);
-        if (hw_now_ns() > value->block.expires_ns)
+            resp_send(s, data + at, n);
+        if (hw_now_ns() > block->expires_ns)
             s->broken = true;
     }
     resp_send(s, "\r\n", 2);
@@ -127,79 +179,127 @@ void resp_value(struct resp_session *s, struct kv_named *value, uint32_t from, u
 
 /* ---- requests ---- */
 
-static bool grow(struct resp_session *s, size_t need)
+static size_t request_max(const struct resp_session *s)
 {
-    size_t size = s->in_size ? s->in_size : IN_FIRST;
-    while (size < need)
-        size *= 2;
-    if (size == s->in_size)
-        return true;
-    char *larger = realloc(s->in, size);
-    if (!larger)
-        return false;
-    s->in = larger;
-    s->in_size = size;
-    return true;
+    return s->allowed ? IN_MAX : IN_MAX_UNKNOWN;
 }
 
-/* Reads until there are `need` bytes; false: the connection has ended. */
-static bool read_some(struct resp_session *s, size_t need)
+/* Serves the complete requests of the buffer.  False: the end. */
+static bool serve_buffer(struct resp_session *s)
 {
-    if (!grow(s, need)) {
-        resp_error(s, "ERR no memory for the request");
-        flush(s);
-        return false;
-    }
-    while (s->in_len < need) {
-        ssize_t n = recv(s->options.fd, s->in + s->in_len, s->in_size - s->in_len, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        s->in_len += (size_t)n;
-    }
-    return true;
-}
-
-/* Executes the complete requests of the buffer; *need: bytes for the next one.  False: the end. */
-static bool serve_buffer(struct resp_session *s, size_t *need)
-{
-    size_t at = 0;
     ptrdiff_t n;
     const char *why = "";
     do {
-        size_t max = s->allowed ? IN_MAX : IN_MAX_UNKNOWN;
-        n = resp_parse(s->in + at, s->in_len - at, max, &s->request, need, &why);
+        n = resp_parse(s->in + s->in_at, s->in_len - s->in_at, request_max(s), &s->request,
+                       &s->need, &why);
         if (n > 0 && s->request.count > 0)
             resp_execute(s);
-        at += n > 0 ? (size_t)n : 0;
-    } while (n > 0 && !s->ends && !s->broken);
+        if (s->must_wait)
+            break;
+        s->in_at += n > 0 ? (size_t)n : 0;
+        if (s->out_len >= RESP_OUT_BYTES)
+            flush(s);
+    } while (n > 0 && !s->ends && !s->broken && !s->must_wait);
     if (n == -EMSGSIZE)
-        resp_error(s, "ERR Protocol error: a request of more than %zu bytes",
-                   (size_t)(s->allowed ? IN_MAX : IN_MAX_UNKNOWN));
+        resp_error(s, "ERR Protocol error: a request of more than %zu bytes", request_max(s));
     else if (n < 0)
         resp_error(s, "ERR Protocol error: %s", why);
-    s->in_len -= at;
-    memmove(s->in, s->in + at, s->in_len);
-    flush(s);
-    return n >= 0 && !s->ends && !s->broken;
+    s->ends |= n < 0;
+    resp_leave(s);
+    if (!s->must_wait)
+        flush(s);
+    if (s->must_wait)
+        s->need = 1; /* the thread looks at what is there first */
+    return !s->broken && (!s->ends || s->must_wait);
 }
 
-void resp_session_run(const struct resp_session_options *options)
+/* Room for the rest of the next request. */
+static bool make_room(struct resp_session *s)
+{
+    size_t left = s->in_len - s->in_at;
+    if (left == 0 && s->in_size > IN_KEPT && s->need <= IN_KEPT) {
+        free(s->in);
+        s->in = NULL;
+        s->in_size = 0;
+    }
+    if (left == 0 || s->in_size - s->in_at < s->need || s->in_size - s->in_len < IN_FIRST / 4) {
+        if (left > 0)
+            memmove(s->in, s->in + s->in_at, left);
+        s->in_at = 0;
+        s->in_len = left;
+    }
+    if (grow(&s->in, &s->in_size, s->need, IN_FIRST))
+        return true;
+    resp_error(s, "ERR no memory for the request");
+    flush(s);
+    return false;
+}
+
+/* One read.  As recv. */
+static ssize_t read_some(struct resp_session *s, int flags)
+{
+    ssize_t n;
+    do
+        n = recv(s->options.fd, s->in + s->in_len, s->in_size - s->in_len, flags);
+    while (n < 0 && errno == EINTR);
+    s->in_len += n > 0 ? (size_t)n : 0;
+    return n;
+}
+
+static bool is_short(const struct resp_session *s)
+{
+    return s->in_len - s->in_at < s->need;
+}
+
+enum resp_turn resp_session_turn(struct resp_session *s)
+{
+    assert(!s->may_wait && !s->must_wait);
+    if (!make_room(s))
+        return RESP_TURN_END;
+    ssize_t n = read_some(s, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN)
+        return RESP_TURN_MORE;
+    if (n <= 0)
+        return RESP_TURN_END;
+    if (!is_short(s) && !serve_buffer(s))
+        return RESP_TURN_END;
+    return s->must_wait || s->need > TURN_MAX ? RESP_TURN_WAIT : RESP_TURN_MORE;
+}
+
+void resp_session_run(struct resp_session *s)
+{
+    s->may_wait = true;
+    s->must_wait = false;
+    flush(s);
+    while (!s->broken && !s->ends && (is_short(s) || serve_buffer(s)))
+        do
+            if (!make_room(s) || read_some(s, 0) <= 0)
+                return;
+        while (is_short(s));
+}
+
+struct resp_session *resp_session_create(const struct resp_session_options *options)
 {
     struct resp_session *s = calloc(1, sizeof(*s));
-    size_t need = 1;
     if (!s)
-        return;
+        return NULL;
     s->options = *options;
     s->allowed = options->open || (!options->password && !options->tenants);
-    while (read_some(s, need) && serve_buffer(s, &need))
-        if (s->in_len == 0 && s->in_size > IN_KEPT) { /* fresh memory costs page faults */
-            free(s->in);
-            s->in = NULL;
-            s->in_size = 0;
-        }
+    s->need = 1;
+    s->hash = kv_named_hash_create(); /* without it every request goes to the client */
+    for (uint32_t i = 0; i < KV_DAEMONS_MAX; i++)
+        s->holders[i] = (struct kv_block_holder)KV_BLOCK_HOLDER_INIT;
+    return s;
+}
+
+void resp_session_destroy(struct resp_session *s)
+{
+    if (!s)
+        return;
+    resp_local_fini(s);
     kv_client_close(s->client);
+    kv_named_hash_destroy(s->hash);
+    free(s->out);
     free(s->in);
     free(s);
 }

@@ -1,19 +1,25 @@
 /* kv/resp/session.h - one connection of Redis' protocol: requests in, replies out.
  *
- * A value is a block of the cluster (kv/client/named.h).  A get sends it out of the arena under a
- * lease.  Before AUTH, where a password is wanted, a connection may send little and ask for
- * nothing.
+ * A value is a block of the cluster (kv/client/named.h).  A session begins in the loop that it
+ * shares with others: there it serves what this process's daemons have and what is short, without
+ * waiting.  When something else comes (a key of another daemon, a long value, a peer that does not
+ * read), the session goes on in a thread of its own, where it may wait.  Before AUTH, where a
+ * password is wanted, a connection may send little and ask for nothing.
  *
- * Trust: the peer may send anything.  Threads: one a session.  Lifetime: run returns when the
- * connection ends or its socket is shut down; the caller owns the socket. */
+ * Trust: the peer may send anything.  Threads: one at a time.  Lifetime: create/destroy; the caller
+ * owns the socket and the hosts. */
 #ifndef HAWSER_KV_RESP_SESSION_H
 #define HAWSER_KV_RESP_SESSION_H
 
 #include "kv/resp/tenants.h"
 
+struct kv_host;
+
 struct resp_session_options {
-    int fd;             /* blocking, with a limit for sends */
-    const char *socket; /* of the KV daemon */
+    int fd;                 /* blocking, with a limit for sends */
+    const char *socket;     /* of the KV daemon */
+    struct kv_host **hosts; /* every daemon of this process, by index */
+    uint32_t host_count;
     uint64_t id;
     const uint8_t *password; /* NULL: none is wanted */
     size_t password_len;
@@ -22,6 +28,20 @@ struct resp_session_options {
     bool open; /* without AUTH the session sees what belongs to no tenant */
 };
 
-void resp_session_run(const struct resp_session_options *options);
+struct resp_session;
+
+/* NULL: no memory. */
+struct resp_session *resp_session_create(const struct resp_session_options *options);
+void resp_session_destroy(struct resp_session *session);
+
+enum resp_turn {
+    RESP_TURN_MORE, /* call again when the socket can be read */
+    RESP_TURN_WAIT, /* what comes next needs a thread: resp_session_run */
+    RESP_TURN_END
+};
+/* Serves what has come, without waiting. */
+enum resp_turn resp_session_turn(struct resp_session *session);
+/* The same with waiting, until the connection ends or its socket is shut down. */
+void resp_session_run(struct resp_session *session);
 
 #endif

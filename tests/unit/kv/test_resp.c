@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "block_calls.h"
+#include "kv/client/named.h"
 #include "kv/daemon/host.h"
 #include "kv/resp/door.h"
 
@@ -13,12 +14,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { CONNECTIONS = 4, ROUNDS = 50, VALUE = 100000 };
+enum { CONNECTIONS = 4, ROUNDS = 50, VALUE = 100000, DAEMONS = 2 };
 
 struct fixture {
     char dir[64], socket[96];
-    struct kv_host *host;
-    pthread_t thread;
+    struct kv_host *hosts[DAEMONS];
+    pthread_t threads[DAEMONS];
     struct resp_door *door;
 };
 
@@ -28,17 +29,22 @@ static void fixture_open(struct fixture *f)
     *f = (struct fixture){.dir = "/tmp/hawser-resp-XXXXXX"};
     assert_non_null(mkdtemp(f->dir));
     snprintf(f->socket, sizeof(f->socket), "%s/kvd", f->dir);
-    struct kv_host_options host = {.ranks = 1,
-                                   .daemons = 1,
-                                   .socket = f->socket,
-                                   .store_bytes = 1 << 20,
-                                   .store_entries = 64,
-                                   .arena_bytes = 16 << 20,
-                                   .blocks = {.entries = 256}};
-    if (kv_host_create(&host, &f->host, why))
-        fail_msg("%s", why);
-    assert_int_equal(pthread_create(&f->thread, NULL, run_host, f->host), 0);
-    struct resp_door_options door = {.addr = {.scheme = RPC_SCHEME_UNIX}, .socket = f->socket};
+    struct resp_door_options door = {
+        .addr = {.scheme = RPC_SCHEME_UNIX}, .socket = f->socket, .host_count = DAEMONS};
+    for (uint32_t i = 0; i < DAEMONS; i++) {
+        struct kv_host_options host = {.ranks = 1,
+                                       .index = i,
+                                       .daemons = DAEMONS,
+                                       .socket = f->socket,
+                                       .store_bytes = 1 << 20,
+                                       .store_entries = 64,
+                                       .arena_bytes = 16 << 20,
+                                       .blocks = {.entries = 256}};
+        if (kv_host_create(&host, &f->hosts[i], why))
+            fail_msg("%s", why);
+        assert_int_equal(pthread_create(&f->threads[i], NULL, run_host, f->hosts[i]), 0);
+        door.hosts[i] = f->hosts[i];
+    }
     snprintf(door.addr.path, sizeof(door.addr.path), "%.60s/redis", f->dir);
     if (resp_door_open(&door, &f->door, why))
         fail_msg("%s", why);
@@ -47,9 +53,11 @@ static void fixture_open(struct fixture *f)
 static void fixture_close(struct fixture *f)
 {
     resp_door_close(f->door);
-    kv_host_stop(f->host);
-    pthread_join(f->thread, NULL);
-    kv_host_destroy(f->host);
+    for (uint32_t i = 0; i < DAEMONS; i++) {
+        kv_host_stop(f->hosts[i]);
+        pthread_join(f->threads[i], NULL);
+        kv_host_destroy(f->hosts[i]);
+    }
     assert_int_equal(rmdir(f->dir), 0);
 }
 
@@ -85,32 +93,137 @@ struct load {
     char name;
 };
 
-/* A name of its own: what was set is what is got. */
+/* "SET name" with `len` bytes of the same value, and the reply to a GET of it. */
+struct texts {
+    char set[VALUE + 64], got[VALUE + 64];
+    size_t set_len, got_len;
+};
+
+static void make_texts(struct texts *t, char name, char byte, size_t len)
+{
+    int head =
+        snprintf(t->set, sizeof(t->set), "*3\r\n$3\r\nSET\r\n$1\r\n%c\r\n$%zu\r\n", name, len);
+    int got = snprintf(t->got, sizeof(t->got), "$%zu\r\n", len);
+    memset(t->set + head, byte, len);
+    memset(t->got + got, byte, len);
+    memcpy(t->set + head + len, "\r\n", 2);
+    memcpy(t->got + got + len, "\r\n", 2);
+    t->set_len = (size_t)head + len + 2;
+    t->got_len = (size_t)got + len + 2;
+}
+
+/* A name of its own: what was set is what is got, in the loop and, after the first long value, in a
+ * thread. */
 static void *run_load(void *user)
 {
     const struct load *l = user;
-    static const char head[] = "*3\r\n$3\r\nSET\r\n$1\r\n?\r\n$100000\r\n";
-    size_t len = sizeof(head) - 1 + VALUE + 2;
-    char *set = malloc(len), *got = malloc(9 + VALUE + 2);
+    struct texts *t = malloc(sizeof(*t));
     int fd = dial(l->f);
-    assert_true(set && got);
-    memcpy(set, head, sizeof(head) - 1);
-    set[strlen("*3\r\n$3\r\nSET\r\n$1\r\n")] = l->name;
-    memcpy(set + len - 2, "\r\n", 2);
-    memcpy(got, "$100000\r\n", 9);
-    memcpy(got + 9 + VALUE, "\r\n", 2);
+    assert_non_null(t);
     for (int i = 0; i < ROUNDS; i++) {
         char get[] = "GET ?\r\n";
         get[4] = l->name;
-        memset(set + sizeof(head) - 1, l->name + i, VALUE);
-        memset(got + 9, l->name + i, VALUE);
-        exchange(fd, set, len, "+OK\r\n", 5);
-        exchange(fd, get, sizeof(get) - 1, got, 9 + VALUE + 2);
+        make_texts(t, l->name, (char)(l->name + i), i < ROUNDS / 2 || i % 2 ? 100 : VALUE);
+        exchange(fd, t->set, t->set_len, "+OK\r\n", 5);
+        exchange(fd, get, sizeof(get) - 1, t->got, t->got_len);
     }
     close(fd);
-    free(set);
-    free(got);
+    free(t);
     return NULL;
+}
+
+/* Sets one name again and again. */
+static void *overwrite(void *user)
+{
+    int fd = dial(user);
+    for (int i = 0; i < 20 * ROUNDS; i++)
+        ask(fd, i % 2 ? "SET r one\r\n" : "SET r two\r\n", "+OK\r\n");
+    close(fd);
+    return NULL;
+}
+
+/* A local client and the loop at the same time, at the same daemons. */
+static void *read_as_client(void *user)
+{
+    const struct fixture *f = user;
+    char why[RPC_WHY_CHARS] = "";
+    struct kv_client_options options = {.socket = f->socket, .staging_bytes = 1 << 20};
+    struct kv_client *c;
+    struct kv_named v;
+    if (kv_client_open(&options, &c, why))
+        fail_msg("%s", why);
+    for (int i = 0; i < 20 * ROUNDS; i++) {
+        assert_int_equal(kv_named_get(c, "r", 1, &v), KV_OK);
+        assert_true(v.len == 3 && (memcmp(v.data, "one", 3) == 0 || memcmp(v.data, "two", 3) == 0));
+        kv_named_let_go(c, &v);
+    }
+    kv_client_close(c);
+    return NULL;
+}
+
+static void a_value_that_is_replaced_is_never_missing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    pthread_t writer, reader;
+    fixture_open(&f);
+    int fd = dial(&f);
+    ask(fd, "SET r two\r\n", "+OK\r\n");
+    assert_int_equal(pthread_create(&writer, NULL, overwrite, &f), 0);
+    assert_int_equal(pthread_create(&reader, NULL, read_as_client, &f), 0);
+    for (int i = 0; i < 20 * ROUNDS; i++)
+        ask(fd, "STRLEN r\r\n", ":3\r\n");
+    pthread_join(writer, NULL);
+    pthread_join(reader, NULL);
+    close(fd);
+    fixture_close(&f);
+}
+
+/* One that asks for much and reads nothing: its replies are all there in the end. */
+static void a_connection_that_does_not_read_holds_nobody_up(void **state)
+{
+    (void)state;
+    enum { GETS = 100, LEN = 60000 };
+    static const char get[] = "GET k\r\n";
+    struct fixture f;
+    struct texts *t = malloc(sizeof(*t));
+    char *got = malloc(VALUE + 64);
+    fixture_open(&f);
+    assert_true(t && got);
+    make_texts(t, 'k', 'x', LEN);
+    int slow = dial(&f), other = dial(&f);
+    exchange(slow, t->set, t->set_len, "+OK\r\n", 5);
+    for (int i = 0; i < GETS; i++)
+        assert_int_equal(send(slow, get, sizeof(get) - 1, MSG_NOSIGNAL), sizeof(get) - 1);
+    for (int i = 0; i < ROUNDS; i++)
+        ask(other, "STRLEN k\r\n", ":60000\r\n");
+    for (int i = 0; i < GETS; i++) {
+        assert_int_equal(recv(slow, got, t->got_len, MSG_WAITALL), t->got_len);
+        assert_memory_equal(got, t->got, t->got_len);
+    }
+    ask(slow, "MGET k no\r\n", "*2\r\n$60000\r\n");
+    close(slow);
+    close(other);
+    fixture_close(&f);
+    free(t);
+    free(got);
+}
+
+static void a_damaged_value_is_a_miss(void **state)
+{
+    (void)state;
+    struct fixture f;
+    uint8_t *found = NULL;
+    fixture_open(&f);
+    int fd = dial(&f);
+    ask(fd, "SET k precious\r\nGET k\r\n", "+OK\r\n$8\r\nprecious\r\n");
+    for (uint32_t i = 0; i < DAEMONS && !found; i++)
+        found = memmem(kv_host_arena(f.hosts[i]), 16 << 20, "precious", 8);
+    assert_non_null(found);
+    *found = 'P';
+    ask(fd, "GET k\r\nEXISTS k\r\nSET k new NX\r\nGET k\r\n", "$-1\r\n:0\r\n+OK\r\n$3\r\nnew\r\n");
+    close(fd);
+    fixture_close(&f);
 }
 
 static void connections_do_not_meet(void **state)
@@ -156,6 +269,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connections_do_not_meet),
+        cmocka_unit_test(a_value_that_is_replaced_is_never_missing),
+        cmocka_unit_test(a_connection_that_does_not_read_holds_nobody_up),
+        cmocka_unit_test(a_damaged_value_is_a_miss),
         cmocka_unit_test(closing_ends_all_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
