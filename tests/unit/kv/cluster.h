@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "kv/common/blockmsg.h"
 #include "kv/daemon/daemon.h"
-#include "rpc/transport/loopback.h"
+#include "loopback.h"
 #include "tap.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "kv/daemon/daemon.h"
 #include "lincheck.h"
-#include "rpc/transport/loopback.h"
+#include "loopback.h"
 #include "tap.h"
 
 #include <assert.h>

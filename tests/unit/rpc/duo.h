@@ -5,8 +5,8 @@
 #ifndef HAWSER_TESTS_UNIT_RPC_DUO_H
 #define HAWSER_TESTS_UNIT_RPC_DUO_H
 
+#include "loopback.h"
 #include "rpc/rpc.h"
-#include "rpc/transport/loopback.h"
 #include "rpc/transport/net.h"
 
 enum { CLIENT, SERVER };

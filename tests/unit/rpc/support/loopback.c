@@ -1,4 +1,4 @@
-#include "rpc/transport/loopback.h"
+#include "loopback.h"
 
 #include "base/clock.h"
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-/* rpc/transport/loopback.h - a network inside one process: virtual time, seeded faults, full
+/* loopback.h - a network inside one process: virtual time, seeded faults, full
  * replay.
  *
  * Bytes written at time t can be read at t + delay (+ jitter), in order.  Time moves only when
@@ -6,8 +6,8 @@
  * Transports of a loopnet never block: recv and wait answer at once, whatever the timeout.
  *
  * Threads: one for a net and all its transports.  Lifetime: transports before the net. */
-#ifndef HAWSER_RPC_TRANSPORT_LOOPBACK_H
-#define HAWSER_RPC_TRANSPORT_LOOPBACK_H
+#ifndef HAWSER_TESTS_LOOPBACK_H
+#define HAWSER_TESTS_LOOPBACK_H
 
 #include "rpc/rpc.h"
 
