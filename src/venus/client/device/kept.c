@@ -23,6 +23,8 @@ static struct {
 } kept[VNC_SERVERS_MAX]; /* the one that ends first comes first */
 static unsigned count;
 static bool timer_runs;
+static bool closing;   /* the timer closes one, without the lock */
+static bool leaving;   /* the process ends: the rest say goodbye by themselves (link.c) */
 static unsigned forks; /* of the process that kept them */
 
 /* ---- under the lock ---- */
@@ -73,16 +75,19 @@ static void *timer_main(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&lock);
-    while (count > 0) {
+    while (count > 0 && !leaving) {
         struct timespec until = kept[0].until;
         if (!is_over(&until)) {
             pthread_cond_timedwait(&changed, &lock, &until);
             continue;
         }
         struct vnc_server server = take_at(0);
+        closing = true;
         pthread_mutex_unlock(&lock);
         vnc_server_close(&server);
         pthread_mutex_lock(&lock);
+        closing = false;
+        pthread_cond_broadcast(&changed);
     }
     timer_runs = false;
     pthread_mutex_unlock(&lock);
@@ -101,6 +106,20 @@ static bool start_timer(void)
     if (rc == 0)
         pthread_detach(thread);
     return rc == 0;
+}
+
+/* A connection that is half closed has a thread to be joined and a goodbye to be said, and uses
+ * libraries that end after this one.  So the process waits for it, but not for a dead network. */
+__attribute__((destructor)) static void leave(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += keep_seconds;
+    enter();
+    leaving = true;
+    while (closing && !is_parents() && pthread_cond_timedwait(&changed, &lock, &until) == 0)
+        ;
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- in and out ---- */
