@@ -267,6 +267,7 @@ struct server {
     struct vns_upload_store *uploads;
     struct sessions *sessions;
     struct metrics *metrics;
+    struct rpc_addr metrics_addr;
     struct http_front *front;
     struct discovery *discovery;         /* NULL: none */
     char front_dir[RPC_ADDR_PATH_CHARS]; /* of its socket; "": none */
@@ -401,6 +402,42 @@ static enum cmd_exit check_session_user(struct server *s)
 }
 
 static enum cmd_exit check_all(struct server *s)
+static enum cmd_exit check_metrics(struct server *s)
+{
+    char why[RPC_WHY_CHARS];
+    if (!s->o->metrics)
+        return CMD_DONE;
+    if (rpc_addr_parse(s->o->metrics, &s->metrics_addr, why))
+        return cmd_fail(CMD_USAGE, "serve: --metrics: %s", why);
+    if (s->metrics_addr.scheme != RPC_SCHEME_TCP)
+        return cmd_fail(CMD_USAGE, "serve: --metrics: '%s' is not host:port", s->o->metrics);
+    if (!rpc_addr_is_local(&s->metrics_addr) && !s->o->insecure)
+        return cmd_fail(CMD_REFUSED,
+                        "serve: --metrics: %s is not on this host and the page has no password; "
+                        "use 127.0.0.1, or --insecure to show it to everybody",
+                        s->o->metrics);
+    return CMD_DONE;
+}
+
+static struct http_front_options front_options(const struct server *s)
+{
+    return (struct http_front_options){.command = "serve",
+                                       .at = s->o->http.http,
+                                       .cert = s->o->cert,
+                                       .key = s->o->key,
+                                       .insecure = s->o->insecure,
+                                       .limits = &s->o->http,
+                                       .security = &s->security};
+}
+
+/* A model takes minutes to load: what would be refused behind it is refused first. */
+static enum cmd_exit check_pages(struct server *s)
+{
+    struct http_front_options front = front_options(s);
+    enum cmd_exit code = check_metrics(s);
+    return code == CMD_DONE && front.at ? http_front_check(&front) : code;
+}
+
 {
     char why[RPC_WHY_CHARS];
     struct rpc_security_files files = {
@@ -413,6 +450,9 @@ static enum cmd_exit check_all(struct server *s)
     if (rpc_security_load(&s->security, &files, true, why))
         return cmd_fail(CMD_FAILED, "serve: %s", why);
     if (s->o->master_port) {
+    code = check_pages(s);
+    if (code != CMD_DONE)
+        return code;
         char text[32];
         snprintf(text, sizeof(text), "127.0.0.1:%u", (unsigned)s->o->master_port);
         s->addr_count = 1;
@@ -515,18 +555,9 @@ static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX
 static enum cmd_exit start_metrics(struct server *s)
 {
     char why[RPC_WHY_CHARS], text[RPC_ADDR_HOST_CHARS + 16];
-    struct rpc_addr addr;
+    struct rpc_addr addr = s->metrics_addr;
     if (!s->o->metrics)
         return CMD_DONE;
-    if (rpc_addr_parse(s->o->metrics, &addr, why))
-        return cmd_fail(CMD_USAGE, "serve: --metrics: %s", why);
-    if (addr.scheme != RPC_SCHEME_TCP)
-        return cmd_fail(CMD_USAGE, "serve: --metrics: '%s' is not host:port", s->o->metrics);
-    if (!rpc_addr_is_local(&addr) && !s->o->insecure)
-        return cmd_fail(CMD_REFUSED,
-                        "serve: --metrics: %s is not on this host and the page has no password; "
-                        "use 127.0.0.1, or --insecure to show it to everybody",
-                        s->o->metrics);
     if (metrics_start(&addr, &s->metrics, &addr.port, why))
         return cmd_fail(CMD_FAILED, "serve: %s", why);
     rpc_addr_format(&addr, text, sizeof(text));
@@ -556,19 +587,12 @@ static enum cmd_exit listen_for_front(struct server *s, struct rpc_addr *addr)
 
 static enum cmd_exit start_front(struct server *s)
 {
-    const struct serve_options *o = s->o;
     char *url;
     struct http_worker_address worker = {.name = "this server"};
-    struct http_front_options front = {.command = "serve",
-                                       .at = o->http.http,
-                                       .cert = o->cert,
-                                       .key = o->key,
-                                       .insecure = o->insecure,
-                                       .limits = &o->http,
-                                       .workers = &worker,
-                                       .worker_count = 1,
-                                       .security = &s->security};
-    if (!o->http.http)
+    struct http_front_options front = front_options(s);
+    front.workers = &worker;
+    front.worker_count = 1;
+    if (!front.at)
         return CMD_DONE;
     if (!service_llm_serves(&s->llm))
         return cmd_fail(CMD_USAGE, "serve: --http answers with a model: give --model FILE");

@@ -113,8 +113,15 @@ static enum cmd_exit check(struct http_front *f)
                         "%s: --http: %s is not on this host: give --cert, --key and "
                         "--api-key-file, or --insecure to answer everybody without TLS or key",
                         o->command, text);
-    cmd_warn("--insecure: http://%s is open to whoever reaches it", text);
     return CMD_DONE;
+}
+
+static void warn_if_open(const struct http_front *f)
+{
+    char text[RPC_ADDR_HOST_CHARS + 16];
+    rpc_addr_format(&f->addr, text, sizeof(text));
+    if (!rpc_addr_is_local(&f->addr) && !(f->cert && f->keys.count > 0))
+        cmd_warn("--insecure: http://%s is open to whoever reaches it", text);
 }
 
 static enum cmd_exit load(struct http_front *f)
@@ -130,6 +137,31 @@ static enum cmd_exit load(struct http_front *f)
         rpc_security_read("--key", o->key, true, PEM_BYTES_MAX, &f->key, &len, why))
         return cmd_fail(CMD_FAILED, "%s: %s", o->command, why);
     return CMD_DONE;
+}
+
+static enum cmd_exit prepare(struct http_front *f, const struct http_front_options *options)
+{
+    f->options = *options;
+    f->limits = *options->limits;
+    enum cmd_exit code = read_address(f);
+    if (code == CMD_DONE)
+        code = load(f);
+    return code == CMD_DONE ? check(f) : code;
+}
+
+static void forget_files(struct http_front *f)
+{
+    http_keys_fini(&f->keys);
+    free(f->cert);
+    free(f->key);
+}
+
+enum cmd_exit http_front_check(const struct http_front_options *options)
+{
+    struct http_front f = {0};
+    enum cmd_exit code = prepare(&f, options);
+    forget_files(&f);
+    return code;
 }
 
 /* ---- starting and stopping ---- */
@@ -254,13 +286,7 @@ static enum cmd_exit start_listener(struct http_front *f, char **url_out)
 
 static enum cmd_exit start(struct http_front *f, char **url_out)
 {
-    enum cmd_exit code = read_address(f);
-    if (code == CMD_DONE)
-        code = load(f);
-    if (code == CMD_DONE)
-        code = check(f);
-    if (code != CMD_DONE)
-        return code;
+    warn_if_open(f);
     int rc = start_workers(f);
     if (rc == 0)
         rc = start_watch(f);
@@ -275,15 +301,15 @@ enum cmd_exit http_front_start(const struct http_front_options *options, struct 
     struct http_front *f = calloc(1, sizeof(*f));
     if (!f)
         return cmd_fail(CMD_FAILED, "%s: out of memory", options->command);
-    f->options = *options;
-    f->limits = *options->limits;
     f->watch = f->wake = -1;
     f->actions_end = &f->actions;
     f->started_ns = hw_now_ns();
     pthread_mutex_init(&f->lock, NULL);
     http_cond_init(&f->tried);
     *url_out = NULL;
-    enum cmd_exit code = start(f, url_out);
+    enum cmd_exit code = prepare(f, options);
+    if (code == CMD_DONE)
+        code = start(f, url_out);
     if (code != CMD_DONE) {
         http_front_stop(f);
         free(*url_out);
@@ -320,9 +346,7 @@ void http_front_stop(struct http_front *f)
         close(f->wake);
     pthread_cond_destroy(&f->tried);
     pthread_mutex_destroy(&f->lock);
-    http_keys_fini(&f->keys);
-    free(f->cert);
-    free(f->key);
+    forget_files(f);
     free(f->prefixes);
     free(f->workers);
     free(f);

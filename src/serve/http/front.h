@@ -103,6 +103,10 @@ struct http_front_options {
 
 struct http_front;
 
+/* Whether address, files and trust allow a start, before anything is loaded for it.  The workers
+ * are not looked at.  CMD_DONE, or the exit status after a message. */
+enum cmd_exit http_front_check(const struct http_front_options *options) MUST_CHECK;
+
 /* CMD_DONE, or the exit status after a message.  *url_out (malloc'd): where it listens. */
 enum cmd_exit http_front_start(const struct http_front_options *options, struct http_front **out,
                                char **url_out) MUST_CHECK;

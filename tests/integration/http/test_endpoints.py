@@ -458,7 +458,10 @@ class Doors(Case):
         return hawser(*args)
 
     def test_what_a_door_refuses(self):
-        serve = ("serve", "--no-devices", "--listen", f"unix:{self.dir}/s", "--model", MODEL)
+        # Before the model is looked at: loading one takes minutes.
+        serve = ("serve", "--no-devices", "--listen", f"unix:{self.dir}/s", "--model",
+                 self.dir / "no-such-model")
+        self.assertIn("no password", self.refused(77, *serve, "--metrics", "0.0.0.0:0"))
         self.assertIn("--api-key-file", self.refused(77, *serve, "--http", "0.0.0.0:0"))
         self.assertIn("host:port", self.refused(2, *serve, "--http", f"unix:{self.dir}/h"))
         self.assertIn("cannot resolve 'nowhere.invalid'", self.refused(2, *serve, "--http",
