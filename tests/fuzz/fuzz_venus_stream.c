@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "loopback.h"
+#include "unit/rpc/support/loopback.h"
 #include "venus/common/protocol.h"
 #include "venus/memory/delta.h"
 #include "venus/server/session/state.h"

@@ -7,7 +7,7 @@
 #define HAWSER_TESTS_FUZZ_KV_RIG_H
 
 #include "kv/daemon/daemon.h"
-#include "loopback.h"
+#include "unit/rpc/support/loopback.h"
 
 /* Small, so that inputs reach the ends of them. */
 enum { RIG_ARENA = 1 << 16, RIG_STAGING = 4096 };

@@ -9,8 +9,8 @@
 #include "base/rng.h"
 #include "kv/common/blockmsg.h"
 #include "kv/daemon/daemon.h"
-#include "loopback.h"
 #include "tap.h"
+#include "unit/rpc/support/loopback.h"
 
 enum {
     CLUSTER_MEMBERS_MAX = 20, /* more than a mesh has */

@@ -4,8 +4,8 @@
 #include "base/rng.h"
 #include "kv/daemon/daemon.h"
 #include "lincheck.h"
-#include "loopback.h"
 #include "tap.h"
+#include "unit/rpc/support/loopback.h"
 
 #include <assert.h>
 #include <errno.h>
