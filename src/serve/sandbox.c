@@ -4,6 +4,7 @@
 #include "base/log.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -25,6 +26,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -476,13 +478,16 @@ static const uint64_t writes = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_F
                                LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
                                LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
 
-/* A folder that is not there needs no rule. */
+/* A folder, or a file.  What is not there needs no rule. */
 static void let_write(int rules, const char *path)
 {
     struct landlock_path_beneath_attr beneath = {.allowed_access = writes};
-    beneath.parent_fd = path && path[0] == '/' ? open(path, O_PATH | O_CLOEXEC | O_DIRECTORY) : -1;
+    struct stat st;
+    beneath.parent_fd = path && path[0] == '/' ? open(path, O_PATH | O_CLOEXEC) : -1;
     if (beneath.parent_fd < 0)
         return;
+    if (fstat(beneath.parent_fd, &st) == 0 && !S_ISDIR(st.st_mode))
+        beneath.allowed_access = LANDLOCK_ACCESS_FS_WRITE_FILE;
     (void)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0);
     close(beneath.parent_fd);
 }
@@ -495,10 +500,26 @@ static void let_write_at_home(int rules, const char *folder)
     let_write(rules, path);
 }
 
-/* Drivers keep compiled shaders in caches; devices are files, too. */
-static int restrict_files(const char *writable)
+/* All devices, but not the files in memory of other processes. */
+static void let_write_devices(int rules)
 {
-    static const char *const folders[] = {"/dev", "/tmp", "/var/tmp", "/proc"};
+    char path[PATH_MAX];
+    const struct dirent *entry;
+    DIR *devices = opendir("/dev");
+    while (devices && (entry = readdir(devices)) != NULL) {
+        if (entry->d_name[0] == '.' || strcmp(entry->d_name, "shm") == 0)
+            continue;
+        snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+        let_write(rules, path);
+    }
+    if (devices)
+        closedir(devices);
+}
+
+/* Drivers keep compiled shaders in caches; devices are files, too. */
+static int restrict_files(enum sandbox_mode mode)
+{
+    static const char *const folders[] = {"/tmp", "/var/tmp", "/proc"};
     static const char *const names[] = {"TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
                                         "MESA_SHADER_CACHE_DIR", "__GL_SHADER_DISK_CACHE_PATH"};
     struct landlock_ruleset_attr attributes = {.handled_access_fs = writes};
@@ -507,11 +528,14 @@ static int restrict_files(const char *writable)
         return -errno;
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
         let_write(rules, folders[i]);
+    if (mode == SANDBOX_DENY)
+        let_write_devices(rules);
+    else /* a driver may need what was not tried */
+        let_write(rules, "/dev");
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         let_write(rules, getenv(names[i]));
     let_write_at_home(rules, ".cache");
     let_write_at_home(rules, ".nv");
-    let_write(rules, writable);
     int rc = syscall(SYS_landlock_restrict_self, rules, 0) ? -errno : 0;
     close(rules);
     return rc;
@@ -528,7 +552,7 @@ static void limit(int what, rlim_t most)
     (void)setrlimit(what, &now);
 }
 
-void sandbox_enter(enum sandbox_mode mode, const char *writable)
+void sandbox_enter(enum sandbox_mode mode)
 {
     if (mode == SANDBOX_OFF)
         return;
@@ -536,7 +560,7 @@ void sandbox_enter(enum sandbox_mode mode, const char *writable)
     limit(RLIMIT_NOFILE, FILES_MAX);
     limit(RLIMIT_MSGQUEUE, 0);
     int rc = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? -errno : 0;
-    if (rc == 0 && mode != SANDBOX_LOG && restrict_files(writable))
+    if (rc == 0 && mode != SANDBOX_LOG && restrict_files(mode))
         hw_info(HW_CAT_VULKAN, "this kernel has no Landlock: sessions may write files");
     if (rc == 0)
         rc = filter_calls(mode);

@@ -9,7 +9,8 @@
  *               namespaces, keys, BPF, io_uring
  *   limits      of descriptors, and no message queues
  *   Landlock    files are written in caches and temporary folders only, and no process outside can
- *               be looked into; where the kernel has it (5.13)
+ *               be looked into; where the kernel has it (5.13).  /dev/shm, where the upload cache
+ *               may be, is such a folder for drivers only that the list was not tried with
  *
  * The list was found by running every Vulkan test of this project in SANDBOX_LOG.
  *
@@ -56,8 +57,9 @@ enum sandbox_mode sandbox_mode_from_environment(enum sandbox_mode usual);
  * SANDBOX_DENY is usual then, else SANDBOX_WATCH. */
 bool sandbox_knows_driver(const char *driver);
 
-/* Before threads are started.  `writable` (may be NULL) is one more folder for files.  What the
- * kernel does not have is left out, with a line at level INFO. */
-void sandbox_enter(enum sandbox_mode mode, const char *writable);
+/* Before threads are started.  What the kernel does not have is left out, with a line at level
+ * INFO.
+ */
+void sandbox_enter(enum sandbox_mode mode);
 
 #endif

@@ -20,7 +20,7 @@
 #include "serve/service_llm.h"
 #include "serve/sessions.h"
 #include "venus/common/protocol.h"
-#include "venus/server/upload/store.h"
+#include "venus/server/upload/share.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -264,10 +264,11 @@ struct server {
     struct service_basic service;
     struct service_llm llm;
     struct rpc_server *rpc;
-    struct vns_upload_store *uploads;
+    struct vns_upload_store *upload_store;
+    struct vns_upload_share *uploads;
     struct sessions *sessions;
-    struct metrics *metrics;
     struct rpc_addr metrics_addr;
+    struct metrics *metrics;
     struct http_front *front;
     struct discovery *discovery;         /* NULL: none */
     char front_dir[RPC_ADDR_PATH_CHARS]; /* of its socket; "": none */
@@ -401,7 +402,6 @@ static enum cmd_exit check_session_user(struct server *s)
     return CMD_DONE;
 }
 
-static enum cmd_exit check_all(struct server *s)
 static enum cmd_exit check_metrics(struct server *s)
 {
     char why[RPC_WHY_CHARS];
@@ -438,6 +438,7 @@ static enum cmd_exit check_pages(struct server *s)
     return code == CMD_DONE && front.at ? http_front_check(&front) : code;
 }
 
+static enum cmd_exit check_all(struct server *s)
 {
     char why[RPC_WHY_CHARS];
     struct rpc_security_files files = {
@@ -449,10 +450,10 @@ static enum cmd_exit check_pages(struct server *s)
         return code;
     if (rpc_security_load(&s->security, &files, true, why))
         return cmd_fail(CMD_FAILED, "serve: %s", why);
-    if (s->o->master_port) {
     code = check_pages(s);
     if (code != CMD_DONE)
         return code;
+    if (s->o->master_port) {
         char text[32];
         snprintf(text, sizeof(text), "127.0.0.1:%u", (unsigned)s->o->master_port);
         s->addr_count = 1;
@@ -489,28 +490,18 @@ static int start_rpc(struct server *s)
     return rpc_server_create(&rpc_options, &s->rpc);
 }
 
-/* Sessions write there, so it is their user's. */
-static int make_uploads(struct server *s, char why[VNS_UPLOAD_STORE_WHY])
-{
-    const struct sandbox_user *user = &s->session_user;
-    if (user->given && (setegid(user->gid) || seteuid(user->uid))) {
-        snprintf(why, VNS_UPLOAD_STORE_WHY, "cannot become --session-user: %s", strerror(errno));
-        return setegid(getgid()) ? -errno : -EPERM;
-    }
-    int rc =
-        vns_upload_store_create(s->o->upload_cache_dir, s->o->upload_cache_bytes, &s->uploads, why);
-    if (user->given && (seteuid(getuid()) || setegid(getgid())))
-        abort(); /* half of one user and half of another is nobody to go on as */
-    return rc;
-}
-
 /* Where there is no memory for files the server does without, unless a folder was asked for. */
 static enum cmd_exit start_uploads(struct server *s)
 {
     char why[VNS_UPLOAD_STORE_WHY];
     const char *dir = s->o->upload_cache_dir;
-    if (!s->o->upload_cache_bytes || make_uploads(s, why) == 0)
+    uint64_t bytes = s->o->upload_cache_bytes;
+    if (!bytes)
         return CMD_DONE;
+    if (vns_upload_store_create(dir, bytes, &s->upload_store, why) == 0) {
+        int rc = vns_upload_share_create(s->upload_store, &s->uploads);
+        return rc ? cmd_fail(CMD_FAILED, "serve: %s", strerror(-rc)) : CMD_DONE;
+    }
     if (dir)
         return cmd_fail(CMD_FAILED, "serve: --upload-cache-dir: %s", why);
     cmd_warn("no upload cache: %s; --upload-cache-dir names a folder for it", why);
@@ -534,10 +525,10 @@ static int start_sessions(struct server *s)
                                           .max_pipelines = o->max_pipelines,
                                           .max_pending = o->max_pending,
                                           .compile_threads = (unsigned)o->compile_threads,
-                                          .uploads = s->uploads,
                                           .validate = o->validate};
-    return sessions_create(s->rpc, &session, o->resume_window_ns, sandbox_for(&s->info.devices),
-                           &s->session_user, s->session_home, &sessions_ops, s, &s->sessions);
+    return sessions_create(s->rpc, &session, s->uploads, o->resume_window_ns,
+                           sandbox_for(&s->info.devices), &s->session_user, s->session_home,
+                           &sessions_ops, s, &s->sessions);
 }
 
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])
@@ -735,7 +726,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     stop_front(s);
     sessions_destroy(s->sessions);
     s->sessions = NULL;
-    vns_upload_store_destroy(s->uploads);
+    vns_upload_share_destroy(s->uploads);
+    vns_upload_store_destroy(s->upload_store);
     metrics_stop(s->metrics);
     if (s->rpc)
         rpc_server_destroy(s->rpc);

@@ -160,10 +160,9 @@ static int take_shared(struct session_order *order, const int *fds)
     close(fds[0]);
     order->options.stats = map == MAP_FAILED ? NULL : map;
     order->options.uploads = NULL;
-    struct vns_upload_store *uploads = NULL;
-    int rc = order->has_uploads ? vns_upload_store_join(&order->uploads, fds[1], &uploads) : 0;
-    order->options.uploads = uploads;
-    return rc;
+    if (!order->has_uploads)
+        return 0;
+    return vns_upload_guest_create(fds[1], order->uploads_limit, &order->options.uploads);
 }
 
 /* A session that cannot become the user it shall be does not start. */
@@ -210,8 +209,7 @@ static int run(struct session_order *order, const int *fds)
     struct rpc_ep *ep;
     if (become(order))
         return 1;
-    sandbox_enter(sandbox_mode_from_environment(order->sandbox),
-                  order->has_uploads ? order->uploads.dir : NULL);
+    sandbox_enter(sandbox_mode_from_environment(order->sandbox));
     int rc = take_shared(order, fds);
     if (rc == 0)
         rc = take_connections(order, fds + 1 + order->has_uploads, &ep);

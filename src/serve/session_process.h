@@ -17,13 +17,13 @@
 #include "rpc/resume/resume.h"
 #include "serve/sandbox.h"
 #include "venus/server/session/session.h"
-#include "venus/server/upload/store.h"
+#include "venus/server/upload/share.h"
 
 /* The first argument of the program, in place of a command. */
 #define SESSION_PROCESS_COMMAND "--session-process"
 
 enum {
-    /* The order itself, the figures, the upload cache, then the connections. */
+    /* The order itself, the figures, the socket to the upload cache, then the connections. */
     SESSION_FDS_MAX = 3 + RPC_TRANSPORT_FDS * (1 + VN_STRIPES_MAX),
 };
 
@@ -34,7 +34,7 @@ struct session_order {
     struct sandbox_user user;           /* to become, where one is given */
     enum sandbox_mode sandbox;          /* unless the environment says otherwise */
     bool has_uploads;
-    struct vns_upload_store_state uploads;
+    uint64_t uploads_limit;
     unsigned connections;              /* the session's own, then its stripes */
     int fd_counts[1 + VN_STRIPES_MAX]; /* of each */
     struct rpc_handover own;           /* for the first */
@@ -56,7 +56,7 @@ struct session_resumption {
 int session_process_start(char *const *environment, const sigset_t *mask, pid_t *pid) MUST_CHECK;
 
 /* Gives it the order; the descriptors stay the caller's: the figures (rpc_stats), the upload
- * cache's where there is one, then those of the connections.  0 or a negative errno. */
+ * cache's socket where there is one, then those of the connections.  0 or a negative errno. */
 int session_process_give(int socket, const struct session_order *order, const int *fds,
                          int fd_count) MUST_CHECK;
 

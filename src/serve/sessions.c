@@ -56,6 +56,7 @@ struct sessions {
     pid_t server;
     struct rpc_config config; /* of the server's endpoints, without its pointers */
     struct vns_session_options options;
+    struct vns_upload_share *uploads; /* NULL: no upload cache */
     enum sandbox_mode sandbox;
     struct sandbox_user as; /* the user of sessions */
     char home[PATH_MAX + 8];
@@ -180,6 +181,7 @@ static int prepare(struct rpc_transport *t, struct relays *r, struct rpc_transpo
 struct transfer {
     struct session_order order;
     struct relays relays;
+    int uploads; /* the session's socket to the upload cache; -1: none */
     int fds[SESSION_FDS_MAX];
     int fd_count;
 };
@@ -196,9 +198,12 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
     order->sandbox = s->sandbox;
     order->connections = session->connections;
     p->fds[p->fd_count++] = session->stats_fd;
-    order->has_uploads = s->options.uploads != NULL;
-    if (order->has_uploads)
-        p->fds[p->fd_count++] = vns_upload_store_share(s->options.uploads, &order->uploads);
+    p->uploads = s->uploads ? vns_upload_share_invite(s->uploads) : -1;
+    order->has_uploads = p->uploads >= 0; /* else it does without */
+    if (order->has_uploads) {
+        order->uploads_limit = vns_upload_share_limit(s->uploads);
+        p->fds[p->fd_count++] = p->uploads;
+    }
     int rc = rpc_ep_hand_over(leaving[0], open, &order->own);
     for (unsigned i = 0; i < session->connections && rc >= 0; i++) {
         struct rpc_transport_state *state = i ? &order->stripes[i - 1] : &order->own.transport;
@@ -261,6 +266,7 @@ static int hand_over(struct sessions *s, struct session *session, struct rpc_ep 
     struct transfer *p = calloc(1, sizeof(*p));
     if (!p)
         return -ENOMEM;
+    p->uploads = -1;
     int rc = session->stats_fd < 0 ? -ENOMEM : fill(s, session, leaving, open, p);
     if (rc == 0)
         rc = start_relay(s, &session->relays[0], &p->relays);
@@ -268,6 +274,8 @@ static int hand_over(struct sessions *s, struct session *session, struct rpc_ep 
         rc = start_process(s, session, p);
     if (rc)
         end_relay(&session->relays[0]);
+    if (p->uploads >= 0)
+        close(p->uploads);
     close_ends(&p->relays);
     free(p);
     return rc;
@@ -611,9 +619,9 @@ static char **environment_of_sessions(char *home)
 }
 
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    uint64_t resume_window_ns, enum sandbox_mode sandbox,
-                    const struct sandbox_user *as, const char *home, const struct sessions_ops *ops,
-                    void *user, struct sessions **out)
+                    struct vns_upload_share *uploads, uint64_t resume_window_ns,
+                    enum sandbox_mode sandbox, const struct sandbox_user *as, const char *home,
+                    const struct sessions_ops *ops, void *user, struct sessions **out)
 {
     sigset_t children;
     struct sessions *s = calloc(1, sizeof(*s));
@@ -625,6 +633,7 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     s->config.security = NULL;
     s->config.name = NULL;
     s->options = *options;
+    s->uploads = uploads;
     s->resume_window_ns = resume_window_ns;
     s->spare_socket = -1;
     s->sandbox = sandbox;

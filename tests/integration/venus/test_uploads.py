@@ -1,17 +1,27 @@
 """The upload cache: what a program sends again, through a relay that counts."""
 
+import ctypes
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import threading
 
 import support
-from support import HAWSER, TIMEOUT, GpuCase, GpuServer, clean_environment
+from support import HAWSER, PROGRAMS, TIMEOUT, GpuCase, GpuServer, clean_environment
 
 PROGRAM = pathlib.Path(os.environ["VKT_PROGRAMS"], "vkt-uploads")
 CASE = "staged"
 PATTERNS = 3 * (2 << 20)  # bytes that the case uploads, each several times
+
+
+LANDLOCK_CREATE_RULESET, LANDLOCK_VERSION = 444, 1
+
+
+def has_landlock():
+    """Without it a session may write what its user may."""
+    return ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) >= 1
 
 
 class Relay:
@@ -52,8 +62,8 @@ class Relay:
 
 
 class Uploads(GpuCase):
-    def serve_tcp(self, *args):
-        server = GpuServer(self.dir / "server.log", "--listen", "127.0.0.1:0", *args)
+    def serve_tcp(self, *args, **kwargs):
+        server = GpuServer(self.dir / "server.log", "--listen", "127.0.0.1:0", *args, **kwargs)
         self.addCleanup(server.stop)
         return server
 
@@ -70,12 +80,17 @@ class Uploads(GpuCase):
         return done.stdout, relay.up, done.stderr
 
     def test_a_second_run_sends_next_to_nothing(self):
-        server = self.serve_tcp()
+        """And a session that somebody has taken over cannot change that."""
+        server = self.serve_tcp(env={"LD_PRELOAD": PROGRAMS / "libvenus-intruder.so"})
         first, sent, _ = self.run_case(server)
         again, sent_again, _ = self.run_case(server)
         self.assertEqual(first, again)
         self.assertGreater(sent, PATTERNS)
         self.assertLess(sent_again, sent / 20)
+        tried = re.findall("intruder: (.*): (.*)", server.log())
+        self.assertGreaterEqual(len(tried), 8, server.log())
+        if has_landlock():
+            self.assertEqual([what for what, outcome in tried if outcome == "DONE"], [])
 
     def test_a_folder_serves_the_next_server(self):
         cache = self.dir / "cache"

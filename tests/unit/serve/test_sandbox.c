@@ -25,8 +25,8 @@
 
 #include <cmocka.h>
 
-static char allowed[] = "/var/lib/hawser-sandbox-XXXXXX",
-            other[] = "/var/lib/hawser-sandbox-XXXXXX";
+static char allowed[] = "/tmp/hawser-sandbox-XXXXXX", other[] = "/var/lib/hawser-sandbox-XXXXXX",
+            shared[] = "/dev/shm/hawser-sandbox-XXXXXX";
 static pid_t outside; /* a process that is not in the sandbox */
 
 /* What `act` gives in a sandboxed process: 0 or its errno. */
@@ -36,7 +36,7 @@ static int in_sandbox(enum sandbox_mode mode, int (*act)(void))
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        sandbox_enter(mode, allowed);
+        sandbox_enter(mode);
         _exit(act() == 0 ? 0 : errno);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -75,6 +75,11 @@ static int write_allowed(void)
 static int write_other(void)
 {
     return make_file_in(other);
+}
+
+static int write_memory(void)
+{
+    return make_file_in(shared);
 }
 
 static int read_outside(void)
@@ -175,6 +180,8 @@ static void files_and_other_processes_are_out_of_reach(void **state)
     assert_int_equal(in_sandbox(SANDBOX_DENY, write_allowed), 0);
     assert_int_equal(in_sandbox(SANDBOX_OFF, write_other), 0);
     assert_int_equal(in_sandbox(SANDBOX_DENY, write_other), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, write_memory), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, write_memory), 0);
     assert_int_equal(in_sandbox(SANDBOX_OFF, read_outside), 0);
     assert_true(in_sandbox(SANDBOX_DENY, read_outside) != 0);
 }
@@ -187,7 +194,7 @@ static int set_up(void **state)
         pause();
         _exit(0);
     }
-    return outside > 0 && mkdtemp(allowed) && mkdtemp(other) ? 0 : -1;
+    return outside > 0 && mkdtemp(allowed) && mkdtemp(other) && mkdtemp(shared) ? 0 : -1;
 }
 
 static void remove_folder(const char *folder)
@@ -205,12 +212,13 @@ static int tear_down(void **state)
     waitpid(outside, NULL, 0);
     remove_folder(allowed);
     remove_folder(other);
+    remove_folder(shared);
     return 0;
 }
 
 int main(void)
 {
-    if (access("/var/lib", W_OK))
+    if (access("/var/lib", W_OK) || access("/dev/shm", W_OK))
         return 77; /* a folder is needed that is not a temporary one */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_an_intruder_wants_is_denied),

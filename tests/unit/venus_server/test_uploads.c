@@ -7,17 +7,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "rpc/transport/sock.h"
 #include "venus/server/upload/uploads.h"
 
 enum { LEN = 100000, ITEM = 4 + VN_NAME_BYTES + VN_PROOF_BYTES };
 
 static char dir[] = "/tmp/hawser-uploads-test-XXXXXX";
 static struct vns_upload_store *store;
+static struct vns_upload_share *share; /* of sessions, where a test has some */
+static struct vns_upload_guest *guests[2];
 static char why[VNS_UPLOAD_STORE_WHY];
 
 static int start(void **state)
@@ -45,6 +49,12 @@ static void remove_dir(void)
 static int end(void **state)
 {
     (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        vns_upload_guest_destroy(guests[i]);
+        guests[i] = NULL;
+    }
+    vns_upload_share_destroy(share);
+    share = NULL;
     vns_upload_store_destroy(store);
     store = NULL;
     remove_dir();
@@ -83,13 +93,16 @@ static bool has(unsigned seed)
     uint8_t name[VN_NAME_BYTES], *got = malloc(LEN), *bytes = content(seed);
     assert_non_null(got);
     name_of(seed, name);
-    int rc = vns_upload_store_get(store, name, got, LEN);
-    assert_true(rc == 0 || rc == -ENOENT);
-    if (rc == 0)
+    int fd = vns_upload_store_open(store, name, LEN);
+    assert_true(fd >= 0 || fd == -ENOENT);
+    if (fd >= 0) {
+        assert_int_equal(read(fd, got, LEN), LEN);
         assert_memory_equal(got, bytes, LEN);
+        assert_int_equal(close(fd), 0);
+    }
     free(bytes);
     free(got);
-    return rc == 0;
+    return fd >= 0;
 }
 
 static void path_of(unsigned seed, char path[512])
@@ -187,19 +200,6 @@ static void a_folder_open_to_others_is_refused(void **state)
     assert_int_equal(rmdir(other), 0);
 }
 
-static void processes_share_it(void **state)
-{
-    (void)state;
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(put(5) ? 1 : 0);
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
-    assert_true(has(5));
-    assert_int_equal(vns_upload_store_bytes(store), LEN);
-}
-
 /* A machine that goes down may leave a file shorter than it was. */
 static void a_file_cut_short_is_written_again(void **state)
 {
@@ -222,12 +222,30 @@ static void a_folder_in_memory_goes_with_its_server(void **state)
     assert_int_equal(vns_upload_store_create(NULL, LEN, &memory, why), 0);
     uint8_t name[VN_NAME_BYTES] = {9}, byte = 3, got = 0;
     assert_int_equal(vns_upload_store_put(memory, name, &byte, 1), 0);
-    assert_int_equal(vns_upload_store_get(memory, name, &got, 1), 0);
+    int fd = vns_upload_store_open(memory, name, 1);
+    assert_int_equal(read(fd, &got, 1), 1);
     assert_int_equal(got, 3);
+    close(fd);
     vns_upload_store_destroy(memory);
 }
 
 /* ---- sessions ---- */
+
+static int invite(void)
+{
+    if (!share)
+        assert_int_equal(vns_upload_share_create(store, &share), 0);
+    int socket = vns_upload_share_invite(share);
+    assert_true(socket >= 0);
+    return socket;
+}
+
+static struct vns_upload_guest *guest(size_t i)
+{
+    int socket = invite();
+    assert_int_equal(vns_upload_guest_create(socket, vns_upload_share_limit(share), &guests[i]), 0);
+    return guests[i];
+}
 
 struct item {
     uint8_t name[VN_NAME_BYTES], proof[VN_PROOF_BYTES];
@@ -274,11 +292,11 @@ static void one_session_keeps_and_another_holds(void **state)
     struct vns_uploads *first, *second;
     uint8_t held[2];
     size_t len;
-    assert_int_equal(vns_uploads_create(store, &first), 0);
+    assert_int_equal(vns_uploads_create(guest(0), &first), 0);
     for (unsigned i = 0; i < 3; i++)
         vns_uploads_keep(first, content(i), LEN);
     vns_uploads_destroy(first);
-    assert_int_equal(vns_uploads_create(store, &second), 0);
+    assert_int_equal(vns_uploads_create(guest(1), &second), 0);
     struct item items[] = {item_of(second, 2), item_of(second, 7)};
     assert_int_equal(hold(second, items, 2, held), 0);
     assert_int_equal(held[0], 1);
@@ -305,8 +323,8 @@ static void a_name_alone_gives_nothing(void **state)
     struct vns_uploads *one, *other;
     uint8_t held = 1;
     assert_int_equal(put(4), 0);
-    assert_int_equal(vns_uploads_create(store, &one), 0);
-    assert_int_equal(vns_uploads_create(store, &other), 0);
+    assert_int_equal(vns_uploads_create(guest(0), &one), 0);
+    assert_int_equal(vns_uploads_create(guest(1), &other), 0);
     struct item item = item_of(one, 4);
     assert_int_equal(hold(one, &item, 1, &held), 0);
     assert_int_equal(held, 1);
@@ -329,7 +347,7 @@ static void a_file_that_was_changed_is_found_and_removed(void **state)
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "x", 1, 77), 1);
     close(fd);
-    assert_int_equal(vns_uploads_create(store, &u), 0);
+    assert_int_equal(vns_uploads_create(guest(0), &u), 0);
     struct item item = item_of(u, 4);
     assert_int_equal(hold(u, &item, 1, &held), 0);
     assert_int_equal(held, 0);
@@ -343,7 +361,7 @@ static void what_a_client_may_ask_is_bounded(void **state)
     struct vns_uploads *u;
     static struct item items[VN_HOLD_PIECES_MAX + 1];
     static uint8_t held[VN_HOLD_PIECES_MAX + 1];
-    assert_int_equal(vns_uploads_create(store, &u), 0);
+    assert_int_equal(vns_uploads_create(guest(0), &u), 0);
     for (size_t i = 0; i < VN_HOLD_PIECES_MAX + 1; i++)
         items[i].len = 1;
     assert_int_equal(hold(u, items, VN_HOLD_PIECES_MAX, held), 0);
@@ -370,6 +388,107 @@ static void without_a_store_nothing_is_held(void **state)
     assert_int_equal(hold(u, &item, 1, &held), 0);
     assert_int_equal(held, 0);
     vns_uploads_destroy(u);
+}
+
+/* ---- hostile sessions ---- */
+
+/* As share.c has it. */
+struct question {
+    uint32_t op, len;
+    uint8_t name[VN_NAME_BYTES];
+};
+enum { OP_GET, OP_PUT, OP_DOUBT };
+
+static int send_question(int socket, const void *data, size_t len, const int *fds, int count)
+{
+    struct iovec iov = {(void *)(uintptr_t)data, len};
+    if (count)
+        return (int)rpc_sock_send_fds(socket, &iov, 1, fds, count);
+    return (int)send(socket, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* The status, or 1: the server has closed the socket. */
+static int asked(int socket, uint32_t op, uint32_t len, const int *fds, int count)
+{
+    struct question q = {.op = op, .len = len};
+    int32_t status;
+    assert_int_equal(send_question(socket, &q, sizeof(q), fds, count), sizeof(q));
+    ssize_t n = recv(socket, &status, sizeof(status), 0);
+    return n == sizeof(status) ? status : 1;
+}
+
+static void a_session_may_ask_anything(void **state)
+{
+    (void)state;
+    int pipe_ends[2], memory = memfd_create("short", MFD_CLOEXEC);
+    assert_int_equal(pipe(pipe_ends), 0);
+    assert_int_equal(ftruncate(memory, LEN - 1), 0);
+    int socket = invite();
+    assert_int_equal(asked(socket, OP_GET, LEN, NULL, 0), -ENOENT);
+    assert_int_equal(asked(socket, OP_GET, 0, NULL, 0), -EINVAL);
+    assert_int_equal(asked(socket, OP_GET, VN_PIECE_MAX + 1, NULL, 0), -EINVAL);
+    assert_int_equal(asked(socket, 99, LEN, NULL, 0), -EINVAL);
+    assert_int_equal(asked(socket, OP_DOUBT, LEN, NULL, 0), -ENOENT);
+    assert_int_equal(asked(socket, OP_PUT, LEN, NULL, 0), -EINVAL);
+    assert_int_equal(asked(socket, OP_PUT, LEN, &pipe_ends[0], 1), -EINVAL); /* and is not read */
+    assert_int_equal(asked(socket, OP_PUT, LEN, &memory, 1), -EIO);
+    assert_int_equal(asked(socket, OP_PUT, LEN - 1, &memory, 1), 0);
+    assert_int_equal(asked(socket, OP_GET, LEN, pipe_ends, 2), 1);
+    close(socket);
+    socket = invite();
+    assert_int_equal(send_question(socket, "short", 5, NULL, 0), 5);
+    assert_int_equal(recv(socket, pipe_ends, 1, 0), 0);
+    close(socket);
+    close(memory);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+
+static void who_takes_no_answers_is_left(void **state)
+{
+    (void)state;
+    struct question q = {.op = OP_GET, .len = 1};
+    int rc, socket = invite();
+    do
+        rc = send_question(socket, &q, sizeof(q), NULL, 0);
+    while (rc > 0 || errno == EAGAIN);
+    assert_true(errno == EPIPE || errno == ECONNRESET);
+    close(socket);
+    struct vns_uploads *u;
+    assert_int_equal(vns_uploads_create(guest(0), &u), 0);
+    vns_uploads_keep(u, content(1), LEN);
+    vns_uploads_destroy(u);
+    assert_true(has(1));
+}
+
+static void what_a_session_gets_it_cannot_write(void **state)
+{
+    (void)state;
+    struct question q = {.op = OP_GET, .len = LEN};
+    int fd = -1;
+    union {
+        char buf[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    int32_t status = -1;
+    struct iovec iov = {&status, sizeof(status)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.buf,
+                         .msg_controllen = sizeof(control.buf)};
+    assert_int_equal(put(1), 0);
+    name_of(1, q.name);
+    int socket = invite();
+    assert_int_equal(send_question(socket, &q, sizeof(q), NULL, 0), sizeof(q));
+    assert_int_equal(recvmsg(socket, &msg, 0), sizeof(status));
+    assert_int_equal(status, 0);
+    assert_int_equal(rpc_sock_take_fds(&msg, &fd, 0, 1), 1);
+    assert_int_equal(write(fd, "x", 1), -1);
+    assert_int_equal(ftruncate(fd, 0), -1);
+    assert_ptr_equal(mmap(NULL, LEN, PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    close(fd);
+    close(socket);
+    assert_true(has(1));
 }
 
 /* ---- pieces ---- */
@@ -422,13 +541,15 @@ int main(void)
         STORE_TEST(a_folder_outlives_its_server),
         STORE_TEST(a_folder_has_one_server),
         STORE_TEST(a_folder_open_to_others_is_refused),
-        STORE_TEST(processes_share_it),
         STORE_TEST(a_file_cut_short_is_written_again),
         STORE_TEST(a_folder_in_memory_goes_with_its_server),
         STORE_TEST(one_session_keeps_and_another_holds),
         STORE_TEST(a_name_alone_gives_nothing),
         STORE_TEST(a_file_that_was_changed_is_found_and_removed),
         STORE_TEST(what_a_client_may_ask_is_bounded),
+        STORE_TEST(a_session_may_ask_anything),
+        STORE_TEST(who_takes_no_answers_is_left),
+        STORE_TEST(what_a_session_gets_it_cannot_write),
         cmocka_unit_test(without_a_store_nothing_is_held),
         cmocka_unit_test(pieces_cover_a_run_and_have_their_sizes),
         cmocka_unit_test(threads_share_pieces),

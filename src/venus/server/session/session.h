@@ -23,7 +23,7 @@ enum {
     VNS_MAX_PENDING_DEFAULT = 1 << 16,   /* batches; programs wait every few dozen */
 };
 
-struct vns_upload_store;
+struct vns_upload_guest;
 
 /* A connection that takes the place of one that was cut (rpc/resume/resume.h). */
 struct vns_resumption {
@@ -37,10 +37,10 @@ struct vns_session_options {
     uint64_t max_memory_bytes; /* device memory of all allocations; 0: 90 % of each heap */
     uint64_t max_objects;      /* 0: the defaults above */
     uint64_t max_pipelines;
-    uint64_t max_pending;     /* batches submitted and not done */
-    unsigned compile_threads; /* for pipelines; 0: as many as cores; 1: in stream order */
-    bool validate;            /* with Khronos' validation layer */
-    const struct vns_upload_store *uploads; /* NULL: no upload cache */
+    uint64_t max_pending;             /* batches submitted and not done */
+    unsigned compile_threads;         /* for pipelines; 0: as many as cores; 1: in stream order */
+    bool validate;                    /* with Khronos' validation layer */
+    struct vns_upload_guest *uploads; /* NULL: no upload cache */
     struct rpc_stats *stats; /* NULL, or where the endpoint's figures go a few times a second */
     struct rpc_transport *stripes[VN_STRIPES_MAX]; /* that OPEN's key names */
     unsigned stripe_count;

@@ -1,4 +1,4 @@
-/* Pieces of uploads in files; see upload_store.h. */
+/* Pieces of uploads in files; see store.h. */
 #include "venus/server/upload/store.h"
 
 #include <assert.h>
@@ -6,13 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -27,16 +25,11 @@ enum {
 static const char memory_root[] = "/dev/shm";
 static const char memory_prefix[] = "hawser-uploads-";
 static const char owner_file[] = "owner"; /* locked by the server for its life */
-static const char lock_file[] = "lock";   /* locked by whoever changes the folder */
-static const char new_file[] = "new";     /* what is being written, under that lock */
+static const char new_file[] = "new";     /* what is being written */
 
 struct vns_upload_store {
     char dir[PATH_MAX];
-    uint64_t max_bytes;
-    /* Shared with the sessions' processes.  Written with the folder's lock; relaxed, for readers
-     * want a figure. */
-    _Atomic uint64_t *bytes;
-    int bytes_fd; /* what `bytes` is in */
+    uint64_t max_bytes, bytes;
     bool in_memory;
     int owner;
 };
@@ -97,22 +90,6 @@ static int write_all(int fd, const uint8_t *bytes, size_t len)
     return 0;
 }
 
-static int read_all(int fd, uint8_t *to, size_t len)
-{
-    while (len) {
-        ssize_t n = read(fd, to, len);
-        if (n == 0)
-            return -EIO;
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        if (n > 0) {
-            to += n;
-            len -= (size_t)n;
-        }
-    }
-    return 0;
-}
-
 /* ---- making room ---- */
 
 struct file {
@@ -158,8 +135,8 @@ static int oldest_first(const void *a, const void *b)
     return x->tv_nsec < y->tv_nsec ? -1 : x->tv_nsec > y->tv_nsec;
 }
 
-/* With the folder's lock: removes what was used least lately until no more than most is left. */
-static int shrink(const struct vns_upload_store *s, uint64_t most)
+/* Removes what was used least lately until no more than most is left. */
+static int shrink(struct vns_upload_store *s, uint64_t most)
 {
     struct listing l = {0};
     char path[PATH_CHARS];
@@ -172,14 +149,14 @@ static int shrink(const struct vns_upload_store *s, uint64_t most)
             l.bytes -= l.files[i].bytes;
     }
     if (rc == 0)
-        atomic_store_explicit(s->bytes, l.bytes, memory_order_relaxed);
+        s->bytes = l.bytes;
     free(l.files);
     return rc;
 }
 
 uint64_t vns_upload_store_bytes(const struct vns_upload_store *s)
 {
-    return atomic_load_explicit(s->bytes, memory_order_relaxed);
+    return s->bytes;
 }
 
 uint64_t vns_upload_store_limit(const struct vns_upload_store *s)
@@ -193,7 +170,7 @@ static int limit_to_room(struct vns_upload_store *s)
     struct statvfs fs;
     if (statvfs(s->dir, &fs))
         return -errno;
-    uint64_t room = ((uint64_t)fs.f_bavail * fs.f_frsize + vns_upload_store_bytes(s)) / 2;
+    uint64_t room = ((uint64_t)fs.f_bavail * fs.f_frsize + s->bytes) / 2;
     if (s->max_bytes > room)
         s->max_bytes = room;
     return shrink(s, s->max_bytes);
@@ -201,8 +178,8 @@ static int limit_to_room(struct vns_upload_store *s)
 
 /* ---- pieces ---- */
 
-int vns_upload_store_get(const struct vns_upload_store *s, const uint8_t name[VN_NAME_BYTES],
-                         void *to, size_t len)
+int vns_upload_store_open(const struct vns_upload_store *s, const uint8_t name[VN_NAME_BYTES],
+                          size_t len)
 {
     char path[PATH_CHARS];
     struct stat st;
@@ -213,12 +190,12 @@ int vns_upload_store_get(const struct vns_upload_store *s, const uint8_t name[VN
     int rc = fstat(fd, &st) ? -errno : 0;
     if (rc == 0 && (uint64_t)st.st_size != len)
         rc = -ENOENT;
-    if (rc == 0)
-        rc = read_all(fd, to, len);
-    if (rc == 0)
-        (void)futimens(fd, NULL); /* a use that is not noted costs a hit at most */
-    close(fd);
-    return rc;
+    if (rc) {
+        close(fd);
+        return rc;
+    }
+    (void)futimens(fd, NULL); /* a use that is not noted costs a hit at most */
+    return fd;
 }
 
 static int write_piece(const struct vns_upload_store *s, const char *path, const void *bytes,
@@ -238,11 +215,15 @@ static int write_piece(const struct vns_upload_store *s, const char *path, const
     return rc;
 }
 
-/* With the folder's lock. */
-static int put_locked(const struct vns_upload_store *s, const char *path, const void *bytes,
-                      size_t len)
+int vns_upload_store_put(struct vns_upload_store *s, const uint8_t name[VN_NAME_BYTES],
+                         const void *bytes, size_t len)
 {
+    char path[PATH_CHARS];
     struct stat st;
+    assert(len);
+    if (len > s->max_bytes)
+        return -EFBIG;
+    path_of_piece(s, name, path);
     /* One of another size was cut short by a machine that went down: it is written again. */
     if (stat(path, &st) == 0 && (uint64_t)st.st_size == len) {
         (void)utimensat(AT_FDCWD, path, NULL, 0);
@@ -251,46 +232,12 @@ static int put_locked(const struct vns_upload_store *s, const char *path, const 
     uint64_t room = s->max_bytes - len;
     uint64_t after = s->max_bytes - (s->max_bytes >> FREE_SHIFT);
     int rc = 0;
-    if (vns_upload_store_bytes(s) > room)
+    if (s->bytes > room)
         rc = shrink(s, room < after ? room : after);
     if (rc == 0)
         rc = write_piece(s, path, bytes, len);
     if (rc == 0)
-        atomic_fetch_add_explicit(s->bytes, len, memory_order_relaxed);
-    return rc;
-}
-
-/* A lock that the kernel lets go when its holder is killed.  A descriptor or a negative errno. */
-static int lock_folder(const struct vns_upload_store *s)
-{
-    char path[PATH_CHARS];
-    path_of(s->dir, lock_file, path);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    while (flock(fd, LOCK_EX)) {
-        if (errno != EINTR) {
-            int err = -errno;
-            close(fd);
-            return err;
-        }
-    }
-    return fd;
-}
-
-int vns_upload_store_put(const struct vns_upload_store *s, const uint8_t name[VN_NAME_BYTES],
-                         const void *bytes, size_t len)
-{
-    char path[PATH_CHARS];
-    assert(len);
-    if (len > s->max_bytes)
-        return -EFBIG;
-    path_of_piece(s, name, path);
-    int lock = lock_folder(s);
-    if (lock < 0)
-        return lock;
-    int rc = put_locked(s, path, bytes, len);
-    close(lock);
+        s->bytes += len;
     return rc;
 }
 
@@ -382,15 +329,6 @@ static int check_folder(struct vns_upload_store *s, const char *dir)
     return 0;
 }
 
-static int map_bytes(struct vns_upload_store *s)
-{
-    void *map = mmap(NULL, sizeof(*s->bytes), PROT_READ | PROT_WRITE, MAP_SHARED, s->bytes_fd, 0);
-    if (map == MAP_FAILED)
-        return -ENOMEM;
-    s->bytes = map;
-    return 0;
-}
-
 static int start(struct vns_upload_store *s, const char *dir)
 {
     int rc = dir ? check_folder(s, dir) : make_in_memory(s);
@@ -399,12 +337,7 @@ static int start(struct vns_upload_store *s, const char *dir)
     s->owner = own_folder(s->dir);
     if (s->owner < 0)
         return s->owner;
-    s->bytes_fd = memfd_create("hawser-uploads", MFD_CLOEXEC);
-    if (s->bytes_fd < 0 || ftruncate(s->bytes_fd, sizeof(*s->bytes)))
-        return -errno;
-    rc = map_bytes(s);
-    if (rc == 0)
-        rc = shrink(s, s->max_bytes);
+    rc = shrink(s, s->max_bytes);
     return rc ? rc : limit_to_room(s);
 }
 
@@ -422,37 +355,11 @@ int vns_upload_store_create(const char *dir, uint64_t max_bytes, struct vns_uplo
     int rc = s ? 0 : -ENOMEM;
     if (s) {
         s->max_bytes = max_bytes;
-        s->owner = s->bytes_fd = -1;
+        s->owner = -1;
         rc = start(s, dir);
     }
     if (rc) {
         snprintf(why, VNS_UPLOAD_STORE_WHY, "%.80s: %s", dir ? dir : memory_root, reason(rc));
-        vns_upload_store_destroy(s);
-        return rc;
-    }
-    *out = s;
-    return 0;
-}
-
-int vns_upload_store_share(const struct vns_upload_store *s, struct vns_upload_store_state *out)
-{
-    snprintf(out->dir, sizeof(out->dir), "%s", s->dir);
-    out->max_bytes = s->max_bytes;
-    return s->bytes_fd;
-}
-
-int vns_upload_store_join(const struct vns_upload_store_state *state, int fd,
-                          struct vns_upload_store **out)
-{
-    struct vns_upload_store *s = calloc(1, sizeof(*s));
-    if (!s) {
-        close(fd);
-        return -ENOMEM;
-    }
-    *s = (struct vns_upload_store){.max_bytes = state->max_bytes, .bytes_fd = fd, .owner = -1};
-    snprintf(s->dir, sizeof(s->dir), "%s", state->dir);
-    int rc = map_bytes(s);
-    if (rc) {
         vns_upload_store_destroy(s);
         return rc;
     }
@@ -468,9 +375,5 @@ void vns_upload_store_destroy(struct vns_upload_store *s)
         remove_folder(s->dir);
     if (s->owner >= 0)
         close(s->owner);
-    if (s->bytes)
-        munmap(s->bytes, sizeof(*s->bytes));
-    if (s->bytes_fd >= 0)
-        close(s->bytes_fd);
     free(s);
 }

@@ -1,7 +1,7 @@
 /* venus/server/upload/store.h - pieces of large uploads, kept across sessions.
  *
- * A folder with one file a piece, named by the XXH3 of what is in it.  The server makes it;
- * sessions use it by its path.  A file appears under its name only when it is
+ * A folder with one file a piece, named by the XXH3 of what is in it.  Only the server's process
+ * has it; sessions use it through share.h.  A file appears under its name only when it is
  * whole, so a process that is killed leaves a wrong one never, and a stray one at most, which is
  * removed later.  Who reads a piece still compares it with what he wants (common/upload.h).
  *
@@ -12,12 +12,10 @@
  * killed server left there is removed by the next one.
  *
  * Trust: the folder must be ours and closed to others.
- * Threads and processes: any; put takes a lock of the folder.
- * Lifetime: create/destroy by the server's process, share there and join in sessions' processes. */
+ * Threads: one at a time.  Lifetime: create/destroy. */
 #ifndef HAWSER_VENUS_SERVER_UPLOAD_STORE_H
 #define HAWSER_VENUS_SERVER_UPLOAD_STORE_H
 
-#include <limits.h>
 #include <stdint.h>
 
 #include "venus/common/upload.h"
@@ -31,29 +29,17 @@ struct vns_upload_store;
  * uses the folder, -EACCES when it is open to others. */
 int vns_upload_store_create(const char *dir, uint64_t max_bytes, struct vns_upload_store **out,
                             char why[VNS_UPLOAD_STORE_WHY]) MUST_CHECK;
-/* What another process of this program needs to use the store, and a descriptor that stays this
- * one's. */
-struct vns_upload_store_state {
-    char dir[PATH_MAX];
-    uint64_t max_bytes;
-};
-int vns_upload_store_share(const struct vns_upload_store *store,
-                           struct vns_upload_store_state *out);
-/* There; takes the descriptor, also on failure.  0 or -ENOMEM. */
-int vns_upload_store_join(const struct vns_upload_store_state *state, int fd,
-                          struct vns_upload_store **out) MUST_CHECK;
-
 /* A folder in memory goes too. */
 void vns_upload_store_destroy(struct vns_upload_store *store);
 
-/* Copies a piece of that many bytes, and counts as a use of it.  0, -ENOENT, or why it could not be
- * read. */
-int vns_upload_store_get(const struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES],
-                         void *to, size_t len) MUST_CHECK;
+/* Opens a piece of that many bytes for reading, and counts as a use of it.  A descriptor, -ENOENT,
+ * or why it could not be opened. */
+int vns_upload_store_open(const struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES],
+                          size_t len) MUST_CHECK;
 
 /* Keeps a piece whose name the caller worked out from these bytes.  0, also when it is there;
  * -EFBIG when it is larger than the limit; or why it could not be written. */
-int vns_upload_store_put(const struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES],
+int vns_upload_store_put(struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES],
                          const void *bytes, size_t len);
 
 /* Removes a piece that was found not to be what its name says. */

@@ -19,7 +19,7 @@ struct piece {
 };
 
 struct vns_uploads {
-    const struct vns_upload_store *store;
+    struct vns_upload_guest *cache;
     uint64_t key;
     struct piece held[VN_HOLD_PIECES_MAX];
     uint32_t held_count;
@@ -29,22 +29,22 @@ struct vns_uploads {
     struct piece queue[VNS_UPLOADS_QUEUED_MAX]; /* a ring */
     size_t first, count;
     bool stop, started;
-    bool told;     /* that the store cannot be written */
+    bool told;     /* that the cache cannot be written */
     uint64_t kept; /* by this session; the executor's */
     pthread_t thread;
 };
 
-int vns_uploads_create(const struct vns_upload_store *store, struct vns_uploads **out)
+int vns_uploads_create(struct vns_upload_guest *cache, struct vns_uploads **out)
 {
     struct vns_uploads *u = calloc(1, sizeof(*u));
     if (!u)
         return -ENOMEM;
-    u->store = store;
-    if (store && getrandom(&u->key, sizeof(u->key), 0) != sizeof(u->key)) {
+    u->cache = cache;
+    if (cache && getrandom(&u->key, sizeof(u->key), 0) != sizeof(u->key)) {
         free(u);
         return -EIO;
     }
-    if (store && !u->key)
+    if (cache && !u->key)
         u->key = 1; /* 0 says that there is none */
     pthread_mutex_init(&u->lock, NULL);
     pthread_cond_init(&u->changed, NULL);
@@ -66,34 +66,20 @@ static void let_go(struct vns_uploads *u)
     u->held_count = 0;
 }
 
-/* What the store has is not the client's: because the client does not have what the name says, or
- * because the file does not. */
-static void check_stored(struct vns_uploads *u, const uint8_t *name, const uint8_t *bytes,
-                         size_t len)
-{
-    uint8_t real[VN_NAME_BYTES];
-    vn_piece_name(bytes, len, real);
-    if (memcmp(real, name, VN_NAME_BYTES) == 0)
-        return;
-    hw_warn(HW_CAT_MEMORY,
-            "the upload cache holds a piece that is not what its name says; removed");
-    vns_upload_store_drop(u->store, name);
-}
-
-/* The bytes of a piece, malloc'd; NULL when the store does not have it or the proof fails. */
+/* The bytes of a piece, malloc'd; NULL when the cache does not have it or the proof fails. */
 static uint8_t *fetch(struct vns_uploads *u, const uint8_t *name, const uint8_t *proof, size_t len)
 {
     uint8_t real[VN_PROOF_BYTES];
-    uint8_t *bytes = u->store ? malloc(len) : NULL;
-    if (!bytes || vns_upload_store_get(u->store, name, bytes, len)) {
+    uint8_t *bytes = u->cache ? malloc(len) : NULL;
+    if (!bytes || vns_upload_guest_get(u->cache, name, bytes, len)) {
         free(bytes);
         return NULL;
     }
     int rc = vn_piece_proof(u->key, bytes, len, real);
     if (rc == 0 && memcmp(real, proof, VN_PROOF_BYTES) == 0)
         return bytes;
-    if (rc == 0)
-        check_stored(u, name, bytes, len);
+    if (rc == 0) /* the client does not have what the name says, or the cache does not */
+        vns_upload_guest_doubt(u->cache, name, len);
     free(bytes);
     return NULL;
 }
@@ -147,9 +133,7 @@ const uint8_t *vns_uploads_held(const struct vns_uploads *u, uint32_t index, siz
 
 static void store(struct vns_uploads *u, const struct piece *piece)
 {
-    uint8_t name[VN_NAME_BYTES];
-    vn_piece_name(piece->bytes, piece->len, name);
-    int rc = vns_upload_store_put(u->store, name, piece->bytes, piece->len);
+    int rc = vns_upload_guest_put(u->cache, piece->bytes, piece->len);
     if (rc && rc != -EFBIG && !u->told) {
         hw_warn(HW_CAT_MEMORY, "the upload cache cannot be written: %s", strerror(-rc));
         u->told = true;
@@ -181,7 +165,7 @@ static void *keep_main(void *arg)
 /* The oldest goes first, so a model that does not fit is gone when it is loaded again. */
 static void count_kept(struct vns_uploads *u, size_t len)
 {
-    uint64_t limit = vns_upload_store_limit(u->store);
+    uint64_t limit = vns_upload_guest_limit(u->cache);
     char text[HW_FORMAT_CHARS];
     if (u->kept <= limit && u->kept + len > limit)
         hw_warn(HW_CAT_MEMORY,
@@ -193,7 +177,7 @@ static void count_kept(struct vns_uploads *u, size_t len)
 
 void vns_uploads_keep(struct vns_uploads *u, uint8_t *bytes, size_t len)
 {
-    if (!u->store || (!u->started && pthread_create(&u->thread, NULL, keep_main, u))) {
+    if (!u->cache || (!u->started && pthread_create(&u->thread, NULL, keep_main, u))) {
         free(bytes);
         return;
     }
