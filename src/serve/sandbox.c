@@ -187,7 +187,7 @@ static const uint16_t allowed[] = {
     SYS_set_mempolicy,
     SYS_mbind,
     SYS_membarrier,
-    /* threads, time, signals; clone and clone3 are looked at below */
+    /* threads, time, signals; clone, clone3, and what sends signals are looked at below */
     SYS_exit,
     SYS_exit_group,
     SYS_futex,
@@ -234,13 +234,8 @@ static const uint16_t allowed[] = {
     SYS_rt_sigreturn,
     SYS_rt_sigsuspend,
     SYS_rt_sigtimedwait,
-    SYS_rt_sigqueueinfo,
-    SYS_rt_tgsigqueueinfo,
     SYS_sigaltstack,
     SYS_signalfd4,
-    SYS_kill,
-    SYS_tkill,
-    SYS_tgkill,
     SYS_restart_syscall,
     /* waiting, and sockets that there are; socket is looked at below */
     SYS_ppoll,
@@ -283,7 +278,6 @@ static const uint16_t allowed[] = {
     SYS_uname,
     SYS_sysinfo,
     SYS_getrusage,
-    SYS_prlimit64,
     SYS_getrlimit,
     SYS_setrlimit,
     SYS_prctl,
@@ -351,7 +345,7 @@ static const uint16_t denied[] = {
 
 enum {
     CALLS_MAX = 512, /* numbers beyond it are later than these lists */
-    FILTER_MOST = 24 + 3 * (ARRAY_LEN(allowed) + ARRAY_LEN(denied))
+    FILTER_MOST = 64 + 3 * (ARRAY_LEN(allowed) + ARRAY_LEN(denied))
 };
 
 static struct sock_filter *put(struct sock_filter *at, uint16_t code, uint32_t k, uint8_t yes,
@@ -373,6 +367,18 @@ static struct sock_filter *look_at(struct sock_filter *at, uint32_t call, uint16
     at = put(at, BPF_JMP | BPF_JEQ | BPF_K, call, 0, 4);
     at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args), 0, 0);
     at = put(at, BPF_JMP | test | BPF_K, value, 0, 1);
+    at = answer(at, SECCOMP_RET_ALLOW);
+    return answer(at, action);
+}
+
+/* A call whose first argument is a process: allowed for this one. */
+static struct sock_filter *look_at_process(struct sock_filter *at, uint32_t call, uint32_t also,
+                                           uint32_t action)
+{
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, call, 0, 5);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args), 0, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 1, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, also, 0, 1);
     at = answer(at, SECCOMP_RET_ALLOW);
     return answer(at, action);
 }
@@ -415,6 +421,14 @@ static int load_filter(uint32_t unwanted, uint32_t unlisted, unsigned flags)
     at = look_at(at, SYS_clone, BPF_JSET, CLONE_THREAD, unlisted);
     /* No network; a driver talks to a daemon of this host at most. */
     at = look_at(at, SYS_socket, BPF_JEQ, AF_UNIX, unlisted);
+    /* The server and other sessions may be the same user's: their end is not this one's to choose,
+     * nor are their limits.  Of process 0, signals would go to the group, which is the server's. */
+    static const uint32_t signals[] = {SYS_kill, SYS_tgkill, SYS_rt_sigqueueinfo,
+                                       SYS_rt_tgsigqueueinfo};
+    uint32_t self = (uint32_t)getpid();
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+        at = look_at_process(at, signals[i], self, unlisted);
+    at = look_at_process(at, SYS_prlimit64, 0, unlisted);
     at = answer(at, unlisted);
     assert((size_t)(at - program) <= ARRAY_LEN(program));
     struct sock_fprog filter = {.len = (unsigned short)(at - program), .filter = program};

@@ -5,7 +5,7 @@
  *   privileges  none can be gained by executing a file (no_new_privs), and no core is dumped
  *   seccomp     calls that are not in a list fail with EPERM, where the list was tried with the
  *               driver; else each such call is logged once.  Not in it: forking, sockets of a
- *               network, and what is refused always: executing, tracing, mounting, modules,
+ *               network, signals to other processes and limits of theirs, and what is refused always: executing, tracing, mounting, modules,
  *               namespaces, keys, BPF, io_uring
  *   limits      of descriptors, and no message queues
  *   Landlock    files are written in caches and temporary folders only, and no process outside can

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -90,6 +91,21 @@ static int read_outside(void)
     return fd < 0 ? -1 : close(fd);
 }
 
+static int signal_outside(void)
+{
+    return kill(outside, 0);
+}
+
+static int signal_the_group(void)
+{
+    return kill(0, 0);
+}
+
+static int limit_outside(void)
+{
+    return prlimit(outside, RLIMIT_CORE, NULL, &(struct rlimit){0});
+}
+
 static int fork_one(void)
 {
     pid_t pid = fork();
@@ -122,6 +138,9 @@ static int usual_work(void)
     if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL) ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) || close(ends[0]))
         return -1;
+    struct rlimit limit;
+    if (raise(SIGCONT) || kill(getpid(), SIGCONT) || getrlimit(RLIMIT_NOFILE, &limit))
+        return -1;
     void *memory = malloc(1 << 20);
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -139,6 +158,10 @@ static void what_an_intruder_wants_is_denied(void **state)
     assert_int_equal(in_sandbox(SANDBOX_DENY, fork_one), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, reach_the_network), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, watch_the_machine), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, signal_outside), 0);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, signal_outside), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, signal_the_group), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, limit_outside), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, usual_work), 0);
 }
 
