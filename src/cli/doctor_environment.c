@@ -20,6 +20,7 @@ static const char *const known[] = {
     "HAWSER_SOFTGPU_DIR",
     "HAWSER_SOFTGPU_OFFLINE",
     "HAWSER_TEST_DATA",
+    "HAWSER_TP_TIMEOUT_S",
     "HAWSER_TRACE",
     "HAWSER_VISIBLE_DEVICES",
     "HAWSER_VKPROBE_DIR",

@@ -49,8 +49,11 @@ struct llm_tp_exchange {
     uint32_t meetings; /* that this rank has been at */
     uint32_t ticket;   /* of the last command that it posted or took */
     struct hw_wait wait;
-    bool (*all_live)(void *user);
+    uint32_t (*find_dead)(void *user);
     void *user;
+    uint64_t limit_ns; /* of a wait; 0: none */
+    uint32_t missed;   /* a rank that is gone, or did not come within it */
+    bool is_late;
     struct llm_tp_exchange_stats stats;
 };
 
@@ -172,10 +175,22 @@ void llm_tp_exchange_stats(const struct llm_tp_exchange *x, struct llm_tp_exchan
     *out = x->stats;
 }
 
-void llm_tp_exchange_watch(struct llm_tp_exchange *x, bool (*all_live)(void *user), void *user)
+void llm_tp_exchange_watch(struct llm_tp_exchange *x, uint32_t (*find_dead)(void *user), void *user)
 {
-    x->all_live = all_live;
+    x->find_dead = find_dead;
     x->user = user;
+}
+
+void llm_tp_exchange_limit(struct llm_tp_exchange *x, uint64_t limit_ns)
+{
+    assert(x->rank == 0);
+    x->limit_ns = limit_ns;
+}
+
+uint32_t llm_tp_exchange_missed(const struct llm_tp_exchange *x, bool *is_late_out)
+{
+    *is_late_out = x->is_late;
+    return x->missed;
 }
 
 /* ---- waiting ---- */
@@ -196,23 +211,40 @@ static bool is_broken(const struct llm_tp_exchange *x)
     return atomic_load_explicit(&x->memory->head.broken, memory_order_acquire);
 }
 
-static void look_for_dead(struct llm_tp_exchange *x)
+static uint32_t find_late(const struct llm_tp_exchange *x)
 {
-    if (x->all_live && !x->all_live(x->user))
+    for (uint32_t r = 1; r < x->ranks; r++) {
+        const struct llm_tp_place *place = &x->memory->places[r];
+        if (atomic_load_explicit(&place->meetings, memory_order_relaxed) != x->meetings)
+            return r;
+    }
+    return 0; /* it comes just now */
+}
+
+static void look_for_missing(struct llm_tp_exchange *x, uint64_t began)
+{
+    bool is_over = x->limit_ns && hw_now_ns() - began > x->limit_ns;
+    x->missed = x->find_dead ? x->find_dead(x->user) : 0;
+    if (!x->missed && is_over) {
+        x->missed = find_late(x);
+        x->is_late = x->missed != 0;
+    }
+    if (x->missed)
         llm_tp_break(x);
 }
 
 static int sleep_until(struct llm_tp_exchange *x, struct awaited *a)
 {
     struct head *h = &x->memory->head;
+    uint64_t began = hw_now_ns();
     atomic_fetch_add(&h->sleepers, 1);
     while (!is_broken(x)) {
         uint32_t seen = atomic_load(a->word);
         if (has_come(a))
             break;
-        uint64_t most_ns = x->all_live ? look_every_ns : nap_ns;
+        uint64_t most_ns = x->find_dead ? look_every_ns : nap_ns;
         if (hw_futex_wait(a->word, seen, most_ns, HW_FUTEX_SHARED) == -ETIMEDOUT)
-            look_for_dead(x);
+            look_for_missing(x, began);
     }
     atomic_fetch_sub(&h->sleepers, 1);
     return has_come(a) ? 0 : -EOWNERDEAD;
@@ -242,6 +274,7 @@ int llm_tp_meet(struct llm_tp_exchange *x)
     struct head *h = &x->memory->head;
     uint32_t all = ++x->meetings * x->ranks;
     x->stats.meetings++;
+    atomic_store_explicit(&x->memory->places[x->rank].meetings, x->meetings, memory_order_relaxed);
     if (atomic_fetch_add(&h->came, 1) + 1 == all) {
         wake(x, &h->came);
         return 0;

@@ -28,8 +28,9 @@ enum {
 
 /* What a rank tells; one writer. */
 struct llm_tp_place {
-    uint64_t slab_bytes; /* of its KV memory */
-    int32_t status;      /* of its failure, with text */
+    uint64_t slab_bytes;       /* of its KV memory */
+    _Atomic uint32_t meetings; /* that it has come to; relaxed: only rank 0's message needs it */
+    int32_t status;            /* of its failure, with text */
     char text[LLM_WHY_CHARS];
 };
 
@@ -61,10 +62,16 @@ void *llm_tp_exchange_room(struct llm_tp_exchange *x);
 void llm_tp_exchange_count(struct llm_tp_exchange *x, uint64_t ns, uint64_t bytes);
 void llm_tp_exchange_stats(const struct llm_tp_exchange *x, struct llm_tp_exchange_stats *out);
 
-/* Called from time to time while rank 0 waits: false when a rank is gone. */
-void llm_tp_exchange_watch(struct llm_tp_exchange *x, bool (*all_live)(void *user), void *user);
+/* Called from time to time while rank 0 waits: a rank that is gone; 0: none. */
+void llm_tp_exchange_watch(struct llm_tp_exchange *x, uint32_t (*find_dead)(void *user),
+                           void *user);
+/* Rank 0 waits no longer for one meeting; 0, as at first: for ever. */
+void llm_tp_exchange_limit(struct llm_tp_exchange *x, uint64_t limit_ns);
+/* The rank that ended rank 0's wait, because it is gone or late; 0: none.  The others end soon
+ * after, and are not to blame. */
+uint32_t llm_tp_exchange_missed(const struct llm_tp_exchange *x, bool *is_late_out);
 
-/* Waits until all ranks have met.  0, or -EOWNERDEAD once a rank has failed. */
+/* Waits until all ranks have met.  0, or -EOWNERDEAD once a rank has failed or is late. */
 int llm_tp_meet(struct llm_tp_exchange *x) MUST_CHECK;
 /* Rank 0: the command is written. */
 void llm_tp_post(struct llm_tp_exchange *x);

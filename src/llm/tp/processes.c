@@ -90,17 +90,12 @@ void llm_tp_processes_stop(struct llm_tp_processes *p)
     *p = (struct llm_tp_processes){0};
 }
 
-int llm_tp_processes_dead(const struct llm_tp_processes *p)
+uint32_t llm_tp_processes_dead(const struct llm_tp_processes *p)
 {
     for (uint32_t r = 1; r < p->ranks; r++) {
         struct pollfd fd = {.fd = p->sockets[r], .events = POLLRDHUP};
         if (poll(&fd, 1, 0) > 0 && (fd.revents & (POLLHUP | POLLRDHUP | POLLERR)))
-            return (int)r;
+            return r;
     }
     return 0;
-}
-
-bool llm_tp_processes_live(void *processes)
-{
-    return llm_tp_processes_dead(processes) == 0;
 }

@@ -21,8 +21,6 @@ int llm_tp_processes_start(struct llm_tp_processes *p, uint32_t ranks, int memor
 void llm_tp_processes_stop(struct llm_tp_processes *p);
 
 /* A rank that has ended; 0: none. */
-int llm_tp_processes_dead(const struct llm_tp_processes *p);
-/* For llm_tp_exchange_watch. */
-bool llm_tp_processes_live(void *processes);
+uint32_t llm_tp_processes_dead(const struct llm_tp_processes *p);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "llm/model/why.h"
 #include "llm/tp/kv_pages.h"
 #include "llm/tp/processes.h"
@@ -16,6 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* How long one rank may keep rank 0 waiting: far above what it may come later than others of equal
+ * work on a busy machine; times LOADING while it reads and packs its share of the weights. */
+static const uint64_t timeout_default_s = 60, timeout_max_s = 3600;
+enum { LOADING = 10 };
+
 /* Rank 0. */
 struct tp {
     struct llm_tp_side side;    /* first: the backend's split leads here */
@@ -23,6 +29,9 @@ struct tp {
     struct llm_tp_order order;
     uint32_t ranks;
     uint32_t kv_heads;
+    uint64_t timeout_ns;
+    uint64_t limit_ns; /* of a meeting, now */
+    uint32_t silent;   /* a rank that did not answer a broadcast; 0: none */
     struct llm_tp_processes processes;
     bool is_formed; /* the ranks run, with the KV memory */
     struct llm_kv_memory *kv;
@@ -105,8 +114,8 @@ static void break_up(struct tp *tp)
     tp->is_formed = false;
 }
 
-/* Why a rank is missing: what it told, or that it died. */
-static int tell_failure(struct tp *tp, char *why)
+/* Why a rank is missing: what it told, that it died, or that it hangs. */
+static int tell_failure(struct tp *tp, uint32_t dead, char *why)
 {
     for (uint32_t r = 1; r < tp->ranks; r++) {
         const struct llm_tp_place *place = llm_tp_exchange_place(tp->side.exchange, r);
@@ -115,12 +124,33 @@ static int tell_failure(struct tp *tp, char *why)
             return llm_why(why, status < 0 ? status : -EIO, "tensor-parallel worker %u: %.*s", r,
                            LLM_WHY_CHARS - 64, place->text);
     }
-    int dead = llm_tp_processes_dead(&tp->processes);
-    return llm_why(why, -EOWNERDEAD, "tensor-parallel worker %d of %u died", dead, tp->ranks);
+    bool is_late;
+    uint32_t rank = llm_tp_exchange_missed(tp->side.exchange, &is_late);
+    char limit[HW_FORMAT_CHARS];
+    if (tp->silent || is_late)
+        return llm_why(
+            why, -EOWNERDEAD,
+            "tensor-parallel worker %u of %u did not answer for %s (HAWSER_TP_TIMEOUT_S)",
+            tp->silent ? tp->silent : rank, tp->ranks, hw_format_duration(limit, tp->limit_ns));
+    return llm_why(why, -EOWNERDEAD, "tensor-parallel worker %u of %u died", rank ? rank : dead,
+                   tp->ranks);
+}
+
+static uint32_t find_dead(void *processes)
+{
+    return llm_tp_processes_dead(processes);
+}
+
+/* How long a rank may keep rank 0 waiting from now on. */
+static void set_limit(struct tp *tp, uint64_t ns)
+{
+    tp->limit_ns = ns;
+    llm_tp_exchange_limit(tp->side.exchange, ns);
 }
 
 static int start(struct tp *tp, char *why)
 {
+    tp->silent = 0;
     uint32_t threads = tp->ranks * (tp->order.threads ? tp->order.threads : 1);
     int rc = llm_tp_exchange_create(tp->ranks, threads, &tp->side.exchange);
     if (rc)
@@ -129,8 +159,12 @@ static int start(struct tp *tp, char *why)
     rc = llm_tp_processes_start(&tp->processes, tp->ranks, llm_tp_exchange_fd(tp->side.exchange));
     if (rc)
         return llm_why(why, rc, "cannot start tensor-parallel workers: %s", strerror(-rc));
-    llm_tp_exchange_watch(tp->side.exchange, llm_tp_processes_live, &tp->processes);
-    return llm_tp_meet(tp->side.exchange) ? tell_failure(tp, why) : 0;
+    llm_tp_exchange_watch(tp->side.exchange, find_dead, &tp->processes);
+    set_limit(tp, LOADING * tp->timeout_ns);
+    if (llm_tp_meet(tp->side.exchange))
+        return tell_failure(tp, 0, why);
+    set_limit(tp, tp->timeout_ns);
+    return 0;
 }
 
 /* The page worker of rank 0 uses the KV memory in its own thread, and holds the lock meanwhile. */
@@ -183,12 +217,14 @@ static int join_kv(struct llm_kv_memory *kv, char *why)
     if (rc)
         return rc;
     if (llm_tp_meet(tp->side.exchange))
-        return tell_failure(tp, why);
+        return tell_failure(tp, 0, why);
     kv->slab_bytes = tp->side.ops->kv_slab(kv->inner);
     for (uint32_t r = 1; r < tp->ranks; r++)
         kv->slab_bytes += llm_tp_exchange_place(tp->side.exchange, r)->slab_bytes;
-    struct page_group_config config = {
-        .group = kv->command.group, .scheduler = "serve", .ranks = tp->ranks};
+    struct page_group_config config = {.group = kv->command.group,
+                                       .scheduler = "serve",
+                                       .ranks = tp->ranks,
+                                       .timeout_ns = tp->timeout_ns};
     rc = page_group_open(&config, &kv->group, &error);
     return rc ? llm_why(why, rc, "KV pages: %s", error.text) : map_again(kv, why);
 }
@@ -211,11 +247,12 @@ static int form(struct tp *tp, char *why)
 static int lose(struct tp *tp, int own_rc, char *why)
 {
     char cause[LLM_WHY_CHARS];
+    uint32_t dead = llm_tp_processes_dead(&tp->processes); /* the break ends the others */
     llm_tp_break(tp->side.exchange);
     if (own_rc)
         llm_why_set(cause, "tensor-parallel worker 0: %.*s", LLM_WHY_CHARS - 64, why);
     else
-        (void)tell_failure(tp, cause);
+        (void)tell_failure(tp, dead, cause);
     hw_warn(HW_CAT_LLM, "%s; the workers are started again, and texts under way computed again",
             cause);
     break_up(tp);
@@ -298,6 +335,18 @@ static void note(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, 
         kv->mapped[slabs[i]] = is_mapped;
 }
 
+/* Whether a batch failed because a rank is gone or hangs, and so is what it had. */
+static bool lost_in_broadcast(struct llm_kv_memory *kv, int rc, char *why)
+{
+    struct tp *tp = kv->tp;
+    bool is_silent = (rc == -ETIMEDOUT || rc == -EHOSTDOWN) && kv->verdict.rank > 0;
+    if (rc == 0 || (!is_silent && !llm_tp_processes_dead(&tp->processes)))
+        return false;
+    tp->silent = is_silent ? (uint32_t)kv->verdict.rank : 0;
+    (void)lose(tp, 0, why);
+    return true;
+}
+
 static int tp_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
 {
     struct tp *tp = kv->tp;
@@ -305,8 +354,8 @@ static int tp_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t cou
     if (rc)
         return rc;
     rc = at_all_ranks(kv, page_group_map, slabs, count);
-    if (rc && llm_tp_processes_dead(&tp->processes))
-        return lose(tp, 0, why);
+    if (lost_in_broadcast(kv, rc, why))
+        return -EOWNERDEAD;
     if (rc)
         return llm_why(why, rc, "KV pages: %s", kv->verdict.why.text);
     note(kv, slabs, count, true);
@@ -317,10 +366,8 @@ static int tp_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t c
 {
     struct tp *tp = kv->tp;
     int rc = tp->is_formed ? at_all_ranks(kv, page_group_unmap, slabs, count) : 0;
-    if (rc && llm_tp_processes_dead(&tp->processes)) {
-        (void)lose(tp, 0, why); /* nothing is mapped now, and the next use tells */
-        rc = 0;
-    }
+    if (lost_in_broadcast(kv, rc, why))
+        rc = 0; /* nothing is mapped now, and the next use tells */
     if (rc)
         return llm_why(why, rc, "KV pages: %s", kv->verdict.why.text);
     note(kv, slabs, count, false);
@@ -486,6 +533,8 @@ int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_conf
     if (own.threads == 0)
         own.threads = hw_cores() > from->ranks ? hw_cores() / from->ranks : 1;
     tp->ranks = from->ranks;
+    (void)hw_env_u64("HAWSER_TP_TIMEOUT_S", timeout_default_s, 1, timeout_max_s, &tp->timeout_ns);
+    tp->timeout_ns *= HW_SEC;
     tp->kv_heads = llm_file_config(from->file)->kv_heads;
     rc = write_order(tp, ops, &own, from, why);
     if (rc == 0)

@@ -5,9 +5,10 @@
  * share. KV pages are mapped at all ranks in one broadcast (page/group.h), so a page id means the
  * same everywhere.
  *
- * A rank that dies or fails ends the step, or whatever uses the ranks, with -EOWNERDEAD.  Its share
- * of every KV row is gone, and so all content of the KV memory: kv_losses of the backend grows. The
- * next use starts the ranks again, with the same slabs mapped.
+ * A rank that dies or fails, or that the others have waited for too long, ends the step, or
+ * whatever uses the ranks, with -EOWNERDEAD.  Its share of every KV row is gone, and so all content
+ * of the KV memory: kv_lost of the backend is set.  The next use starts the ranks again, with the
+ * same slabs mapped.
  *
  * Trust: the ranks are this program.  Threads and lifetime: as llm/engine/backend.h. */
 #ifndef HAWSER_LLM_TP_TP_H

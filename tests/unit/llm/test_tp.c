@@ -304,6 +304,87 @@ static void a_worker_that_dies_in_a_step_ends_it(void **state)
     model_close(&m);
 }
 
+/* On a busy machine a worker that runs may be late as well: then it is computed once more. */
+static void compute_until_done(struct llm_engine *engine, struct llm_seq *seq)
+{
+    int rc = -ENODATA;
+    forget(&got);
+    for (int i = 0; i < 20 && rc == -ENODATA; i++) {
+        llm_seq_truncate(seq, 0);
+        rc = feed(engine, seq, 0, PROMPT, got.logits);
+    }
+    assert_int_equal(rc, 0);
+    assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
+}
+
+static uint64_t losses(const struct llm_engine *engine)
+{
+    struct llm_tp_stats stats;
+    llm_engine_tp_stats(engine, &stats);
+    return stats.losses;
+}
+
+/* Sequences take memory until some has to be mapped, which finds the worker silent. */
+static void reserve_until_loss(struct llm_engine *engine, uint64_t before)
+{
+    struct llm_seq *seqs[20];
+    uint32_t count = 0;
+    while (count < 20 && losses(engine) == before) {
+        seqs[count] = seq_open(engine);
+        assert_int_equal(llm_seq_reserve(seqs[count++], CONTEXT, why), 0);
+    }
+    while (count > 0)
+        llm_seq_destroy(seqs[--count]);
+}
+
+static pid_t hung;
+
+/* A stopped worker would outlive a test that fails. */
+static int kill_hung(void **state)
+{
+    (void)state;
+    if (hung)
+        kill(hung, SIGKILL);
+    return 0;
+}
+
+static void a_worker_that_hangs_is_replaced(void **state)
+{
+    struct model m;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    struct llm_engine *alone = engine_open(&m, 0, NULL);
+    struct llm_seq *seq = seq_open(alone);
+    assert_int_equal(feed(alone, seq, 0, PROMPT, wanted.logits), 0);
+    llm_seq_destroy(seq);
+    llm_engine_destroy(alone);
+    setenv("HAWSER_TP_TIMEOUT_S", "1", 1);
+    struct llm_engine *engine = engine_open(&m, 3, NULL);
+    unsetenv("HAWSER_TP_TIMEOUT_S");
+    seq = seq_open(engine);
+    compute_until_done(engine, seq);
+    for (uint64_t round = 0; round < 2; round++) {
+        uint64_t before = losses(engine);
+        llm_engine_kv_trim(engine);
+        hung = child();
+        kill(hung, SIGSTOP);
+        if (round == 0) { /* in a step */
+            assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
+            assert_non_null(strstr(why, "did not answer for 1s (HAWSER_TP_TIMEOUT_S)"));
+        } else { /* in a broadcast, which is repeated */
+            reserve_until_loss(engine, before);
+        }
+        assert_true(losses(engine) > before);
+        assert_int_equal(kill(hung, 0), -1); /* it does not stay behind */
+        hung = 0;
+        check_lost(seq, PROMPT);
+        compute_until_done(engine, seq);
+    }
+    llm_seq_destroy(seq);
+    llm_engine_destroy(engine);
+    model_close(&m);
+}
+
 static void a_file_that_was_replaced_yields_no_tokens(void **state)
 {
     struct model m, other;
@@ -444,6 +525,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_architecture_can_be_split),
         cmocka_unit_test(a_worker_that_dies_between_steps_loses_kv_and_no_bits),
         cmocka_unit_test(a_worker_that_dies_in_a_step_ends_it),
+        cmocka_unit_test_teardown(a_worker_that_hangs_is_replaced, kill_hung),
         cmocka_unit_test(a_file_that_was_replaced_yields_no_tokens),
         cmocka_unit_test(the_limit_counts_the_memory_of_all_workers),
         cmocka_unit_test(what_cannot_be_split_is_refused),
