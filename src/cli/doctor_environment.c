@@ -15,6 +15,7 @@ static const char *const known[] = {
     "HAWSER_LLM_LEND",
     "HAWSER_LLM_REPLAY",
     "HAWSER_NO_INSTALL",
+    "HAWSER_PAGE_TRACE",
     "HAWSER_RUNTIME_DIR",
     "HAWSER_SANDBOX",
     "HAWSER_SOFTGPU_DIR",

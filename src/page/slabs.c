@@ -1,5 +1,7 @@
 #include "page/slabs.h"
 
+#include "page/trace/trace.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -41,6 +43,8 @@ static int map_slabs(void *user, const uint32_t *ids, size_t count, struct page_
     rc = s->config.map(s->config.user, ids, count, why);
     if (rc && limit)
         page_limit_refund(limit, count * s->config.slab_bytes);
+    if (rc == 0 && s->config.trace)
+        page_trace_add(s->config.trace, true, ids, count);
     return rc;
 }
 
@@ -50,6 +54,8 @@ static int unmap_slabs(void *user, const uint32_t *ids, size_t count, struct pag
     int rc = s->config.unmap(s->config.user, ids, count, why);
     if (rc == 0 && s->config.limit)
         page_limit_refund(s->config.limit, count * s->config.slab_bytes);
+    if (rc == 0 && s->config.trace)
+        page_trace_add(s->config.trace, false, ids, count);
     return rc;
 }
 
@@ -92,6 +98,8 @@ int page_slabs_create(const struct page_slabs_config *config, struct page_slabs 
         return rc;
     }
     s->lowest = s->slab_count;
+    if (config->trace)
+        page_trace_begin(config->trace, s->slab_count, config->slab_bytes);
     *out = s;
     return 0;
 }

@@ -13,6 +13,8 @@
 
 #include "page/alloc.h"
 
+struct page_trace;
+
 struct page_slabs_config {
     uint32_t pages;
     uint32_t run;                   /* pages of a slab; divides pages */
@@ -21,6 +23,7 @@ struct page_slabs_config {
     uint32_t reserve;         /* slabs that stay mapped when their pages are free */
     struct page_limit *limit; /* NULL: none */
     uint64_t slab_bytes;      /* of memory */
+    struct page_trace *trace; /* that gets what is mapped and unmapped; NULL: none */
 };
 
 struct page_slabs_stats {

@@ -2,8 +2,10 @@
 
 #include "base/units.h"
 #include "llm/engine/backend.h"
+#include "page/trace/trace.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *const service_llm_backends[] = {"cpu", "vulkan", "reference", NULL};
@@ -179,6 +181,22 @@ static enum cmd_exit join_group(struct service_llm *s, const struct service_llm_
     return CMD_DONE;
 }
 
+/* For hawser bench-ipc --trace. */
+static enum cmd_exit open_trace(struct service_llm *s)
+{
+    const char *path = getenv("HAWSER_PAGE_TRACE");
+    if (!path || !*path)
+        return CMD_DONE;
+    int rc = page_trace_create(path, &s->trace);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "serve: HAWSER_PAGE_TRACE: cannot write %s: %s", path,
+                        strerror(-rc));
+    if (s->count > 1)
+        cmd_warn("serve: HAWSER_PAGE_TRACE: %s gets the pages of %s, and of no other model", path,
+                 s->names[0]);
+    return CMD_DONE;
+}
+
 static void describe_models(const struct service_llm *s, const struct cmd_list *items,
                             struct llm_worker_model *models)
 {
@@ -189,7 +207,8 @@ static void describe_models(const struct service_llm *s, const struct cmd_list *
                                               .file = s->files[i],
                                               .path = split_name(items->items[i], &given),
                                               .kv_bytes = limit * GROWTH,
-                                              .kv_limit = s->kv_group.limits[i]};
+                                              .kv_limit = s->kv_group.limits[i],
+                                              .kv_trace = i == 0 ? s->trace : NULL};
 }
 
 static void tell_models(const struct service_llm *s, const struct cmd_list *items)
@@ -223,6 +242,8 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     if (code != CMD_DONE)
         return code;
     code = join_group(s, o);
+    if (code == CMD_DONE)
+        code = open_trace(s);
     if (code != CMD_DONE)
         return code;
     describe_models(s, &o->models, models);
@@ -265,6 +286,9 @@ int service_llm_attach(struct service_llm *s, struct rpc_server *server)
 void service_llm_close(struct service_llm *s)
 {
     llm_worker_destroy(s->worker);
+    int rc = page_trace_destroy(s->trace);
+    if (rc)
+        cmd_warn("serve: HAWSER_PAGE_TRACE: the file is not complete: %s", strerror(-rc));
     page_member_close(&s->kv_group);
     for (uint32_t i = 0; i < s->count; i++)
         llm_file_close(s->files[i]);

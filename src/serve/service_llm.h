@@ -174,6 +174,7 @@ struct service_llm {
     char names[LLM_SERVED_MODELS_MAX][LLM_SERVED_NAME_CHARS];
     uint32_t count;
     struct page_member kv_group;
+    struct page_trace *trace;  /* of the first model; NULL: none */
     struct llm_worker *worker; /* NULL: no model was asked for */
 };
 

@@ -19,13 +19,14 @@
 enum {
     ITERS_MAX = 1000000,
     WARMUP_MAX = 1000,
-    SERIES_MAX = 16 /* strategies in a comparison */
+    SERIES_MAX = 16,        /* strategies in a comparison */
+    SAMPLES_MAX = 16 << 20, /* of a replayed trace, in memory */
 };
 
 struct bench_ipc_options {
     uint64_t tp_size, pages_per_iter, iters, warmup, num_layers, block_size;
     uint64_t memory, page_size, first_id, timeout_ns, reserve;
-    const char *map_impl, *unmap_impl, *backend, *html, *group;
+    const char *map_impl, *unmap_impl, *backend, *html, *group, *trace;
     bool verbose, async_sched, not_contiguous, compare, json, csv;
     bool no_reuse, no_join, zero_page, no_huge;
 };
@@ -56,6 +57,13 @@ static const struct cmd_option options[] = {
      .min = 1,
      .max = ITERS_MAX,
      .help = "iterations"},
+    {.name = "trace",
+     .kind = CMD_STRING,
+     .argument = "FILE",
+     AT(trace),
+     .help = "an iteration replays the maps and unmaps of a served model, which serve writes\n"
+             "with HAWSER_PAGE_TRACE=FILE; ids and their memory are the trace's, so\n"
+             "--pages-per-iter, --first-id and --num-layers do not matter"},
     {.name = "warmup",
      .kind = CMD_U64,
      .argument = "N",
@@ -121,7 +129,7 @@ static const struct cmd_option options[] = {
      .def = "2MiB",
      .min = 4096,
      .max = PAGE_BYTES_MAX,
-     .help = "of one page of one tensor"},
+     .help = "of one page of one tensor; with --trace a multiple of it that holds an id's share"},
     {.name = "first-id",
      .kind = CMD_U64,
      .argument = "N",
@@ -200,6 +208,8 @@ struct run {
     struct page_processes *processes;
     struct page_group *group;
     uint32_t *ids;
+    struct page_trace_file trace; /* with --trace */
+    bool *mapped;                 /* of each id of the trace */
     struct ipc_series series[SERIES_MAX];
     size_t series_count;
 };
@@ -223,11 +233,41 @@ static enum cmd_exit add_series(struct run *r, const struct page_strategy *map,
                                 const struct page_strategy *unmap)
 {
     assert(r->series_count < SERIES_MAX);
-    if (ipc_series_init(&r->series[r->series_count], map, unmap, r->o->iters))
+    size_t rooms[IPC_OPS] = {r->o->iters, r->o->iters};
+    for (int op = 0; op < IPC_OPS && r->o->trace; op++)
+        rooms[op] *= ipc_trace_sum(&r->trace, op).batches;
+    if (ipc_series_init(&r->series[r->series_count], map, unmap, rooms))
         return cmd_fail(CMD_FAILED, "out of memory for %llu iterations",
                         (unsigned long long)r->o->iters);
     r->series_count++;
     return CMD_DONE;
+}
+
+static enum cmd_exit read_trace(struct run *r)
+{
+    const char *path = r->o->trace;
+    size_t line = 0;
+    if (!path)
+        return CMD_DONE;
+    FILE *file = fopen(path, "re");
+    int rc = file ? page_trace_read(file, &r->trace, &line) : -errno;
+    if (file)
+        fclose(file);
+    if (rc == -EPROTO)
+        return cmd_fail(CMD_FAILED,
+                        "bench-ipc: %s:%zu: no page trace; HAWSER_PAGE_TRACE=FILE hawser serve "
+                        "writes one",
+                        path, line);
+    if (rc == -ENODATA)
+        return cmd_fail(CMD_FAILED, "bench-ipc: %s: nothing was mapped", path);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "bench-ipc: %s:%zu: %s", path, line, strerror(-rc));
+    if (r->trace.batch_count * r->o->iters > SAMPLES_MAX)
+        return cmd_fail(CMD_USAGE, "bench-ipc: --iters %llu of a trace of %u batches: %llu at most",
+                        (unsigned long long)r->o->iters, r->trace.batch_count,
+                        (unsigned long long)SAMPLES_MAX / r->trace.batch_count);
+    r->mapped = calloc(r->trace.id_limit, sizeof *r->mapped);
+    return r->mapped ? CMD_DONE : cmd_fail(CMD_FAILED, "out of memory");
 }
 
 static enum cmd_exit plan_series(struct run *r)
@@ -277,6 +317,19 @@ static enum cmd_exit check_options(const struct bench_ipc_options *o)
 
 /* ---- workers ---- */
 
+/* An id is one piece, as an engine's slab, and each worker has its share of it. */
+static void use_trace(const struct run *r, struct page_tensors_config *tensors)
+{
+    uint64_t unit = r->o->page_size, share = 2 * r->o->tp_size; /* K and V */
+    uint64_t page = (r->trace.id_bytes + share - 1) / share, ids = 0;
+    for (uint32_t i = 0; i < r->trace.id_count; i++)
+        ids = r->trace.ids[i] >= ids ? r->trace.ids[i] + UINT64_C(1) : ids;
+    tensors->layers = 1;
+    tensors->page_bytes = (page + unit - 1) / unit * unit;
+    if (!r->o->memory)
+        tensors->device.memory_bytes = 2 * tensors->page_bytes * ids;
+}
+
 static enum cmd_exit start_workers(struct run *r)
 {
     const struct bench_ipc_options *o = r->o;
@@ -296,6 +349,8 @@ static enum cmd_exit start_workers(struct run *r)
                     .reserve_low = (uint32_t)o->reserve,
                     .reserve_high = (uint32_t)(2 * o->reserve),
                     .background = o->reserve > 0}};
+    if (o->trace)
+        use_trace(r, &config.tensors);
     if (page_processes_start(&config, (uint32_t)o->tp_size, &r->processes, &why))
         return cmd_fail(CMD_FAILED, "bench-ipc: %s", why.text);
     struct page_group_config group = {.group = r->group_name,
@@ -309,9 +364,21 @@ static enum cmd_exit start_workers(struct run *r)
     return CMD_DONE;
 }
 
+static enum cmd_exit check_trace(const struct run *r)
+{
+    struct page_error why;
+    const struct page_geometry *g = page_group_geometry(r->group);
+    if (page_geometry_check(g, r->trace.ids, r->trace.id_count, &why) == 0)
+        return CMD_DONE;
+    return cmd_fail(CMD_USAGE, "bench-ipc: %s: %s; use more --memory or a smaller --page-size",
+                    r->o->trace, why.text);
+}
+
 static enum cmd_exit make_ids(struct run *r)
 {
     struct page_error why;
+    if (r->o->trace)
+        return check_trace(r);
     size_t count = r->o->pages_per_iter;
     r->ids = calloc(count, sizeof *r->ids);
     if (!r->ids)
@@ -350,9 +417,8 @@ static enum cmd_exit iterate(struct run *r, struct ipc_series *s, uint64_t iter,
         return cmd_fail(CMD_FAILED, "bench-ipc: unmap: %s", unmap.why.text);
     if (!counts)
         return CMD_DONE;
-    s->samples[IPC_MAP][s->count] = map.times;
-    s->samples[IPC_UNMAP][s->count] = unmap.times;
-    s->count++;
+    s->samples[IPC_MAP][s->counts[IPC_MAP]++] = map.times;
+    s->samples[IPC_UNMAP][s->counts[IPC_UNMAP]++] = unmap.times;
     if (r->o->verbose)
         printf("[iter %02llu] map=%.6fs  unmap=%.6fs%s%s\n", (unsigned long long)iter,
                map.times.total_ns / 1e9, unmap.times.total_ns / 1e9, r->o->compare ? "  " : "",
@@ -360,11 +426,55 @@ static enum cmd_exit iterate(struct run *r, struct ipc_series *s, uint64_t iter,
     return CMD_DONE;
 }
 
+static enum cmd_exit replay_batch(struct run *r, struct ipc_series *s, bool is_map,
+                                  const uint32_t *ids, uint32_t count, bool counts)
+{
+    struct page_verdict v;
+    int op = is_map ? IPC_MAP : IPC_UNMAP;
+    if (is_map ? page_group_map(r->group, ids, count, &v)
+               : page_group_unmap(r->group, ids, count, &v))
+        return cmd_fail(CMD_FAILED, "bench-ipc: %s: %s", is_map ? "map" : "unmap", v.why.text);
+    for (uint32_t i = 0; i < count; i++)
+        r->mapped[ids[i]] = is_map;
+    if (!counts)
+        return CMD_DONE;
+    s->samples[op][s->counts[op]++] = v.times;
+    if (r->o->verbose)
+        printf("%s %u ids: %.6fs%s%s\n", is_map ? "map" : "unmap", count, v.times.total_ns / 1e9,
+               r->o->compare ? "  " : "", r->o->compare ? s->map->name : "");
+    return CMD_DONE;
+}
+
+/* The whole trace; what it leaves mapped is unmapped, and does not count. */
+static enum cmd_exit replay(struct run *r, struct ipc_series *s, bool counts)
+{
+    struct page_error why;
+    enum cmd_exit code = CMD_DONE;
+    if (page_group_use(r->group, s->map, s->unmap, &why))
+        return cmd_fail(CMD_FAILED, "bench-ipc: %s: %s", s->map->name, why.text);
+    for (uint32_t i = 0; i < r->trace.batch_count && code == CMD_DONE; i++) {
+        const struct page_trace_batch *b = &r->trace.batches[i];
+        if (cmd_interrupted())
+            return cmd_fail(CMD_FAILED, "bench-ipc: interrupted");
+        code = replay_batch(r, s, b->is_map, r->trace.ids + b->first, b->count, counts);
+    }
+    for (uint32_t id = 0; id < r->trace.id_limit && code == CMD_DONE; id++) {
+        if (r->mapped[id])
+            code = replay_batch(r, s, false, &id, 1, false);
+    }
+    return code;
+}
+
+static enum cmd_exit once(struct run *r, struct ipc_series *s, uint64_t iter, bool counts)
+{
+    return r->o->trace ? replay(r, s, counts) : iterate(r, s, iter, counts);
+}
+
 static enum cmd_exit warm_up(struct run *r)
 {
     enum cmd_exit code = CMD_DONE;
     for (uint64_t i = 0; i < r->o->warmup * r->series_count && code == CMD_DONE; i++)
-        code = iterate(r, &r->series[i % r->series_count], i, false);
+        code = once(r, &r->series[i % r->series_count], i, false);
     return code;
 }
 
@@ -380,9 +490,9 @@ static enum cmd_exit measure(struct run *r)
             if (cmd_interrupted())
                 return cmd_fail(CMD_FAILED, "bench-ipc: interrupted");
             if (r->o->compare)
-                code = iterate(r, s, i, false);
+                code = once(r, s, i, false);
             if (code == CMD_DONE)
-                code = iterate(r, s, i, true);
+                code = once(r, s, i, true);
         }
     }
     return code;
@@ -403,6 +513,8 @@ static enum cmd_exit report(const struct run *r)
                                   .iters = r->o->iters,
                                   .pages_per_iter = r->o->pages_per_iter,
                                   .warmup = r->o->warmup,
+                                  .trace = r->o->trace ? &r->trace : NULL,
+                                  .trace_path = r->o->trace,
                                   .fell_back = r->fell_back,
                                   .worker = page_group_info(r->group, 0)};
     int rc = 0;
@@ -422,6 +534,8 @@ static enum cmd_exit report(const struct run *r)
 static enum cmd_exit run_all(struct run *r)
 {
     enum cmd_exit code = check_options(r->o);
+    if (code == CMD_DONE)
+        code = read_trace(r);
     if (code == CMD_DONE)
         code = plan_series(r);
     if (code == CMD_DONE)
@@ -452,6 +566,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     for (size_t i = 0; i < r.series_count; i++)
         ipc_series_fini(&r.series[i]);
     free(r.ids);
+    free(r.mapped);
+    page_trace_free(&r.trace);
     return code;
 }
 
@@ -468,7 +584,8 @@ const struct cmd_command cmd_bench_ipc = {
     .environment = environment,
     .examples = "hawser bench-ipc --tp-size 4 --pages-per-iter 1 --iters 20 --map-impl async\n"
                 "hawser bench-ipc --tp-size 4 --backend null --iters 1000 --compare\n"
-                "hawser bench-ipc --tp-size 1 --backend cuda --not-contiguous --json",
+                "hawser bench-ipc --tp-size 1 --backend cuda --not-contiguous --json\n"
+                "hawser bench-ipc --tp-size 2 --trace FILE --page-size 4KiB --iters 3",
     .values_size = sizeof(struct bench_ipc_options),
     .run = run,
 };

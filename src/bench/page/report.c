@@ -15,11 +15,11 @@ enum { BAR_WIDTH = 50 };
 static const char *const op_names[IPC_OPS] = {"map", "unmap"};
 
 int ipc_series_init(struct ipc_series *s, const struct page_strategy *map,
-                    const struct page_strategy *unmap, size_t iters)
+                    const struct page_strategy *unmap, const size_t rooms[IPC_OPS])
 {
     *s = (struct ipc_series){.map = map, .unmap = unmap};
     for (int op = 0; op < IPC_OPS; op++) {
-        s->samples[op] = calloc(iters, sizeof *s->samples[op]);
+        s->samples[op] = calloc(rooms[op] ? rooms[op] : 1, sizeof *s->samples[op]);
         if (!s->samples[op]) {
             ipc_series_fini(s);
             return -ENOMEM;
@@ -38,14 +38,15 @@ void ipc_series_fini(struct ipc_series *s)
 struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op)
 {
     struct ipc_stats stats = {NAN, NAN, NAN, NAN, NAN, {NAN, NAN, NAN, NAN, NAN}};
-    double *sorted = calloc(s->count ? s->count : 1, sizeof *sorted);
-    double n = (double)s->count;
-    if (!sorted || s->count == 0) {
+    size_t count = s->counts[op];
+    double *sorted = calloc(count ? count : 1, sizeof *sorted);
+    double n = (double)count;
+    if (!sorted || count == 0) {
         free(sorted);
         return stats;
     }
     struct page_times sum = {0};
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const struct page_times *t = &s->samples[op][i];
         sorted[i] = t->total_ns;
         sum.total_ns += t->total_ns / n;
@@ -54,15 +55,36 @@ struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op)
         sum.transit_ns += t->transit_ns / n;
         sum.wait_ns += t->wait_ns / n;
     }
-    hw_sort(sorted, s->count);
+    hw_sort(sorted, count);
     stats = (struct ipc_stats){.mean = sum.total_ns,
-                               .p95 = hw_percentile(sorted, s->count, 95),
-                               .median = hw_percentile(sorted, s->count, 50),
+                               .p95 = hw_percentile(sorted, count, 95),
+                               .median = hw_percentile(sorted, count, 50),
                                .min = sorted[0],
-                               .max = sorted[s->count - 1],
+                               .max = sorted[count - 1],
                                .parts = sum};
     free(sorted);
     return stats;
+}
+
+struct ipc_trace_sum ipc_trace_sum(const struct page_trace_file *trace, int op)
+{
+    struct ipc_trace_sum sum = {0};
+    for (uint32_t i = 0; i < trace->batch_count; i++) {
+        if (trace->batches[i].is_map != (op == IPC_MAP))
+            continue;
+        sum.batches++;
+        sum.ids += trace->batches[i].count;
+    }
+    return sum;
+}
+
+/* Of a batch, on average. */
+static double mean_pages(const struct ipc_setting *s, int op)
+{
+    if (!s->trace)
+        return (double)s->pages_per_iter;
+    struct ipc_trace_sum sum = ipc_trace_sum(s->trace, op);
+    return (double)sum.ids / (double)sum.batches;
 }
 
 /* ---- one strategy ---- */
@@ -106,24 +128,39 @@ static void print_setting(FILE *out, const struct ipc_setting *s)
         fprintf(out, "Note                    : %s\n", fall_back);
 }
 
+static void print_trace(FILE *out, const struct ipc_setting *s)
+{
+    struct ipc_trace_sum map = ipc_trace_sum(s->trace, IPC_MAP);
+    struct ipc_trace_sum unmap = ipc_trace_sum(s->trace, IPC_UNMAP);
+    fprintf(out, "Trace                   : %s, as fast as possible\n", s->trace_path);
+    fprintf(out, "Maps                    : %llu of %llu ids, %u mapped at most\n",
+            (unsigned long long)map.batches, (unsigned long long)map.ids, s->trace->most);
+    fprintf(out, "Unmaps                  : %llu of %llu ids\n\n",
+            (unsigned long long)unmap.batches, (unsigned long long)unmap.ids);
+}
+
 void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struct ipc_series *s)
 {
     static const char bound[] = "+---------------+-----------+------------+\n";
     static const char line[] = "|---------------|-----------|------------|\n";
     struct ipc_stats map = ipc_series_stats(s, IPC_MAP), unmap = ipc_series_stats(s, IPC_UNMAP);
-    double pages = (double)setting->pages_per_iter;
     fprintf(out, "=== IPC Benchmark Summary ===\n");
     fprintf(out, "Broadcast impl       : %s (%s)\n", s->map->name, s->map->file);
     fprintf(out, "TP size                 : %u\n", setting->tp_size);
     fprintf(out, "Iterations              : %llu\n", (unsigned long long)setting->iters);
-    fprintf(out, "Pages Per Iteration     : %llu\n\n", (unsigned long long)setting->pages_per_iter);
+    if (setting->trace)
+        print_trace(out, setting);
+    else
+        fprintf(out, "Pages Per Iteration     : %llu\n\n",
+                (unsigned long long)setting->pages_per_iter);
     fprintf(out, "%s| Metric        |  Map (ms) | Unmap (ms) |\n%s", bound, line);
     summary_row(out, "mean", map.mean, unmap.mean);
     summary_row(out, "p95", map.p95, unmap.p95);
     summary_row(out, "max", map.max, unmap.max);
     summary_row(out, "min", map.min, unmap.min);
     fputs(line, out);
-    summary_row(out, "per-page mean", map.mean / pages, unmap.mean / pages);
+    summary_row(out, "per-page mean", map.mean / mean_pages(setting, IPC_MAP),
+                unmap.mean / mean_pages(setting, IPC_UNMAP));
     fprintf(out, "%s\n", bound);
     print_parts(out, &map.parts, &unmap.parts);
     print_setting(out, setting);
@@ -182,19 +219,26 @@ static void print_bars(FILE *out, const struct ipc_series *all, size_t count, in
 
 static void describe(char *text, size_t size, const struct ipc_setting *s)
 {
+    char what[160];
+    if (s->trace)
+        snprintf(what, sizeof what, "trace %.100s of %u batches", s->trace_path,
+                 s->trace->batch_count);
+    else
+        snprintf(what, sizeof what, "pages an iteration: %llu",
+                 (unsigned long long)s->pages_per_iter);
     snprintf(text, size,
-             "%u workers, %s (%s), %s, %u layers, pages an iteration: %llu, %llu"
+             "%u workers, %s (%s), %s, %u layers, %s, %llu"
              " iterations after %llu of warm-up, strategies interleaved%s%s",
              s->tp_size, s->worker->backend, s->worker->device, layout_name(&s->worker->geometry),
-             s->worker->geometry.layers, (unsigned long long)s->pages_per_iter,
-             (unsigned long long)s->iters, (unsigned long long)s->warmup, s->fell_back ? "; " : "",
+             s->worker->geometry.layers, what, (unsigned long long)s->iters,
+             (unsigned long long)s->warmup, s->fell_back ? "; " : "",
              s->fell_back ? fall_back : "");
 }
 
 int ipc_print_compare(FILE *out, const struct ipc_setting *setting, const struct ipc_series *all,
                       size_t count)
 {
-    char text[400];
+    char text[560];
     struct hw_table *t = compare_table(all, count);
     if (!t)
         return -ENOMEM;
@@ -224,7 +268,10 @@ static void json_row(struct hw_bench *bench, const struct ipc_setting *setting,
     hw_bench_field(bench, "layout", "%s", layout_name(&setting->worker->geometry));
     hw_bench_field(bench, "layers", "%u", setting->worker->geometry.layers);
     hw_bench_field(bench, "workers", "%u", setting->tp_size);
-    hw_bench_field(bench, "pages", "%llu", (unsigned long long)setting->pages_per_iter);
+    if (setting->trace)
+        hw_bench_field(bench, "trace", "%s", setting->trace_path);
+    else
+        hw_bench_field(bench, "pages", "%llu", (unsigned long long)setting->pages_per_iter);
     hw_bench_field(bench, "iters", "%llu", (unsigned long long)setting->iters);
     hw_bench_field(bench, "warmup", "%llu", (unsigned long long)setting->warmup);
     if (setting->fell_back)
@@ -241,7 +288,7 @@ static void json_series(struct hw_bench *bench, const struct ipc_setting *settin
     json_row(bench, setting, s, op, "mean", stats.mean, is_first ? NAN : base.mean);
     json_row(bench, setting, s, op, "max", stats.max, NAN);
     json_row(bench, setting, s, op, "min", stats.min, NAN);
-    json_row(bench, setting, s, op, "per-page", stats.mean / (double)setting->pages_per_iter, NAN);
+    json_row(bench, setting, s, op, "per-page", stats.mean / mean_pages(setting, op), NAN);
     json_row(bench, setting, s, op, "driver", stats.parts.driver_ns, NAN);
     json_row(bench, setting, s, op, "worker", stats.parts.worker_ns, NAN);
     json_row(bench, setting, s, op, "transit", stats.parts.transit_ns, NAN);
@@ -287,7 +334,7 @@ int ipc_print_csv(FILE *out, const struct ipc_series *all, size_t count)
     hw_csv_end_row(&csv);
     for (size_t s = 0; s < count; s++) {
         for (int op = 0; op < IPC_OPS; op++)
-            for (size_t i = 0; i < all[s].count; i++)
+            for (size_t i = 0; i < all[s].counts[op]; i++)
                 csv_sample(&csv, &all[s], op, i);
     }
     return hw_csv_finish(&csv);
@@ -313,7 +360,7 @@ int ipc_write_html(const char *path, const struct ipc_setting *setting,
                    const struct ipc_series *all, size_t count)
 {
     struct hw_page page;
-    char text[400];
+    char text[560];
     struct hw_table *t = compare_table(all, count);
     if (!t)
         return -ENOMEM;

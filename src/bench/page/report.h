@@ -7,16 +7,17 @@
 #include "base/attr.h"
 #include "page/broadcast/broadcast.h"
 #include "page/group.h"
+#include "page/trace/trace.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 
 enum { IPC_MAP, IPC_UNMAP, IPC_OPS };
 
-/* What one strategy took: the times of every iteration, in order. */
+/* What one strategy took: the times of every map and unmap, in order. */
 struct ipc_series {
     const struct page_strategy *map, *unmap;
-    size_t count;
+    size_t counts[IPC_OPS];
     struct page_times *samples[IPC_OPS];
 };
 
@@ -24,6 +25,8 @@ struct ipc_series {
 struct ipc_setting {
     uint32_t tp_size;
     uint64_t iters, pages_per_iter, warmup;
+    const struct page_trace_file *trace; /* that an iteration replays; NULL: none */
+    const char *trace_path;
     bool fell_back;                 /* to main memory: nobody asked for it, there is no GPU */
     const struct page_info *worker; /* rank 0: backend, device, geometry */
 };
@@ -34,12 +37,18 @@ struct ipc_stats {
     struct page_times parts;            /* means */
 };
 
-/* 0 or -ENOMEM. */
+/* rooms: samples of each operation.  0 or -ENOMEM. */
 int ipc_series_init(struct ipc_series *s, const struct page_strategy *map,
-                    const struct page_strategy *unmap, size_t iters) MUST_CHECK;
+                    const struct page_strategy *unmap, const size_t rooms[IPC_OPS]) MUST_CHECK;
 void ipc_series_fini(struct ipc_series *s);
 /* p95 between neighbours by linear interpolation; out of memory gives NaN. */
 struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op);
+
+/* Batches and page ids of one operation of a trace. */
+struct ipc_trace_sum {
+    uint64_t batches, ids;
+};
+struct ipc_trace_sum ipc_trace_sum(const struct page_trace_file *trace, int op);
 
 /* The original's table, then where the time went and what it was measured on. */
 void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struct ipc_series *s);

@@ -152,7 +152,7 @@ static int build(struct llm_engine *e, const struct llm_file *file,
         rc = llm_graph_create(e->backend, file, &e->graph, why);
     if (rc == 0)
         rc = llm_kv_cache_create(e->backend, e->config, kv_bytes_for(e, options->kv_bytes),
-                                 options->kv_limit, &e->cache, why);
+                                 options->kv_limit, options->kv_trace, &e->cache, why);
     if (rc == 0 && options->keep_prefixes &&
         llm_prefixes_create(e->cache, e->config->layers, &e->prefixes))
         return llm_why(why, -ENOMEM, "no memory for an index of prompts");

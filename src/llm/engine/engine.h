@@ -31,7 +31,9 @@ struct llm_engine_options {
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
     uint64_t kv_bytes;   /* for all sequences together; 0: one sequence of full context */
     struct page_limit
-        *kv_limit;      /* that KV memory counts against; outlives the engine; NULL: none */
+        *kv_limit; /* that KV memory counts against; outlives the engine; NULL: none */
+    struct page_trace
+        *kv_trace;      /* that gets the slabs that are mapped; outlives the engine; NULL: none */
     uint32_t tp;        /* tensor-parallel workers, each with so many threads; 0, 1: none */
     const char *path;   /* of the file, where there are: each opens it */
     bool keep_prefixes; /* pages of computed tokens stay for llm_seq_adopt while memory lasts */
@@ -40,6 +42,7 @@ struct llm_engine_options {
 struct llm_engine;
 struct llm_seq;
 struct page_limit;
+struct page_trace;
 
 int llm_engine_create(const struct llm_file *file, const struct llm_engine_options *options,
                       struct llm_engine **out, char *why) MUST_CHECK;

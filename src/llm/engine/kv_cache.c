@@ -52,7 +52,8 @@ static int unmap_slabs(void *user, const uint32_t *ids, size_t count, struct pag
     return rc ? page_fail(why, rc, 0, "%s", text) : 0;
 }
 
-static int make_slabs(struct llm_kv_cache *cache, uint32_t layers, char *why)
+static int make_slabs(struct llm_kv_cache *cache, uint32_t layers, struct page_trace *trace,
+                      char *why)
 {
     struct page_slabs_config config = {.pages = cache->page_count,
                                        .run = cache->run,
@@ -61,7 +62,8 @@ static int make_slabs(struct llm_kv_cache *cache, uint32_t layers, char *why)
                                        .user = cache,
                                        .reserve = (RESERVE_PAGES * layers - 1) / cache->run + 1,
                                        .limit = cache->limit,
-                                       .slab_bytes = cache->slab_bytes};
+                                       .slab_bytes = cache->slab_bytes,
+                                       .trace = trace};
     struct page_error error = {0};
     int rc = page_slabs_create(&config, &cache->slabs, &error);
     return rc ? llm_why(why, rc, "KV pages: %s", error.text) : 0;
@@ -90,8 +92,8 @@ static uint32_t run_for(const struct llm_backend_ops *ops, const struct llm_kv_s
 }
 
 int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *config,
-                        uint64_t bytes, struct page_limit *limit, struct llm_kv_cache **out,
-                        char *why)
+                        uint64_t bytes, struct page_limit *limit, struct page_trace *trace,
+                        struct llm_kv_cache **out, char *why)
 {
     struct llm_kv_shape shape = {.row_values = config->kv_heads * config->head_dim};
     int rc = count_pages(config, bytes, &shape, why);
@@ -112,7 +114,7 @@ int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *co
                       : llm_why(why, -ENOMEM, "no memory for a table of %u KV pages", shape.pages);
     if (rc == 0) {
         cache->slab_bytes = backend->ops->kv_slab(cache->kv);
-        rc = make_slabs(cache, config->layers, why);
+        rc = make_slabs(cache, config->layers, trace, why);
     }
     if (rc) {
         llm_kv_cache_destroy(cache);

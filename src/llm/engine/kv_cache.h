@@ -15,6 +15,7 @@
 
 struct llm_kv_cache;
 struct page_limit;
+struct page_trace;
 
 struct llm_pages { /* of one layer of one sequence; zero at first */
     uint32_t *ids;
@@ -22,10 +23,10 @@ struct llm_pages { /* of one layer of one sequence; zero at first */
 };
 
 /* bytes: KV of all sequences together; at least a page for each layer.  limit: that mapped slabs
- * count against, NULL: none.  0; -ENOMEM, -EIO and why. */
+ * count against, trace: that gets what is mapped; NULL: none.  0; -ENOMEM, -EIO and why. */
 int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *config,
-                        uint64_t bytes, struct page_limit *limit, struct llm_kv_cache **out,
-                        char *why) MUST_CHECK;
+                        uint64_t bytes, struct page_limit *limit, struct page_trace *trace,
+                        struct llm_kv_cache **out, char *why) MUST_CHECK;
 void llm_kv_cache_destroy(struct llm_kv_cache *cache);
 
 struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache);

@@ -45,6 +45,7 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
         m->trims = page_limit_trims(m->limit);
     }
     options.kv_limit = m->limit;
+    options.kv_trace = served ? served->kv_trace : NULL;
     options.device = served ? served->device : 0;
     options.path = served ? served->path : NULL;
     if (!options.path) /* other processes cannot open an upload */

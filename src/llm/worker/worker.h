@@ -66,6 +66,7 @@ struct llm_worker_model {
     /* A user of the limit that the served models share, claimed and named; outlives the worker.
      * NULL: the model's KV is kv_bytes at most. */
     struct page_limit *kv_limit;
+    struct page_trace *kv_trace; /* that gets the slabs that are mapped; NULL: none */
 };
 
 struct llm_worker_options {

@@ -13,7 +13,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, HAWSER, TIMEOUT, USAGE, Case, clean_environment, hawser  # noqa: E402
+from harness import DONE, FAILED, HAWSER, TIMEOUT, USAGE, Case, Server, clean_environment, hawser  # noqa: E402
 
 STRATEGIES = ["seq", "thread", "async", "persist", "epoll", "shm"]
 
@@ -159,6 +159,49 @@ class BenchIpc(PageCase):
                                       3, "--iters", 3, "--async-sched", "--reserve", 2, *layout,
                                       env=self.env, leaks=True), DONE).stdout
             self.assertIn("=== IPC Benchmark Summary ===", text)
+
+
+class Trace(PageCase):
+    def test_the_pages_of_a_served_model_are_replayed(self):
+        trace = self.dir / "trace"
+        root = pathlib.Path(__file__).resolve().parents[3]
+        with Server("--listen", "127.0.0.1:0", "--model", root / "models" / "kjv.gguf", "--kv-memory",
+                    "16MiB", "--tp", 2, env={**self.env, "HAWSER_PAGE_TRACE": str(trace)}) as server:
+            for prompt in ("In the beginning", "And God said"):
+                self.expect(hawser("llm", server.addresses[0], "-p", prompt, "-n", 8), DONE)
+            self.assertEqual(server.stop(), (DONE, ""))
+        head, shape, *batches = trace.read_text().splitlines()
+        self.assertEqual(head, "hawser page trace 1")
+        self.assertRegex(shape, r"^ids \d+ bytes \d+$")
+        maps = [line.split()[2] for line in batches if " map " in line]
+        unmaps = [line.split()[2] for line in batches if " unmap " in line]
+        self.assertGreater(len(maps), 0)
+        count = lambda lists: sum(int(b or a) - int(a) + 1 for text in lists  # noqa: E731
+                                  for a, _, b in (part.partition("-") for part in text.split(",")))
+        args = ("--trace", trace, "--page-size", "4KiB", "--iters", 2, "--map-impl", "shm")
+        text = self.bench(*args)
+        self.assertIn(f"Maps                    : {len(maps)} of {count(maps)} ids, ", text)
+        self.assertIn(f"Unmaps                  : {len(unmaps)} of {count(unmaps)} ids\n", text)
+        rows = list(csv.DictReader(io.StringIO(self.bench(*args, "--csv"))))
+        self.assertEqual(sum(row["operation"] == "map" for row in rows), 2 * len(maps))
+        self.assertEqual(sum(row["operation"] == "unmap" for row in rows), 2 * len(unmaps))
+        report = json.loads(self.bench(*args, "--json", "--compare"))
+        self.assertEqual({row["trace"] for row in report["rows"]}, {str(trace)})
+        # Memory for one id of two workers, in K and V pages of 4 KiB.
+        one = -(-int(shape.split()[3]) // 4 // 4096) * 4096 * 2
+        self.bench(*args, "--memory", one, code=USAGE, texts=("out of range", "more --memory"))
+
+    def test_files_that_are_no_trace(self):
+        trace = self.dir / "trace"
+        head = "hawser page trace 1\nids 4 bytes 4096\n"
+        for text, said in (("hello\n", ":1: no page trace"), (head, "nothing was mapped"),
+                           (head + "0 map 1\n2 map 1\n", ":4: no page trace"),
+                           (head + "0 map 4\n", "HAWSER_PAGE_TRACE=FILE hawser serve")):
+            trace.write_text(text)
+            self.bench("--trace", trace, code=FAILED, texts=(said,))
+        self.bench("--trace", self.dir / "none", code=FAILED, texts=("No such file",))
+        trace.write_text(head + "".join(f"{i} {'un' * (i % 2)}map 1\n" for i in range(40)))
+        self.bench("--trace", trace, "--iters", 1000000, code=USAGE, texts=("419430 at most",))
 
 
 class Endless:

@@ -1,16 +1,22 @@
-/* Small pages in slabs: packed low, mapped while one is in use, counted against the limit. */
+/* Small pages in slabs: packed low, mapped while one is in use, counted against the limit; and a
+ * trace of all this, which reads as what the device did. */
 #include "unit.h"
 
 #include "base/rng.h"
 #include "page/slabs.h"
+#include "page/trace/trace.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { PAGES = 40, RUN = 4, SLABS = 10, SLAB_BYTES = 1000 };
 
 struct device {
     bool mapped[SLABS];
-    uint32_t count;
+    uint32_t count, most;
+    uint32_t batches, ids; /* that were done */
     bool fail;
 };
 
@@ -24,6 +30,9 @@ static int change(struct device *d, const uint32_t *slabs, size_t count, bool ma
         d->mapped[slabs[i]] = map;
     }
     d->count = map ? d->count + (uint32_t)count : d->count - (uint32_t)count;
+    d->most = d->count > d->most ? d->count : d->most;
+    d->batches++;
+    d->ids += (uint32_t)count;
     return 0;
 }
 
@@ -41,12 +50,19 @@ struct rig {
     struct device device;
     struct page_limit *limit;
     struct page_slabs *slabs;
+    struct page_trace *trace;
+    char path[32];
 };
 
 static void open_rig(struct rig *r, uint32_t reserve)
 {
     struct page_error why;
     *r = (struct rig){0};
+    strcpy(r->path, "/tmp/hawser-trace-XXXXXX");
+    int fd = mkstemp(r->path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(page_trace_create(r->path, &r->trace), 0);
     assert_int_equal(page_limit_open(NULL, &r->limit, &why), 0);
     assert_int_equal(page_limit_claim(r->limit, 0, &why), 0);
     struct page_slabs_config config = {.pages = PAGES,
@@ -56,13 +72,34 @@ static void open_rig(struct rig *r, uint32_t reserve)
                                        .user = &r->device,
                                        .reserve = reserve,
                                        .limit = r->limit,
-                                       .slab_bytes = SLAB_BYTES};
+                                       .slab_bytes = SLAB_BYTES,
+                                       .trace = r->trace};
     assert_int_equal(page_slabs_create(&config, &r->slabs, &why), 0);
+}
+
+static void check_trace(struct rig *r)
+{
+    struct page_trace_file f;
+    size_t line;
+    assert_int_equal(page_trace_destroy(r->trace), 0);
+    FILE *file = fopen(r->path, "re");
+    assert_non_null(file);
+    assert_int_equal(page_trace_read(file, &f, &line), 0);
+    assert_int_equal(line, 2 + r->device.batches);
+    assert_int_equal(f.id_limit, SLABS);
+    assert_int_equal(f.id_bytes, SLAB_BYTES);
+    assert_int_equal(f.batch_count, r->device.batches);
+    assert_int_equal(f.id_count, r->device.ids);
+    assert_int_equal(f.most, r->device.most);
+    page_trace_free(&f);
+    fclose(file);
+    unlink(r->path);
 }
 
 static void close_rig(struct rig *r)
 {
     page_slabs_destroy(r->slabs);
+    check_trace(r);
     assert_int_equal(r->device.count, 0);
     assert_int_equal(page_limit_charged(r->limit), 0);
     page_limit_close(r->limit);
