@@ -13,6 +13,7 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer Words4 { uv
 
 const uint FLAG_BIAS = 1, FLAG_ACCUMULATE = 2, FLAG_GELU = 4;
 const uint KV_POSITIONS = 64; // of a page: LLM_KV_POSITIONS
+const uint NONE = ~0u;        // of rows
 
 // The first position that a row with so many positions sees; window 0: all.
 uint first_seen(uint positions, uint window)

@@ -9,8 +9,9 @@ layout(constant_id = 1) const uint ROWS = 1;
 layout(constant_id = 2) const bool ALIGNED = true; // rows of activations begin at 16 bytes
 layout(constant_id = 3) const uint AHEAD = 1;      // loads of a weight's row at a time
 layout(constant_id = 4) const bool ROUNDS = false; // rounds activations to 11 bits; they come unrounded
-// Each row of the batch has its own matrix, one of those that the weight stacks: its number is in
-// parts[2].weight, and parts[2].flags rows share a row of activations.  COLS is 1.
+// Each row of the batch has its own matrix, one of those that the weight stacks; parts[2].flags rows share
+// a row of activations.  parts[2].weight has the number of each row's matrix or, where COLS is more than
+// 1, the bunches of bunch.comp.
 layout(constant_id = 5) const bool EXPERTS = false;
 
 const uint LANES = 32, TEAMS = 4;
@@ -29,6 +30,19 @@ uint partial_at(uint team, uint result, uint lane)
 
 float sums[ROWS * COLS];
 
+const bool BUNCHES = EXPERTS && COLS > 1;
+
+uint matrix_of(uint group)
+{
+    return EXPERTS ? Words(parts[2].weight).at[BUNCHES ? group * (COLS + 1) : group] : 0;
+}
+
+// Row c of a group; past the end, or NONE, where it has fewer.
+uint col_of(uint group, uint c)
+{
+    return BUNCHES ? Words(parts[2].weight).at[group * (COLS + 1) + 1 + c] : group * COLS + c;
+}
+
 void multiply(uvec2 weight, uint row_at[ROWS], uint col_at[COLS], uint lane);
 
 void main()
@@ -38,23 +52,25 @@ void main()
         return;
     uint lane = gl_LocalInvocationIndex % LANES, team = gl_LocalInvocationIndex / LANES;
     // Groups that share weights follow each other and find them in the cache.
-    uint first_col = id % col_groups * COLS, block = id / col_groups;
+    uint group = id % col_groups, block = id / col_groups;
     Part part = parts[part_of(block, TEAMS * ROWS)];
-    uint matrix = EXPERTS ? Words(parts[2].weight).at[first_col] : 0;
+    if (BUNCHES && col_of(group, 0) == NONE)
+        return;
+    uint matrix = matrix_of(group);
     uint first_row = (block * TEAMS + team) * ROWS;
     // Rows past the end repeat the last and are not stored.
     uint row_at[ROWS], col_at[COLS];
     [[unroll]] for (uint r = 0; r < ROWS; r++)
         row_at[r] = (matrix * part.count + min(first_row + r, part.count - 1)) * stride;
     [[unroll]] for (uint c = 0; c < COLS; c++)
-        col_at[c] = EXPERTS ? first_col / parts[2].flags : min(first_col + c, rows - 1);
+        col_at[c] = min(col_of(group, c), rows - 1) / (EXPERTS ? parts[2].flags : 1);
     [[unroll]] for (uint i = 0; i < ROWS * COLS; i++)
         sums[i] = 0;
     multiply(part.weight, row_at, col_at, lane);
     [[unroll]] for (uint i = 0; i < ROWS * COLS; i++)
         partial[partial_at(team, i, lane)] = sums[i];
     barrier();
-    uint row = first_row + lane / COLS, col = first_col + lane % COLS;
+    uint row = first_row + lane / COLS, col = col_of(group, lane % COLS);
     if (lane >= ROWS * COLS || row >= part.count || col >= rows)
         return;
     float sum = 0;

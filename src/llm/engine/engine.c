@@ -692,10 +692,10 @@ uint64_t llm_engine_made(const struct llm_engine *e)
     return ops->made ? ops->made(e->backend) : 0;
 }
 
-/* Prepares the largest batch without computing it, which would take long. */
-static int prepare_largest(struct llm_engine *e, const struct llm_row *rows, char *why)
+/* Prepares a batch without computing it, which would take long. */
+static int prepare_batch(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                         char *why)
 {
-    uint32_t count = LLM_GRAPH_ROWS_MAX < e->context ? LLM_GRAPH_ROWS_MAX : e->context;
     struct llm_batch batch;
     int rc = extend(rows[0].seq, count, why);
     if (rc == 0 && describe(e, rows, count, &batch))
@@ -706,10 +706,15 @@ static int prepare_largest(struct llm_engine *e, const struct llm_row *rows, cha
     return rc == -ENOSPC ? 0 : rc; /* such a batch cannot occur */
 }
 
-/* Some drivers compile when a program is created, others when it first runs. */
+/* Some drivers compile when a program is created, others when it first runs.  With experts, batches
+ * between the largest and those computed may have programs of their own. */
 static int warm_with(struct llm_engine *e, const struct llm_row *rows, float *logits, char *why)
 {
-    int rc = prepare_largest(e, rows, why);
+    uint32_t largest = LLM_GRAPH_ROWS_MAX < e->context ? LLM_GRAPH_ROWS_MAX : e->context;
+    int rc = prepare_batch(e, rows, largest, why);
+    for (uint32_t count = largest / 2; e->config->experts && count > WARM_ROWS && rc == 0;
+         count /= 2)
+        rc = prepare_batch(e, rows, count, why);
     for (uint32_t count = WARM_ROWS; count > 0 && rc == 0; count /= 2) {
         if (count > e->context)
             continue;

@@ -71,6 +71,7 @@ static const struct llm_vk_code codes[] = {
     {LLM_VK_MERGE, LLM_F32, false, CODE(spv_merge)},
     {LLM_VK_ACTIVATE, LLM_F32, false, CODE(spv_activate)},
     {LLM_VK_ROUTE, LLM_F32, false, CODE(spv_route)},
+    {LLM_VK_BUNCH, LLM_F32, false, CODE(spv_bunch)},
     {LLM_VK_ADD, LLM_F32, false, CODE(spv_add)},
     {LLM_VK_SCALE, LLM_F32, false, CODE(spv_scale)},
 };

@@ -21,6 +21,7 @@ enum llm_vk_shader {
     LLM_VK_MERGE,
     LLM_VK_ACTIVATE,
     LLM_VK_ROUTE,
+    LLM_VK_BUNCH,
     LLM_VK_ADD,
     LLM_VK_SCALE,
 };

@@ -19,6 +19,7 @@ enum {
     ROUND_COLS_MAX = 2, /* beyond, rounding at each load costs more than a dispatch */
     MUL_TEAMS = 4,      /* mul_frame.glsl */
     MUL_LANES = 32,
+    MUL_COLS_MAX = 8,       /* of mul_shapes */
     ATTEND_DIMS = 256,      /* attend.comp */
     ATTEND_CHUNK_PAGES = 4, /* common.glsl, and the next */
     ATTEND_CHUNKS_MAX = 16,
@@ -40,6 +41,7 @@ struct vulkan {
     struct llm_vk_pipelines pipelines;
     struct llm_vk_step step;
     uint64_t round_row_max; /* bytes of a row of activations, rounded for any weight */
+    uint64_t bunches_at;    /* in the step's block of rounded rows, behind them */
 };
 
 static struct vulkan *self_of(struct llm_backend *b)
@@ -200,8 +202,10 @@ static void vulkan_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
 static int vulkan_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
 {
     struct vulkan *self = self_of(b);
-    uint64_t copies = batch->row_copies ? batch->row_copies : 1;
-    return llm_vk_step_begin(&self->step, batch, batch->rows * copies * self->round_row_max, why);
+    uint64_t rows = (uint64_t)batch->rows * (batch->row_copies ? batch->row_copies : 1);
+    self->bunches_at = (rows * self->round_row_max + 15) / 16 * 16;
+    uint64_t bunches = rows * (MUL_COLS_MAX + 1) * sizeof(uint32_t); /* of one row each, at worst */
+    return llm_vk_step_begin(&self->step, batch, self->bunches_at + bunches, why);
 }
 
 static int vulkan_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
@@ -435,11 +439,19 @@ static const struct mul_shape mul_shapes[] = {
     {4, UINT32_MAX, 4, 4, 2, 1}, {UINT32_MAX, UINT32_MAX, 8, 4, 1, 1},
 };
 
-/* A row of its own matrix has no other to share the weights with: the shape of one row. */
+/* Rows that share weights.  Few shapes with experts: the engine's warm-up meets them all. */
+static uint32_t sharing_rows(const struct llm_op_matmul *op)
+{
+    if (!op->experts.chosen.buffer)
+        return op->rows;
+    uint32_t mean = op->rows / op->experts.count;
+    return mean < 2 ? 1 : mean < 4 ? 4 : mean;
+}
+
 static const struct mul_shape *mul_shape_for(const struct llm_op_matmul *op)
 {
     const struct mul_shape *shape = mul_shapes;
-    uint32_t weight_rows = 0, rows = op->experts.chosen.buffer ? 1 : op->rows;
+    uint32_t weight_rows = 0, rows = sharing_rows(op);
     for (uint32_t p = 0; p < op->part_count; p++)
         weight_rows += op->parts[p].weight->count;
     while (shape->rows_max < rows || shape->weight_rows_max < weight_rows)
@@ -483,6 +495,35 @@ static VkDeviceAddress prepare_acts(struct vulkan *self, const struct llm_op_mat
     return self->step.round_block.address;
 }
 
+struct bunch_push {
+    VkDeviceAddress chosen, bunches;
+    uint32_t experts, rows, cols, bunch_count;
+};
+
+/* Sorts rows by expert.  Every expert may have a bunch that is not full. */
+static struct llm_vk_use make_bunches(struct vulkan *self, const struct llm_op_matmul *op,
+                                      uint32_t cols, uint32_t *bunch_count)
+{
+    uint32_t experts = op->experts.count, parts = op->rows < experts ? op->rows : experts;
+    *bunch_count = (uint32_t)((op->rows + (uint64_t)parts * (cols - 1)) / cols);
+    struct bunch_push push = {.chosen = address(op->experts.chosen),
+                              .bunches = self->step.round_block.address + self->bunches_at,
+                              .experts = experts,
+                              .rows = op->rows,
+                              .cols = cols,
+                              .bunch_count = *bunch_count};
+    uint64_t words = (uint64_t)*bunch_count * (cols + 1);
+    struct llm_vk_dispatch dispatch = {
+        .variant = {.shader = LLM_VK_BUNCH},
+        .groups = {1, 1, 1},
+        .uses = {reads(push.chosen, op->rows), writes(push.bunches, words)},
+        .use_count = 2};
+    assert(self->bunches_at + words * sizeof(uint32_t) <= self->step.round_block.bytes);
+    set_push(&dispatch, &push, sizeof push);
+    llm_vk_step_note(&self->step, &dispatch);
+    return reads(push.bunches, words);
+}
+
 /* Parts of one type in one dispatch. */
 static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op)
 {
@@ -503,17 +544,20 @@ static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op)
                                   ahead_for(weight, shape), rounds, routed}},
         .uses = {reads(push.acts, acts)},
         .use_count = op->part_count + 1};
+    if (routed) {
+        assert(op->part_count < LLM_MATMUL_PARTS_MAX);
+        struct llm_vk_use which = reads(address(op->experts.chosen), op->rows);
+        if (shape->cols > 1)
+            which = make_bunches(self, op, shape->cols, &push.col_groups);
+        push.parts[EXPERTS_PART] =
+            (struct mul_part){.weight = which.from, .flags = op->experts.share};
+        dispatch.uses[dispatch.use_count++] = which;
+    }
     for (uint32_t p = 0; p < op->part_count; p++) {
         push.parts[p] = describe_part(&op->parts[p], routed ? op->experts.count : 1);
         dispatch.uses[p + 1] =
             writes(push.parts[p].values, (uint64_t)op->rows * push.parts[p].count);
         push.groups += (push.parts[p].count + block_rows - 1) / block_rows * push.col_groups;
-    }
-    if (routed) {
-        assert(op->part_count < LLM_MATMUL_PARTS_MAX);
-        push.parts[EXPERTS_PART] =
-            (struct mul_part){.weight = address(op->experts.chosen), .flags = op->experts.share};
-        dispatch.uses[dispatch.use_count++] = reads(push.parts[EXPERTS_PART].weight, op->rows);
     }
     set_push(&dispatch, &push, sizeof push);
     spread(self, push.groups, dispatch.groups);

@@ -1329,6 +1329,8 @@ static void experts_all(struct duo *d)
         experts_one(d, some[t], 13, 4);
     }
     experts_one(d, LLM_F16, 5, 50);
+    experts_one(d, LLM_F16, 13, 14); /* few rows share an expert, and some experts have none */
+    experts_one(d, LLM_Q8_0, 300, 9);
 }
 
 static void each_row_meets_its_own_experts(void **state)
