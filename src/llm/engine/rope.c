@@ -5,14 +5,31 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PLAIN, OTHER, TABLES_MAX }; /* OTHER: of layers with a window, or of queries */
+enum {
+    PLAIN,
+    OTHER, /* of layers with a window, or of queries */
+    TABLES_MAX,
+    NEAR = 64, /* positions */
+};
+
+struct turn {
+    double cosine, sine;
+};
+
+/* A pair's turn at a position is the product of that at the multiple of NEAR before and that of the
+ * rest, so that a prompt needs few sines. */
+struct pair {
+    double frequency;
+    struct turn near[NEAR], far;
+};
 
 struct llm_rope {
-    uint32_t pairs, tables;
+    uint32_t count, tables;
     float temperature;
     uint32_t original;
     double magnitude;
-    double frequencies[]; /* of the tables */
+    uint32_t far_at[TABLES_MAX]; /* the multiple of NEAR that `far` of its pairs is for */
+    struct pair pairs[];         /* of the tables */
 };
 
 static bool window_differs(const struct llm_config *c)
@@ -55,15 +72,21 @@ static double frequency(const struct llm_config *c, bool window, uint32_t pair, 
     return whole * (1 - share) + whole / scale * share;
 }
 
+static struct turn turn_at(double frequency, uint32_t position)
+{
+    double angle = position * frequency;
+    return (struct turn){.cosine = cos(angle), .sine = sin(angle)};
+}
+
 int llm_rope_create(const struct llm_config *config, const float *factors, struct llm_rope **out)
 {
     uint32_t pairs = config->rope_dims / 2;
     uint32_t tables = window_differs(config) || config->temperature != 0 ? 2 : 1;
     struct llm_rope *rope =
-        calloc(1, sizeof *rope + (size_t)tables * pairs * sizeof rope->frequencies[0]);
+        calloc(1, sizeof *rope + (size_t)tables * pairs * sizeof rope->pairs[0]);
     if (!rope)
         return -ENOMEM;
-    rope->pairs = pairs;
+    rope->count = pairs;
     rope->tables = tables;
     rope->temperature = config->temperature;
     rope->original = config->rope_original;
@@ -75,10 +98,14 @@ int llm_rope_create(const struct llm_config *config, const float *factors, struc
             rope->magnitude /= yarn_magnitude(scale, (double)config->yarn_log);
     }
     for (uint32_t t = 0; t < tables; t++) {
-        for (uint32_t i = 0; i < pairs; i++)
-            rope->frequencies[t * pairs + i] =
-                frequency(config, t == OTHER && window_differs(config), i,
-                          factors ? (double)factors[i] : 1.0);
+        for (uint32_t i = 0; i < pairs; i++) {
+            struct pair *pair = &rope->pairs[(size_t)t * pairs + i];
+            pair->frequency = frequency(config, t == OTHER && window_differs(config), i,
+                                        factors ? (double)factors[i] : 1.0);
+            for (uint32_t p = 0; p < NEAR; p++)
+                pair->near[p] = turn_at(pair->frequency, p);
+            pair->far = pair->near[0];
+        }
     }
     *out = rope;
     return 0;
@@ -91,7 +118,7 @@ void llm_rope_destroy(struct llm_rope *rope)
 
 uint32_t llm_rope_pairs(const struct llm_rope *rope)
 {
-    return rope->pairs;
+    return rope->count;
 }
 
 uint32_t llm_rope_tables(const struct llm_rope *rope)
@@ -107,17 +134,21 @@ struct llm_rope_choice llm_rope_choose(const struct llm_config *config, uint32_t
     return (struct llm_rope_choice){.q = table, .k = table};
 }
 
-void llm_rope_angles(const struct llm_rope *rope, uint32_t table, uint32_t position, float *out)
+void llm_rope_angles(struct llm_rope *rope, uint32_t table, uint32_t position, float *out)
 {
-    const double *frequencies = rope->frequencies + (size_t)table * rope->pairs;
-    double magnitude = rope->magnitude;
     assert(table < rope->tables);
+    struct pair *pairs = rope->pairs + (size_t)table * rope->count;
+    uint32_t rest = position % NEAR, far_at = position - rest;
+    double magnitude = rope->magnitude;
     if (table == OTHER && rope->temperature != 0)
         magnitude *=
             1 + (double)rope->temperature * log(1 + floor((double)position / rope->original));
-    for (uint32_t i = 0; i < rope->pairs; i++) {
-        double angle = position * frequencies[i];
-        out[2 * i] = (float)(magnitude * cos(angle));
-        out[2 * i + 1] = (float)(magnitude * sin(angle));
+    for (uint32_t i = 0; i < rope->count && rope->far_at[table] != far_at; i++)
+        pairs[i].far = turn_at(pairs[i].frequency, far_at);
+    rope->far_at[table] = far_at;
+    for (uint32_t i = 0; i < rope->count; i++) {
+        struct turn far = pairs[i].far, near = pairs[i].near[rest];
+        out[2 * i] = (float)(magnitude * (far.cosine * near.cosine - far.sine * near.sine));
+        out[2 * i + 1] = (float)(magnitude * (far.sine * near.cosine + far.cosine * near.sine));
     }
 }

@@ -1,8 +1,8 @@
 /* llm/engine/rope.h - the angles by which rotary positions turn queries and keys.
  *
- * Pair i of a head turns by position * base^(-2i / dims) / (scale * factor i).  Angles are computed
- * in binary64, their sine and cosine rounded to binary32, once a step for all backends and layers:
- * a device's own sine may be inexact for large angles.
+ * Pair i of a head turns by position * base^(-2i / dims) / (scale * factor i).  Turns are computed
+ * in binary64, sines and cosines rounded to binary32, once a step for all backends and layers: a
+ * device's own sine may be inexact for large angles.  They depend on the position alone.
  *
  * YaRN divides by the scale only pairs that turn less than yarn_slow times within the positions
  * that the model was first made for, by nothing those that turn more than yarn_fast times, and by
@@ -12,7 +12,7 @@
  * A batch has several tables where layers with a window turn otherwise than others, or where
  * queries grow with the position (llm_config.temperature).
  *
- * Threads: any once created.  Lifetime: create/destroy. */
+ * Threads: one at a time.  Lifetime: create/destroy. */
 #ifndef HAWSER_LLM_ENGINE_ROPE_H
 #define HAWSER_LLM_ENGINE_ROPE_H
 
@@ -37,6 +37,6 @@ struct llm_rope_choice {
 struct llm_rope_choice llm_rope_choose(const struct llm_config *config, uint32_t layer);
 
 /* The pairs (cos, sin) of one position in one table. */
-void llm_rope_angles(const struct llm_rope *rope, uint32_t table, uint32_t position, float *out);
+void llm_rope_angles(struct llm_rope *rope, uint32_t table, uint32_t position, float *out);
 
 #endif
