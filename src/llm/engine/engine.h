@@ -29,7 +29,7 @@ struct llm_engine_options {
     enum llm_math math;  /* fast is of vulkan alone */
     uint32_t device;     /* which GPU, modulo their number */
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
-    uint64_t kv_bytes;   /* for all sequences together; 0: one sequence of full context */
+    uint64_t kv_bytes;   /* for all sequences together, in whole slabs; 0: one of full context */
     struct page_limit
         *kv_limit; /* that KV memory counts against; outlives the engine; NULL: none */
     struct page_trace

@@ -12,7 +12,8 @@
 enum {
     RESERVE_PAGES = 16, /* freed pages of a layer that stay mapped, so that the next prompt of a
                          * thousand positions need not map any */
-    SLABS_MIN = 256,    /* of a cache, where it has as many pages: memory moves in slabs */
+    SLABS_MIN = 16,     /* of a cache, where it has as many pages: each takes a driver a while */
+    SLABS_SHARED = 256, /* the same under a limit: memory moves between models in slabs */
 };
 
 struct page {
@@ -82,11 +83,12 @@ static int count_pages(const struct llm_config *config, uint64_t bytes, struct l
 }
 
 /* Slabs as large as the device likes them, unless there would be few. */
-static uint32_t run_for(const struct llm_backend_ops *ops, const struct llm_kv_shape *shape)
+static uint32_t run_for(const struct llm_backend_ops *ops, const struct llm_kv_shape *shape,
+                        bool is_shared)
 {
     uint64_t page = UINT64_C(2) * LLM_KV_POSITIONS * shape->row_values * sizeof(uint16_t);
-    uint64_t run = ops->kv_slab_bytes / page, most = shape->pages / SLABS_MIN;
-    uint64_t least = (shape->pages - 1) / ops->kv_slabs_max + 1;
+    uint64_t run = ops->kv_slab_bytes / page, least = (shape->pages - 1) / ops->kv_slabs_max + 1;
+    uint64_t most = shape->pages / (is_shared ? SLABS_SHARED : SLABS_MIN);
     run = run < most ? run : most;
     return (uint32_t)(run > least ? run : least);
 }
@@ -102,8 +104,8 @@ int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *co
     struct llm_kv_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
-    shape.run = run_for(backend->ops, &shape);
-    shape.pages -= shape.pages % shape.run;
+    shape.run = run_for(backend->ops, &shape, limit != NULL);
+    shape.pages = (shape.pages + shape.run - 1) / shape.run * shape.run; /* no page less */
     cache->backend = backend;
     cache->limit = limit;
     cache->page_count = shape.pages;

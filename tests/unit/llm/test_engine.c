@@ -324,6 +324,23 @@ static void a_full_cache_is_told_and_freed_pages_serve_again(void **state)
     free(got);
 }
 
+/* Whatever the slabs are. */
+static void memory_for_one_sequence_has_all_its_positions(void **state)
+{
+    (void)state;
+    struct llm_file *file = model_deep(40 * LLM_KV_POSITIONS, 1);
+    for (uint32_t pages = 1; pages <= 40; pages++) {
+        struct llm_engine_options options = {.threads = 1, .context = pages * LLM_KV_POSITIONS};
+        struct bench b = {.file = file};
+        assert_int_equal(llm_engine_create(file, &options, &b.engine, why), 0);
+        struct llm_seq *seq = new_seq(&b);
+        assert_int_equal(llm_seq_reserve(seq, pages * LLM_KV_POSITIONS, why), 0);
+        llm_seq_destroy(seq);
+        llm_engine_destroy(b.engine);
+    }
+    llm_file_close(file);
+}
+
 /* ---- pages of several sequences ---- */
 
 static uint32_t used_pages(const struct bench *b)
@@ -591,6 +608,7 @@ int main(void)
         cmocka_unit_test(what_was_forgotten_can_be_said_again),
         cmocka_unit_test(bad_steps_change_nothing),
         cmocka_unit_test(a_full_cache_is_told_and_freed_pages_serve_again),
+        cmocka_unit_test(memory_for_one_sequence_has_all_its_positions),
         cmocka_unit_test(texts_that_begin_alike_share_their_pages),
         cmocka_unit_test(shared_pages_do_not_change),
         cmocka_unit_test(kept_pages_make_room),

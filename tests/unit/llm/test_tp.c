@@ -68,7 +68,7 @@ static struct llm_engine *engine_open(const struct model *m, uint32_t ranks,
 {
     struct llm_engine_options options = {.backend = backend,
                                          .threads = 1,
-                                         .kv_bytes = 16 << 20,
+                                         .kv_bytes = 1 << 20,
                                          .kv_limit = limit,
                                          .tp = ranks,
                                          .path = m->path,
