@@ -115,6 +115,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
         return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     VkMemoryAllocateInfo driver_info = *info;
     driver_info.memoryTypeIndex = types->driver_type[info->memoryTypeIndex];
+    /* Before the call: what others submit meanwhile may come behind it at the server. */
+    uint64_t submissions = atomic_load_explicit(&device->submissions, memory_order_relaxed);
     VkResult result = vn_vkAllocateMemory(handle, &driver_info, allocator, out);
     vnc_budget_change(&device->physical->budget);
     if (result != VK_SUCCESS)
@@ -125,7 +127,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
     memory->address = vnc_pushes_take_address(device->pushes, memory->object.id);
     memory->host_visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
     memory->cached = vnc_memory_types_is_cached(types, info->memoryTypeIndex);
-    memory->submissions = atomic_load_explicit(&device->submissions, memory_order_relaxed);
+    memory->submissions = submissions;
     if (memory->host_visible)
         list_visible(device, memory);
     return VK_SUCCESS;

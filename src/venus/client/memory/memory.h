@@ -29,7 +29,7 @@ struct vnc_memory {
     bool shared;       /* see vnc_memory_share */
     VkDeviceSize size;
     VkDeviceAddress address;  /* of its first byte; 0: not known */
-    uint64_t submissions;     /* of the device, when it was allocated */
+    uint64_t submissions;     /* of the device, before it was allocated */
     struct vn_region *region; /* from the first map to the end */
     bool tracked;             /* the server knows of the map: deltas may be sent */
     bool sending;             /* what the program wrote there: it is freed afterwards */
