@@ -21,7 +21,7 @@ class Physical:
 
     def text(self):
         parts = [self.chain(base) for base in BASES if base in self.p.r.structs]
-        parts += [self.forget(), self.mask(), self.formats()]
+        parts += [self.forget(), self.mask(), self.formats(), self.blocks()]
         return "\n".join(parts)
 
     def chain(self, base):
@@ -84,16 +84,37 @@ class Physical:
         o.end()
         return o.text()
 
+    def is_plain(self, origin):
+        """Whether headers have what an extension brings."""
+        extension = self.p.r.extensions.get(origin)
+        return extension and not extension.platform and not extension.provisional
+
+    def blocks(self):
+        o, count = Out(), 0
+        o("const struct vn_format_block vn_block_table[] = {")
+        for name, origins in self.p.r.formats.items():
+            b = self.p.r.blocks.get(name)
+            if not b or not any(x.startswith("VK_VERSION_") or self.is_plain(x) for x in origins):
+                continue
+            planes = ", ".join(f"{{{size}, {w}, {h}}}" for size, w, h in b.planes) or "{0}"
+            o(f"    {{{name}, {b.bytes}, {', '.join(map(str, b.extent))}, {b.depth}, {b.stencil}, "
+              f"{{{planes}}}}},")
+            count += 1
+        if count == 0:
+            o("    {0},")
+        o("};")
+        o(f"const size_t vn_block_count = {count};")
+        return o.text()
+
     def formats(self):
         o = Out()
         o("const struct vn_format_info vn_format_table[] = {")
         count = 0
         for name, origins in self.p.r.formats.items():
             for origin in origins:
-                extension = self.p.r.extensions.get(origin)
                 if origin.startswith("VK_VERSION_"):
                     o(f"    {{{name}, {origin.replace('VK_', 'VK_API_')}, NULL}},")
-                elif extension and not extension.platform and not extension.provisional:
+                elif self.is_plain(origin):
                     o(f'    {{{name}, UINT32_MAX, "{origin}"}},')
                 else:
                     continue

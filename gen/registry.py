@@ -78,6 +78,16 @@ class Extension:
     needs: dict = field(default_factory=dict)   # command -> what else must be there for it
 
 
+@dataclass
+class Block:
+    """The texel block of a format, as copies between memory and images have it."""
+    bytes: int
+    extent: list    # in texels
+    planes: list    # (bytes, width divisor, height divisor) of each
+    depth: int      # bytes of that aspect; 0: there is none
+    stencil: int
+
+
 class Registry:
     def __init__(self, path):
         root = ET.parse(path).getroot()
@@ -91,6 +101,7 @@ class Registry:
         self.features = []
         self.extensions = {}
         self.formats = {}    # value of VkFormat -> versions and extensions that have it
+        self.blocks = {}     # value of VkFormat -> Block
         self.version = self._version(root)
         self.constants = _constants(root)
         self._read_enums(root)
@@ -98,6 +109,7 @@ class Registry:
         self._read_commands(root)
         self._read_features(root)
         self._read_extensions(root)
+        self._read_blocks(root)
 
     def resolve(self, name):
         while name in self.aliases:
@@ -212,6 +224,19 @@ class Registry:
             if value.get("extends") == "VkFormat" and _applies(value):
                 name = value.get("alias") or value.get("name")
                 self.formats.setdefault(name, []).append(origin)
+
+    def _read_blocks(self, root):
+        nodes = {node.get("name"): node for node in root.findall("formats/format")}
+        for name, node in nodes.items():
+            bits = {c.get("name"): c.get("bits") for c in node.findall("component")}
+            planes = [(int(nodes[p.get("compatible")].get("blockSize")),
+                       int(p.get("widthDivisor")), int(p.get("heightDivisor")))
+                      for p in node.findall("plane")]
+            extent = [int(x) for x in (node.get("blockExtent") or "1,1,1").split(",")]
+            # Depth of 24 bits is copied as a word; stencil is copied as bytes.
+            depth = {"16": 2, "24": 4, "32": 4}.get(bits.get("D"), 0)
+            self.blocks[name] = Block(int(node.get("blockSize")), extent, planes, depth,
+                                      1 if "S" in bits else 0)
 
     def _claim(self, origin, commands):
         for name in commands:

@@ -50,3 +50,41 @@ void vn_chain_keep_written(const struct vn_chain *chain, void *zeros, const void
     }
     kept->pNext = NULL;
 }
+
+static const struct vn_format_block *find_block(VkFormat format)
+{
+    for (size_t i = 0; i < vn_block_count; i++) {
+        if (vn_block_table[i].format == format)
+            return &vn_block_table[i];
+    }
+    return NULL;
+}
+
+bool vn_block_of(VkFormat format, VkImageAspectFlags aspect, struct vn_block *out)
+{
+    const struct vn_format_block *b = find_block(format);
+    if (!b)
+        return false;
+    *out = (struct vn_block){b->bytes, b->width, b->height, b->depth, 1, 1};
+    uint32_t plane = aspect == VK_IMAGE_ASPECT_PLANE_1_BIT   ? 1
+                     : aspect == VK_IMAGE_ASPECT_PLANE_2_BIT ? 2
+                                                             : 0;
+    switch (aspect) {
+    case VK_IMAGE_ASPECT_DEPTH_BIT:
+        out->bytes = b->depth_bytes;
+        break;
+    case VK_IMAGE_ASPECT_STENCIL_BIT:
+        out->bytes = b->stencil_bytes;
+        break;
+    case VK_IMAGE_ASPECT_PLANE_0_BIT:
+    case VK_IMAGE_ASPECT_PLANE_1_BIT:
+    case VK_IMAGE_ASPECT_PLANE_2_BIT:
+        out->bytes = b->planes[plane].bytes;
+        out->width_divisor = b->planes[plane].width_divisor;
+        out->height_divisor = b->planes[plane].height_divisor;
+        break;
+    default:
+        break;
+    }
+    return out->bytes > 0;
+}

@@ -57,4 +57,28 @@ struct vn_format_info {
 extern const struct vn_format_info vn_format_table[];
 extern const size_t vn_format_count;
 
+/* The texel block of a format, as copies between memory and images have it. */
+struct vn_format_block {
+    VkFormat format;
+    uint8_t bytes;
+    uint8_t width, height, depth;       /* in texels */
+    uint8_t depth_bytes, stencil_bytes; /* of these aspects; 0: the format has none */
+    struct {
+        uint8_t bytes, width_divisor, height_divisor;
+    } planes[3]; /* of multi-planar formats */
+};
+
+extern const struct vn_format_block vn_block_table[];
+extern const size_t vn_block_count;
+
+/* What one aspect of an image is made of. */
+struct vn_block {
+    uint32_t bytes;
+    uint32_t width, height, depth;
+    uint32_t width_divisor, height_divisor; /* of a plane; else 1 */
+};
+
+/* False for a format that is not in the registry, or has no such aspect. */
+bool vn_block_of(VkFormat format, VkImageAspectFlags aspect, struct vn_block *out);
+
 #endif
