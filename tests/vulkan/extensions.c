@@ -1,6 +1,7 @@
 /* extensions.c - differential programs: device extensions that programs rely on. */
 #include "vkt_image.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { WORDS = 256, BYTES = WORDS * 4, GROUPS = WORDS / 64 };
@@ -384,6 +385,294 @@ static void descriptor_buffer_is_consistent(void)
     vkt_out_u64("consistent", 1);
 }
 
+/* --- copies by the host ------------------------------------------------------------------------
+ */
+
+#ifdef VK_EXT_host_image_copy
+
+#define YOUNGER "the layer may be older than the extension"
+
+static void open_host_copies(void)
+{
+    static VkPhysicalDeviceHostImageCopyFeaturesEXT features;
+    features = (VkPhysicalDeviceHostImageCopyFeaturesEXT){
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_HOST_IMAGE_COPY_FEATURES_EXT};
+    VKT_NEED(vkt_has_extension(VK_EXT_HOST_IMAGE_COPY_EXTENSION_NAME));
+    ask(&features);
+    VKT_NEED(features.hostImageCopy);
+    VKT_OPEN_WITH(&features, VK_EXT_HOST_IMAGE_COPY_EXTENSION_NAME);
+}
+
+static struct vkt_image host_image(VkImageCreateInfo info)
+{
+    info.usage |= VK_IMAGE_USAGE_HOST_TRANSFER_BIT_EXT | VK_IMAGE_USAGE_SAMPLED_BIT;
+    return vkt_image(info);
+}
+
+static void host_transition(const struct vkt_image *image, VkImageLayout from, VkImageLayout to)
+{
+    VkHostImageLayoutTransitionInfoEXT info = {
+        .sType = VK_STRUCTURE_TYPE_HOST_IMAGE_LAYOUT_TRANSITION_INFO_EXT,
+        .image = image->handle,
+        .oldLayout = from,
+        .newLayout = to,
+        .subresourceRange = vkt_range(image)};
+    VKT(VKT_PROC(vkTransitionImageLayoutEXT)(vkt.device, 1, &info));
+}
+
+/* What a copy takes of an image: a part of one level, in memory with gaps. */
+struct place {
+    VkImageSubresourceLayers layers;
+    VkOffset3D offset;
+    VkExtent3D extent;
+    uint32_t row, height;
+    VkHostImageCopyFlagsEXT flags;
+};
+
+static void host_write(const struct vkt_image *image, const struct place *p, const void *bytes)
+{
+    VkMemoryToImageCopyEXT copy = {.sType = VK_STRUCTURE_TYPE_MEMORY_TO_IMAGE_COPY_EXT,
+                                   .pHostPointer = bytes,
+                                   .memoryRowLength = p->row,
+                                   .memoryImageHeight = p->height,
+                                   .imageSubresource = p->layers,
+                                   .imageOffset = p->offset,
+                                   .imageExtent = p->extent};
+    VkCopyMemoryToImageInfoEXT info = {.sType = VK_STRUCTURE_TYPE_COPY_MEMORY_TO_IMAGE_INFO_EXT,
+                                       .flags = p->flags,
+                                       .dstImage = image->handle,
+                                       .dstImageLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                       .regionCount = 1,
+                                       .pRegions = &copy};
+    VKT(VKT_PROC(vkCopyMemoryToImageEXT)(vkt.device, &info));
+}
+
+static void host_read(const struct vkt_image *image, const struct place *p, void *bytes)
+{
+    VkImageToMemoryCopyEXT copy = {.sType = VK_STRUCTURE_TYPE_IMAGE_TO_MEMORY_COPY_EXT,
+                                   .pHostPointer = bytes,
+                                   .memoryRowLength = p->row,
+                                   .memoryImageHeight = p->height,
+                                   .imageSubresource = p->layers,
+                                   .imageOffset = p->offset,
+                                   .imageExtent = p->extent};
+    VkCopyImageToMemoryInfoEXT info = {.sType = VK_STRUCTURE_TYPE_COPY_IMAGE_TO_MEMORY_INFO_EXT,
+                                       .flags = p->flags,
+                                       .srcImage = image->handle,
+                                       .srcImageLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                       .regionCount = 1,
+                                       .pRegions = &copy};
+    VKT(VKT_PROC(vkCopyImageToMemoryEXT)(vkt.device, &info));
+}
+
+static void *scratch(size_t bytes)
+{
+    void *made = calloc(1, bytes);
+    VKT_EXPECT(made != NULL);
+    return made;
+}
+
+/* Written by the host, read by the device; and a part of it by the host, into memory with gaps. */
+static void host_copy_one(const char *name, VkImageCreateInfo info, uint32_t block_bytes,
+                          uint32_t block, VkImageAspectFlags aspect)
+{
+    struct vkt_image image = host_image(info);
+    host_transition(&image, VK_IMAGE_LAYOUT_UNDEFINED, VK_IMAGE_LAYOUT_GENERAL);
+    VkExtent3D all = image.info.extent;
+    uint32_t layers = image.info.arrayLayers, gap = 3 * block;
+    struct place whole = {.layers = {aspect, 0, 0, layers},
+                          .extent = all,
+                          .row = (all.width + block - 1) / block * block + gap,
+                          .height = (all.height + block - 1) / block * block + block};
+    size_t bytes =
+        (size_t)(whole.row / block) * (whole.height / block) * all.depth * layers * block_bytes;
+    uint8_t *memory = scratch(bytes);
+    vkt_pattern(memory, bytes / 4 * 4, block_bytes);
+    if (aspect == VK_IMAGE_ASPECT_DEPTH_BIT) { /* floats between 0 and 1 stay as they are */
+        for (size_t i = 0; i + 4 <= bytes; i += 4)
+            memcpy(memory + i, &(float){(float)(i % 1021) / 1024.0f}, 4);
+    }
+    host_write(&image, &whole, memory);
+    struct place part = whole;
+    part.offset = (VkOffset3D){(int32_t)block, (int32_t)block, all.depth > 1};
+    part.extent =
+        (VkExtent3D){all.width - block, all.height - block, all.depth > 1 ? all.depth - 1 : 1};
+    memset(memory, 0xee, bytes);
+    host_read(&image, &part, memory);
+    vkt_out(name, memory, bytes);
+    if (aspect != VK_IMAGE_ASPECT_STENCIL_BIT && aspect != VK_IMAGE_ASPECT_DEPTH_BIT)
+        vkt_out_image(name, &image, VK_IMAGE_LAYOUT_GENERAL);
+    free(memory);
+}
+
+static void host_copies(void)
+{
+    open_host_copies();
+    const VkImageAspectFlags color = VK_IMAGE_ASPECT_COLOR_BIT;
+    host_copy_one("small",
+                  (VkImageCreateInfo){.format = VK_FORMAT_R8G8B8A8_UNORM, .extent = {13, 7, 1}}, 4,
+                  1, color);
+    host_copy_one("bytes", (VkImageCreateInfo){.format = VK_FORMAT_R8_UNORM, .extent = {61, 9, 1}},
+                  1, 1, color);
+    host_copy_one(
+        "rows",
+        (VkImageCreateInfo){.format = VK_FORMAT_R32G32B32A32_SFLOAT, .extent = {301, 257, 1}}, 16,
+        1, color);
+    host_copy_one("layers",
+                  (VkImageCreateInfo){.format = VK_FORMAT_R8G8B8A8_UNORM,
+                                      .extent = {100, 100, 1},
+                                      .arrayLayers = 9},
+                  4, 1, color);
+    host_copy_one("slices",
+                  (VkImageCreateInfo){.imageType = VK_IMAGE_TYPE_3D,
+                                      .format = VK_FORMAT_R8G8B8A8_UNORM,
+                                      .extent = {40, 40, 50}},
+                  4, 1, color);
+    if (vkt_format_has(VK_FORMAT_BC1_RGB_UNORM_BLOCK, VK_FORMAT_FEATURE_SAMPLED_IMAGE_BIT))
+        host_copy_one(
+            "blocks",
+            (VkImageCreateInfo){.format = VK_FORMAT_BC1_RGB_UNORM_BLOCK, .extent = {60, 36, 1}}, 8,
+            4, color);
+    host_copy_one("depth",
+                  (VkImageCreateInfo){.format = VK_FORMAT_D32_SFLOAT, .extent = {33, 17, 1}}, 4, 1,
+                  VK_IMAGE_ASPECT_DEPTH_BIT);
+}
+
+/* In the layout of MEMCPY, which is the driver's own: what is read so can be written so. */
+static void host_copy_memcpy(void)
+{
+    open_host_copies();
+    VkImageCreateInfo info = {.format = VK_FORMAT_R8G8B8A8_UNORM, .extent = {70, 30, 1}};
+    struct vkt_image from = host_image(info), to = host_image(info);
+    vkt_image_fill(&from, 5, VK_IMAGE_LAYOUT_GENERAL);
+    host_transition(&to, VK_IMAGE_LAYOUT_UNDEFINED, VK_IMAGE_LAYOUT_GENERAL);
+    VkSubresourceHostMemcpySizeEXT size = {.sType =
+                                               VK_STRUCTURE_TYPE_SUBRESOURCE_HOST_MEMCPY_SIZE_EXT};
+    VkSubresourceLayout2EXT layout = {.sType = VK_STRUCTURE_TYPE_SUBRESOURCE_LAYOUT_2_EXT,
+                                      .pNext = &size};
+    VkImageSubresource2EXT subresource = {.sType = VK_STRUCTURE_TYPE_IMAGE_SUBRESOURCE_2_EXT,
+                                          .imageSubresource = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0}};
+    VKT_PROC(vkGetImageSubresourceLayout2EXT)(vkt.device, from.handle, &subresource, &layout);
+    VKT_EXPECT(size.size >= 70 * 30 * 4);
+    struct place all = {.layers = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1},
+                        .extent = info.extent,
+                        .flags = VK_HOST_IMAGE_COPY_MEMCPY_EXT};
+    void *memory = scratch((size_t)size.size);
+    host_read(&from, &all, memory);
+    host_write(&to, &all, memory);
+    free(memory);
+    vkt_out_image("to", &to, VK_IMAGE_LAYOUT_GENERAL);
+    VkImageCopy2 copy = {.sType = VK_STRUCTURE_TYPE_IMAGE_COPY_2,
+                         .srcSubresource = all.layers,
+                         .srcOffset = {10, 3, 0},
+                         .dstSubresource = all.layers,
+                         .dstOffset = {0, 20, 0},
+                         .extent = {50, 9, 1}};
+    VkCopyImageToImageInfoEXT image_copy = {.sType = VK_STRUCTURE_TYPE_COPY_IMAGE_TO_IMAGE_INFO_EXT,
+                                            .srcImage = from.handle,
+                                            .srcImageLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                            .dstImage = to.handle,
+                                            .dstImageLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                            .regionCount = 1,
+                                            .pRegions = &copy};
+    VKT(VKT_PROC(vkCopyImageToImageEXT)(vkt.device, &image_copy));
+    vkt_out_image("both", &to, VK_IMAGE_LAYOUT_GENERAL);
+}
+
+/* Between the host's copies and the host's own accesses to an image in mapped memory. */
+static void host_copy_mapped(void)
+{
+    enum { SIDE = 64 };
+    open_host_copies();
+    struct vkt_image image = host_image((VkImageCreateInfo){.format = VK_FORMAT_R8G8B8A8_UNORM,
+                                                            .extent = {SIDE, SIDE, 1},
+                                                            .tiling = VK_IMAGE_TILING_LINEAR});
+    VkSubresourceLayout layout;
+    vkGetImageSubresourceLayout(vkt.device, image.handle,
+                                &(VkImageSubresource){VK_IMAGE_ASPECT_COLOR_BIT, 0, 0}, &layout);
+    uint8_t *map;
+    VKT(vkMapMemory(vkt.device, image.memory, 0, VK_WHOLE_SIZE, 0, (void **)&map));
+    map += layout.offset;
+    host_transition(&image, VK_IMAGE_LAYOUT_UNDEFINED, VK_IMAGE_LAYOUT_GENERAL);
+    struct place all = {.layers = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1},
+                        .extent = image.info.extent};
+    uint8_t pixels[SIDE * SIDE * 4], back[SIDE * SIDE * 4];
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        vkt_pattern(pixels, sizeof(pixels), turn);
+        host_write(&image, &all, pixels);
+        for (size_t y = 0; y < SIDE; y++)
+            VKT_EXPECT(memcmp(map + y * layout.rowPitch, pixels + y * SIDE * 4, SIDE * 4) == 0);
+        memset(map + (size_t)turn * layout.rowPitch, (int)turn, SIDE * 4);
+        memset(pixels + (size_t)turn * SIDE * 4, (int)turn, SIDE * 4);
+        host_read(&image, &all, back);
+        VKT_EXPECT(memcmp(back, pixels, sizeof(back)) == 0);
+    }
+    vkt_out_image("image", &image, VK_IMAGE_LAYOUT_GENERAL);
+}
+
+/* A fence may be reported before the device is done, where the host can see nothing of its work. */
+static void host_copy_behind_work(void)
+{
+    enum { SIDE = 256, TURNS = 12 };
+    open_host_copies();
+    struct vkt_image image = host_image(
+        (VkImageCreateInfo){.format = VK_FORMAT_R8G8B8A8_UNORM, .extent = {SIDE, SIDE, 1}});
+    host_transition(&image, VK_IMAGE_LAYOUT_UNDEFINED, VK_IMAGE_LAYOUT_GENERAL);
+    struct place corner = {.layers = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1}, .extent = {4, 4, 1}};
+    VkImageSubresourceRange range = vkt_range(&image);
+    for (uint32_t turn = 1; turn <= TURNS; turn++) {
+        VkClearColorValue value = {.float32 = {(float)turn / 255.0f, 0.0f, 1.0f, 1.0f}};
+        VkCommandBuffer command = vkt_begin();
+        for (int i = 0; i < 8; i++) {
+            vkCmdClearColorImage(command, image.handle, VK_IMAGE_LAYOUT_GENERAL, &value, 1, &range);
+            vkt_barrier(command);
+        }
+        vkt_finish(command);
+        uint8_t pixels[64];
+        host_read(&image, &corner, pixels);
+        for (size_t i = 0; i < sizeof(pixels); i += 4)
+            VKT_EXPECT(pixels[i] == turn && pixels[i + 2] == 255);
+        memset(pixels, (int)(200 + turn), sizeof(pixels));
+        host_write(&image, &corner, pixels);
+    }
+    vkt_out_image("image", &image, VK_IMAGE_LAYOUT_GENERAL);
+}
+
+/* The layouts that it works with, and that the arrays of both structures are filled as asked. */
+static void host_copy_layouts(void)
+{
+    VKT_NEED(vkt_has_extension(VK_EXT_HOST_IMAGE_COPY_EXTENSION_NAME));
+    VkPhysicalDeviceHostImageCopyPropertiesEXT host = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_HOST_IMAGE_COPY_PROPERTIES_EXT};
+    VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                       .pNext = &host};
+    vkGetPhysicalDeviceProperties2(vkt.physical, &all);
+    vkt_out_u64("src", host.copySrcLayoutCount);
+    vkt_out_u64("dst", host.copyDstLayoutCount);
+    vkt_out_u64("identical", host.identicalMemoryTypeRequirements);
+    VkImageLayout src[64] = {0}, dst[64] = {0};
+    VKT_EXPECT(host.copySrcLayoutCount > 1 && host.copySrcLayoutCount <= VKT_COUNT(src) &&
+               host.copyDstLayoutCount <= VKT_COUNT(dst));
+    host.pCopySrcLayouts = src;
+    host.pCopyDstLayouts = dst;
+    host.copySrcLayoutCount--;
+    vkGetPhysicalDeviceProperties2(vkt.physical, &all);
+    vkt_out_u64("src", host.copySrcLayoutCount);
+    vkt_out("layouts", src, sizeof(src));
+    vkt_out("layouts", dst, sizeof(dst));
+#ifdef VK_VERSION_1_4
+    VkPhysicalDeviceVulkan14Properties core = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_4_PROPERTIES};
+    all.pNext = &core;
+    VKT_NEED(vkt.props.apiVersion >= VK_API_VERSION_1_4);
+    vkGetPhysicalDeviceProperties2(vkt.physical, &all);
+    vkt_out_u64("src", core.copySrcLayoutCount);
+    vkt_out_u64("dst", core.copyDstLayoutCount);
+#endif
+}
+
+#endif
+
 static const struct vkt_case cases[] = {
     {"conditional_rendering", conditional_rendering, NULL},
     {"transform_feedback", transform_feedback, NULL},
@@ -392,6 +681,13 @@ static const struct vkt_case cases[] = {
     {"pipeline_library", pipeline_library, NULL},
     {"external_names", external_names, NULL},
     {"descriptor_buffer_is_consistent", descriptor_buffer_is_consistent, NULL},
+#ifdef VK_EXT_host_image_copy
+    {"host_copies", host_copies, YOUNGER},
+    {"host_copy_memcpy", host_copy_memcpy, YOUNGER},
+    {"host_copy_mapped", host_copy_mapped, YOUNGER},
+    {"host_copy_behind_work", host_copy_behind_work, YOUNGER},
+    {"host_copy_layouts", host_copy_layouts, YOUNGER},
+#endif
 };
 
 VKT_MAIN(cases)

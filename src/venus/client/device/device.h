@@ -39,7 +39,8 @@ struct vnc_device {
     struct vnc_memory *shared_memory; /* bound sparsely: likewise */
     pthread_mutex_t recordings_lock;  /* guards the list below, and who looks at recordings in it */
     struct vnc_command_buffer *recordings; /* begun and not ended */
-    /* Submissions so far; relaxed: read by the thread that made them, or that was told of them. */
+    /* Submissions so far.  Relaxed: the stream's lock orders them with a map; one that is seen too
+     * early or too late before an allocation makes that map wait, and no more. */
     _Atomic uint64_t submissions;
 };
 

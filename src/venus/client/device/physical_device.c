@@ -185,12 +185,83 @@ bool vnc_physical_device_has(const struct vnc_physical_device *device, const cha
 
 /* ---- properties and features ---- */
 
+#ifdef VK_EXT_host_image_copy
+/* Of host image copies, in one of the structures that have it; NULL members where none is there. */
+struct host_copy {
+    uint32_t *src_count, *dst_count;
+    VkPhysicalDeviceHostImageCopyPropertiesEXT asked;
+    uint8_t *uuid;
+};
+
+#define HOST_COPY(found)                                                                           \
+    (struct host_copy)                                                                             \
+    {                                                                                              \
+        &(found)->copySrcLayoutCount, &(found)->copyDstLayoutCount,                                \
+            {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_HOST_IMAGE_COPY_PROPERTIES_EXT,            \
+             .copySrcLayoutCount = (found)->copySrcLayoutCount,                                    \
+             .pCopySrcLayouts = (found)->pCopySrcLayouts,                                          \
+             .copyDstLayoutCount = (found)->copyDstLayoutCount,                                    \
+             .pCopyDstLayouts = (found)->pCopyDstLayouts},                                         \
+            (found)->optimalTilingLayoutUUID                                                       \
+    }
+
+/* Before the snapshot is laid over it: the program's counts are the room that its arrays have. */
+static uint32_t find_host_copies(const VkPhysicalDeviceProperties2 *out, struct host_copy found[2])
+{
+    uint32_t count = 0;
+    VkPhysicalDeviceHostImageCopyPropertiesEXT *own = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_HOST_IMAGE_COPY_PROPERTIES_EXT);
+    if (own)
+        found[count++] = HOST_COPY(own);
+#ifdef VK_VERSION_1_4
+    VkPhysicalDeviceVulkan14Properties *core =
+        (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_4_PROPERTIES);
+    if (core)
+        found[count++] = HOST_COPY(core);
+#endif
+    return count;
+}
+
+/* Arrays of outputs are not in the snapshot: the server is asked. */
+static void ask_host_copy(const struct vnc_physical_device *device, VkPhysicalDevice handle,
+                          struct host_copy *copy)
+{
+    /* How memory is laid out for copies with MEMCPY; see memory/host_copy.c. */
+    static const uint8_t packed[VK_UUID_SIZE] = "hawser packed";
+    VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                       .pNext = &copy->asked};
+    struct wire_enc *e = vnc_link_begin(device->link);
+    struct vn_decoder reply;
+    if (!e)
+        return;
+    vn_enc_cmd_vkGetPhysicalDeviceProperties2(e, handle, &all);
+    if (vnc_link_call(device->link, &reply) != VK_SUCCESS)
+        return;
+    vn_dec_reply_vkGetPhysicalDeviceProperties2(&reply, handle, &all);
+    if (vnc_link_finish(device->link, &reply) != VK_SUCCESS)
+        return;
+    *copy->src_count = copy->asked.copySrcLayoutCount;
+    *copy->dst_count = copy->asked.copyDstLayoutCount;
+    memcpy(copy->uuid, packed, sizeof(packed));
+}
+#endif
+
 static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice handle,
                                                   VkPhysicalDeviceProperties2 *out)
 {
     const struct vnc_physical_device *device = physical_of(handle);
+#ifdef VK_EXT_host_image_copy
+    struct host_copy copies[2];
+    uint32_t copy_count = find_host_copies(out, copies);
+    if (!vnc_physical_device_has(device, VK_EXT_HOST_IMAGE_COPY_EXTENSION_NAME))
+        copy_count = 0;
+#endif
     check(device, vnc_snapshot_properties(device->snapshot, out));
     out->properties.apiVersion = device->api_version;
+#ifdef VK_EXT_host_image_copy
+    for (uint32_t i = 0; i < copy_count; i++)
+        ask_host_copy(device, handle, &copies[i]);
+#endif
 #ifdef VK_KHR_maintenance7
     /* It does not travel: its elements are chains of their own.  No driver that we know has any. */
     VkPhysicalDeviceLayeredApiPropertiesListKHR *layers = (void *)vn_chain_find(

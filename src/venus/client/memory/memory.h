@@ -37,6 +37,18 @@ struct vnc_memory {
     struct vnc_memory *next_shared, **shared_at;   /* likewise */
 };
 
+/* What the texels of an image need. */
+struct vnc_image_shape {
+    VkFormat format;
+    VkExtent3D extent;
+    uint32_t layers;
+};
+
+static inline struct vnc_image_shape vnc_image_shape(const VkImageCreateInfo *info)
+{
+    return (struct vnc_image_shape){info->format, info->extent, info->arrayLayers};
+}
+
 /* A buffer, an image, or a view of either (whose base is what it views). */
 struct vnc_resource {
     struct vn_object object;
@@ -50,7 +62,8 @@ struct vnc_resource {
     struct vnc_resource *base; /* of a view: a reference */
     VkDeviceAddress address;   /* once it was asked for */
     uint32_t plain_usage;      /* of a buffer with nothing else about it; 0: something is */
-    struct wire_enc created;   /* how, as a key for requirements; empty for views */
+    struct vnc_image_shape shape;
+    struct wire_enc created; /* how, as a key for requirements; empty for views */
     struct vnc_resource *next_shared, **shared_at;
 };
 
@@ -95,5 +108,6 @@ VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_range
 
 extern const struct vnc_entry vnc_entries_memory[];
 extern const struct vnc_entry vnc_entries_resource[];
+extern const struct vnc_entry vnc_entries_host_copy[];
 
 #endif

@@ -87,9 +87,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_image(VkDevice device, const VkImag
                                                    VkImage *out)
 {
     VkResult result = vn_vkCreateImage(device, info, allocator, out);
-    if (result == VK_SUCCESS)
-        vn_enc_VkImageCreateInfo(&VNC_OBJECT(vnc_resource, *out)->created, info);
-    return result;
+    if (result != VK_SUCCESS)
+        return result;
+    struct vnc_resource *image = VNC_OBJECT(vnc_resource, *out);
+    image->shape = vnc_image_shape(info);
+    vn_enc_VkImageCreateInfo(&image->created, info);
+    return VK_SUCCESS;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_buffer_view(VkDevice device,

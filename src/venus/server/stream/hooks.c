@@ -2,6 +2,8 @@
 #include "venus/server/session/state.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 
@@ -290,6 +292,78 @@ static void destroy_pipeline(struct vn_exec *x, struct vn_args_vkDestroyPipeline
         s->command.device->driver.vkDestroyPipeline(a->device, a->pipeline, NULL);
 }
 
+/* ---- host image copies ---- */
+
+#ifdef VK_EXT_host_image_copy
+
+enum { TEXEL_BYTES_MAX = 32 }; /* four components of 64 bits; a block of several texels has less */
+
+/* At least as many bytes as a driver reads or writes for texels that are packed; 0: more than
+ * anybody has.  A block covers at least one texel of the region. */
+static size_t room_for(const VkImageSubresourceLayers *layers, const VkExtent3D *extent)
+{
+    const uint64_t most = (uint64_t)WIRE_COUNT_MAX * 1024;
+    const uint32_t factors[] = {extent->width, extent->height, extent->depth, layers->layerCount};
+    uint64_t bytes = TEXEL_BYTES_MAX;
+    for (size_t i = 0; i < ARRAY_LEN(factors); i++) {
+        if (factors[i] == 0 || factors[i] > most / bytes)
+            return 0;
+        bytes *= factors[i];
+    }
+    return (size_t)bytes;
+}
+
+/* The client packs texels, and memoryRowLength says how many bytes they are.  A driver reads what
+ * the image's format needs, which a client may have got wrong: the rest is zeros. */
+static void copy_memory_to_image(struct vn_exec *x, struct vn_args_vkCopyMemoryToImageEXT *a)
+{
+    const struct vn_driver *driver = &session_of(x)->command.device->driver;
+    VkCopyMemoryToImageInfoEXT info = *a->pCopyMemoryToImageInfo;
+    a->ret = driver->vkCopyMemoryToImageEXT ? VK_SUCCESS : VK_ERROR_UNKNOWN;
+    for (uint32_t i = 0; i < a->pCopyMemoryToImageInfo->regionCount && a->ret >= 0; i++) {
+        VkMemoryToImageCopyEXT copy = a->pCopyMemoryToImageInfo->pRegions[i];
+        size_t room = room_for(&copy.imageSubresource, &copy.imageExtent);
+        size_t bytes = copy.pHostPointer ? copy.memoryRowLength : 0;
+        uint8_t *packed = room ? calloc(1, room) : NULL;
+        if (!packed) {
+            a->ret = VK_ERROR_OUT_OF_HOST_MEMORY;
+            break;
+        }
+        if (bytes)
+            memcpy(packed, copy.pHostPointer, bytes < room ? bytes : room);
+        copy.pHostPointer = packed;
+        copy.memoryRowLength = copy.memoryImageHeight = 0;
+        info.regionCount = 1;
+        info.pRegions = &copy;
+        a->ret = driver->vkCopyMemoryToImageEXT(a->device, &info);
+        free(packed);
+    }
+}
+
+/* The bytes come before the result in the answer. */
+static void copy_image_to_memory(struct vn_exec *x, struct vn_args_vkCopyImageToMemoryEXT *a)
+{
+    const struct vn_driver *driver = &session_of(x)->command.device->driver;
+    VkCopyImageToMemoryInfoEXT info = *a->pCopyImageToMemoryInfo;
+    VkImageToMemoryCopyEXT copy =
+        info.regionCount == 1 ? info.pRegions[0] : (VkImageToMemoryCopyEXT){0};
+    size_t room = room_for(&copy.imageSubresource, &copy.imageExtent);
+    size_t bytes = copy.memoryRowLength < room ? copy.memoryRowLength : room;
+    copy.pHostPointer = room && bytes <= WIRE_COUNT_MAX ? calloc(1, room) : NULL;
+    a->ret = VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (!copy.pHostPointer)
+        return;
+    copy.memoryRowLength = copy.memoryImageHeight = 0;
+    info.pRegions = &copy;
+    a->ret = driver->vkCopyImageToMemoryEXT ? driver->vkCopyImageToMemoryEXT(a->device, &info)
+                                            : VK_ERROR_UNKNOWN;
+    if (a->ret >= 0 && x->reply)
+        wire_put_bytes(x->reply, copy.pHostPointer, bytes);
+    free(copy.pHostPointer);
+}
+
+#endif
+
 /* ---- what would block the executor: the client asks again ---- */
 
 static void get_query_pool_results(struct vn_exec *x, struct vn_args_vkGetQueryPoolResults *a)
@@ -335,6 +409,10 @@ const struct vn_hooks vns_server_hooks = {
     .vkAcquireProfilingLockKHR = acquire_profiling_lock,
     .vkAllocateCommandBuffers = allocate_command_buffers,
     .vkAllocateMemory = allocate_memory,
+#ifdef VK_EXT_host_image_copy
+    .vkCopyImageToMemoryEXT = copy_image_to_memory,
+    .vkCopyMemoryToImageEXT = copy_memory_to_image,
+#endif
     .vkBeginCommandBuffer = begin_command_buffer,
     .vkCreateComputePipelines = create_compute_pipelines,
     .vkCreateBuffer = create_buffer,

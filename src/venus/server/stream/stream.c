@@ -622,8 +622,13 @@ static int op_read(struct vns_session *s, struct wire_dec *in)
     uint32_t count;
     struct vns_range *ranges = vns_ranges_get(in, &count);
     int rc = wire_dec_end(in);
-    if (rc == 0) /* an ended connection is found next */
-        (void)!vns_memories_read(s->memories, ranges, count, 0);
+    if (rc == 0) {
+        /* What the driver itself changes next, by a host copy, must differ from a shadow copy. */
+        (void)vns_memories_expose(s->memories, ranges, count);
+        vns_memories_conceal(s->memories, count);
+        (void)!vns_memories_read(s->memories, ranges, count,
+                                 0); /* an ended connection is found next */
+    }
     free(ranges);
     return rc;
 }
