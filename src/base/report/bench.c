@@ -38,6 +38,7 @@ struct hw_bench_left {
     size_t count;
 };
 
+#define DISTURBED 0.9     /* of a baseline that is a limit: two measurements differ by less */
 enum { NAMES_SHOWN = 3 }; /* of the rows left out, in a table; the JSON has all */
 
 void hw_bench_begin(struct hw_bench *bench, const char *name)
@@ -156,6 +157,11 @@ static double ratio(const struct hw_bench_row *row)
     return value_of(row) / row->baseline; /* NaN when there is no baseline */
 }
 
+static bool is_beyond(const struct hw_bench_target *t, double ratio)
+{
+    return t->is_limit && (t->at_most ? ratio < DISTURBED : ratio > 1 / DISTURBED);
+}
+
 void hw_bench_judge(struct hw_bench *bench, const struct hw_bench_target *targets, size_t count)
 {
     if (bench->error)
@@ -165,6 +171,11 @@ void hw_bench_judge(struct hw_bench *bench, const struct hw_bench_target *target
         const struct hw_bench_target *t = &targets[i];
         if (strncmp(row->name, t->prefix, strlen(t->prefix)) != 0)
             continue;
+        if (is_beyond(t, ratio(row)))
+            hw_bench_invalid(bench,
+                             "%.3g times its baseline is impossible, since the baseline is a part "
+                             "of it: measure again while the machine is idle",
+                             ratio(row));
         double judged = isnan(row->baseline) ? value_of(row) : ratio(row);
         bool met = t->at_most ? judged <= t->bound : judged >= t->bound;
         bench->failed |= !met;

@@ -36,6 +36,9 @@ struct hw_bench_target {
     const char *prefix;
     bool at_most; /* else at least */
     double bound;
+    /* The baseline is a part of what is measured: a value a tenth beyond it says that the baseline
+     * was disturbed, and is invalid. */
+    bool is_limit;
 };
 
 struct hw_bench { /* private */
@@ -62,7 +65,7 @@ void hw_bench_field(struct hw_bench *bench, const char *key, const char *fmt, ..
 /* Marks the last row as invalid; the first reason counts. */
 void hw_bench_invalid(struct hw_bench *bench, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Adds the columns target and met to the last row: "yes", "NO", "invalid", or "-" when no target is
- * for it.  An invalid row must be marked before. */
+ * for it.  A row that the caller knows to be invalid must be marked before. */
 void hw_bench_judge(struct hw_bench *bench, const struct hw_bench_target *targets, size_t count);
 /* A row that this run does not measure.  Table and JSON list such rows by reason. */
 void hw_bench_leave_out(struct hw_bench *bench, const char *name, const char *why);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/order.h"
+#include "base/units.h"
 #include "command/measure.h"
 #include "rpc/methods.h"
 
@@ -122,6 +123,7 @@ int bench_vk_cycle(struct bench_vk_run *r, struct bench_vk_site *site)
     }
     if (rc)
         return rc;
+    char text[HW_FORMAT_CHARS];
     double local = r->has_native ? hw_median(native, r->reps) : NAN;
     double rtt = hw_median(raw, r->reps), value = hw_median(ours, r->reps);
     bench_vk_add_row(r, "cycle", site->name, value, "us", rtt + (r->has_native ? local : 0),
@@ -129,7 +131,7 @@ int bench_vk_cycle(struct bench_vk_run *r, struct bench_vk_site *site)
                      : site->raw    ? "raw round trip + native"
                                     : "our RPC's round trip + native",
                      local);
-    hw_bench_field(&r->bench, "raw", "%.4g", rtt);
+    hw_bench_field(&r->bench, "raw", "%s", hw_format_figure(text, rtt));
     hw_bench_field(&r->bench, "over_rtt", "%.3g", (value - (r->has_native ? local : 0)) / rtt);
     if (site->kind == BENCH_VK_TCP)
         add_counts(r, site, &answer.counts, there.count);
@@ -142,6 +144,7 @@ int bench_vk_polls(struct bench_vk_run *r, struct bench_vk_site *site)
     struct bench_order wait = {.job = BENCH_CYCLES}, poll = {.job = BENCH_POLLS};
     struct bench_answer answer = {0};
     uint64_t looks = 0, messages = 0;
+    char text[HW_FORMAT_CHARS];
     int rc = calibrate(r, &site->process, &wait);
     poll.count = wait.count;
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
@@ -157,7 +160,8 @@ int bench_vk_polls(struct bench_vk_run *r, struct bench_vk_site *site)
         return rc;
     bench_vk_add_row(r, "polled", site->name, hw_median(polls, r->reps), "us",
                      hw_median(waits, r->reps), "the same with vkWaitForFences", NAN);
-    hw_bench_field(&r->bench, "looks", "%.3g", (double)looks / (double)(r->reps * poll.count));
+    hw_bench_field(&r->bench, "looks", "%s",
+                   hw_format_figure(text, (double)looks / (double)(r->reps * poll.count)));
     bench_vk_add_row(r, "fence-status", site->name, (double)messages, "messages", NAN, "-", NAN);
     hw_bench_field(&r->bench, "looks", "%llu", (unsigned long long)looks);
     return 0;
@@ -202,12 +206,13 @@ int bench_vk_dirty(struct bench_vk_run *r, struct bench_vk_site *site)
     }
     if (rc)
         return rc;
+    char text[HW_FORMAT_CHARS];
     double pages = (double)with.count * BENCH_DIRTY_PAGES;
     bench_vk_add_row(r, "dirty-page", site->name,
                      (hw_median(dirty, r->reps) - hw_median(clean, r->reps)) / BENCH_DIRTY_PAGES,
                      "us", NAN, "-", NAN);
-    hw_bench_field(&r->bench, "bytes", "%.3g",
-                   ((double)answer.counts.bytes_sent - (double)base.counts.bytes_sent) / pages);
+    double bytes = (double)answer.counts.bytes_sent - (double)base.counts.bytes_sent;
+    hw_bench_field(&r->bench, "bytes", "%s", hw_format_figure(text, bytes / pages));
     return 0;
 }
 

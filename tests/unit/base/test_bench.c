@@ -139,6 +139,33 @@ static void an_impossible_figure_is_invalid_and_meets_no_target(void **state)
     hw_bench_end(&bench);
 }
 
+/* A line of 10 ms whose raw round trip was measured as 45 ms made a ratio of 0.23, "met". */
+static void a_value_beyond_its_limit_is_invalid(void **state)
+{
+    (void)state;
+    static const struct hw_bench_target targets[] = {
+        {"cycle.10ms", true, 1.05, true}, {"rate.", false, 0.97, true}, {"cycle.", true, 1.3}};
+    static const struct {
+        const char *name;
+        double value, baseline;
+        bool invalid;
+    } rows[] = {{"cycle.10ms", 10453, 44978, true},  {"cycle.10ms", 10453, 10100, false},
+                {"cycle.10ms", 10453, 11000, false}, {"rate.http", 2882, 2237, true},
+                {"rate.http", 2882, 2837, false},    {"cycle.unix", 10, 20, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct hw_bench bench;
+        hw_bench_begin(&bench, "x");
+        hw_bench_row(&bench, rows[i].name, rows[i].value, "us", rows[i].baseline);
+        hw_bench_judge(&bench, targets, 3);
+        char *text = printed(&bench, hw_bench_print_table);
+        assert_int_equal(strstr(text, "is impossible") != NULL, rows[i].invalid);
+        assert_int_equal(strstr(text, "yes") == NULL, rows[i].invalid);
+        assert_int_equal(hw_bench_failed(&bench), rows[i].invalid);
+        free(text);
+        hw_bench_end(&bench);
+    }
+}
+
 static void infinite_figures_and_negative_baselines_are_invalid(void **state)
 {
     (void)state;
@@ -224,6 +251,7 @@ int main(void)
         cmocka_unit_test(too_many_columns_are_told_by_the_print),
         cmocka_unit_test(benchmark_without_rows_prints),
         cmocka_unit_test(an_impossible_figure_is_invalid_and_meets_no_target),
+        cmocka_unit_test(a_value_beyond_its_limit_is_invalid),
         cmocka_unit_test(infinite_figures_and_negative_baselines_are_invalid),
         cmocka_unit_test(a_row_that_its_benchmark_calls_invalid_is_invalid),
         cmocka_unit_test(targets_judge_the_ratio_or_else_the_value),
