@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/hist.h"
 #include "base/report/bench.h"
+#include "base/units.h"
 #include "bench/kv/bench_blocks_remote.h"
 #include "bench/rpc/link.h"
 #include "kv/client/client.h"
@@ -318,6 +319,7 @@ static double rate_of(const struct bench *b, const struct hw_hist *times)
 static int print(const struct bench *b, const struct hw_hist times[SIDES])
 {
     struct hw_bench bench;
+    char text[HW_FORMAT_CHARS];
     hw_bench_begin(&bench, "blocks");
     for (size_t i = 0; i < SIDES; i++) {
         if (!is_wanted(b->o, i))
@@ -325,7 +327,7 @@ static int print(const struct bench *b, const struct hw_hist times[SIDES])
         bool is_base = sides[i].base == (int)i;
         hw_bench_row(&bench, sides[i].name, rate_of(b, &times[i]), "GiB/s",
                      is_base ? NAN : rate_of(b, &times[sides[i].base]));
-        hw_bench_field(&bench, "size", "%llu", (unsigned long long)b->o->size);
+        hw_bench_field(&bench, "size", "%s", hw_format_size(text, b->o->size));
         hw_bench_field(&bench, "blocks", "%llu", (unsigned long long)b->o->blocks);
     }
     int rc =

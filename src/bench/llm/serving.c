@@ -4,6 +4,7 @@
 #include "base/counter.h"
 #include "base/hist.h"
 #include "base/rng.h"
+#include "base/units.h"
 #include "bench/llm/rig.h"
 #include "llm/engine/backend.h"
 
@@ -273,16 +274,16 @@ static int by_rate(const void *a, const void *b)
 static void report(const struct serving *s, struct hw_bench *bench, uint32_t clients,
                    const struct figures *f, double one)
 {
-    char name[64];
+    char name[64], text[HW_FORMAT_CHARS];
     snprintf(name, sizeof name, "%u client%s%s", clients, clients == 1 ? "" : "s",
              s->o->beside ? " beside prompts" : "");
     hw_bench_row(bench, name, f->rate, "tok/s", one);
-    hw_bench_field(bench, "each", "%.3g tok/s", f->rate / clients);
+    hw_bench_field(bench, "each", "%s tok/s", hw_format_figure(text, f->rate / clients));
     hw_bench_field(bench, "batch", "%.2f", f->batch);
     hw_bench_field(bench, "gap_p50", "%.3g ms", f->median * 1e3);
     hw_bench_field(bench, "gap_p99", "%.3g ms", f->worst * 1e3);
     if (s->o->beside)
-        hw_bench_field(bench, "prompts", "%.4g tok/s", f->prompt_rate);
+        hw_bench_field(bench, "prompts", "%s tok/s", hw_format_figure(text, f->prompt_rate));
 }
 
 /* Each repetition measures all counts in turn, so that other work of the machine falls on all. */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/report/bench.h"
+#include "base/units.h"
 #include "command/measure.h"
 
 #include <errno.h>
@@ -113,6 +114,7 @@ static int measure(const struct pingpong_options *o, struct bench_link *link, st
 static int print(const struct pingpong_options *o, struct figures f[2], const char *raw_name)
 {
     struct hw_bench bench;
+    char text[HW_FORMAT_CHARS];
     hw_bench_begin(&bench, "pingpong");
     const struct {
         const char *name, *unit;
@@ -127,7 +129,7 @@ static int print(const struct pingpong_options *o, struct figures f[2], const ch
         hw_bench_row(&bench, rows[i].name, ours, rows[i].unit, raw);
         hw_bench_field(&bench, "transport", "%s", bench_transport_names[o->transport]);
         hw_bench_field(&bench, "wait", "%s", cmd_wait_names[o->wait]);
-        hw_bench_field(&bench, "size", "%llu", (unsigned long long)o->size);
+        hw_bench_field(&bench, "size", "%s", hw_format_size(text, o->size));
         hw_bench_field(&bench, "depth", "%llu", (unsigned long long)o->depth);
         hw_bench_field(&bench, "against", "%s", raw_name);
     }
