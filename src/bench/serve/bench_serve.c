@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/order.h"
 #include "base/report/bench.h"
+#include "base/units.h"
 #include "bench/bench.h"
 #include "bench/rpc/link.h"
 #include "bench/serve/child.h"
@@ -257,15 +258,21 @@ static enum cmd_exit ask(struct bench_run *r, enum way way, uint32_t count, stru
 static void add_rows(struct bench_run *r, struct hw_bench *bench, uint32_t clients,
                      const struct figures medians[WAYS])
 {
-    char name[64];
+    char name[64], text[HW_FORMAT_CHARS];
     for (int way = 0; way < WAYS; way++) {
         const struct figures *f = &medians[way], *base = &medians[WAY_ENGINE];
         if (way == WAY_PEER && !r->o->peer)
             continue;
         snprintf(name, sizeof(name), "rate.%s.%u", way_names[way], clients);
         hw_bench_row(bench, name, f->rate, "tok/s", way == WAY_ENGINE ? NAN : base->rate);
-        hw_bench_field(bench, "first", "%.3g ms", f->first_ms);
-        hw_bench_field(bench, "first_over_engine", "%+.3f ms", f->first_ms - base->first_ms);
+        hw_bench_field(bench, "first", "%s ms", hw_format_figure(text, f->first_ms));
+        /* A further hop cannot save time: a negative difference is noise. */
+        if (way == WAY_ENGINE)
+            hw_bench_field(bench, "first_over_engine", "-");
+        else if (way != WAY_PEER && f->first_ms < base->first_ms)
+            hw_bench_field(bench, "first_over_engine", "none shown");
+        else
+            hw_bench_field(bench, "first_over_engine", "%+.3f ms", f->first_ms - base->first_ms);
         hw_bench_judge(bench, targets, ARRAY_LEN(targets));
     }
     const struct figures *peer = &medians[WAY_PEER];
