@@ -516,6 +516,20 @@ static enum cmd_exit write_file(const char *path, const struct bkv_set *set,
     return rc ? cmd_fail(CMD_FAILED, "benchkv: %s: %s", path, strerror(-rc)) : CMD_DONE;
 }
 
+/* Before the measurement: a path that cannot be written must not cost its minutes. */
+static enum cmd_exit check_files(const struct benchkv_options *o)
+{
+    const char *const paths[] = {o->csv, o->report};
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        FILE *out = paths[i] ? fopen(paths[i], "a") : NULL;
+        if (paths[i] && !out)
+            return cmd_fail(CMD_FAILED, "benchkv: %s: %s", paths[i], strerror(errno));
+        if (out)
+            (void)fclose(out);
+    }
+    return CMD_DONE;
+}
+
 static enum cmd_exit report(struct bench *b)
 {
     struct bkv_set set = {.points = b->plan.points,
@@ -652,6 +666,9 @@ static enum cmd_exit await_ranks(const pid_t *pids, uint32_t count)
 static enum cmd_exit run_here(struct bench *b)
 {
     pid_t pids[KV_RANKS_MAX];
+    enum cmd_exit code = check_files(b->o);
+    if (code != CMD_DONE)
+        return code;
     b->world.ranks = (uint32_t)b->o->ranks;
     snprintf(b->world.dir, sizeof(b->world.dir), "/tmp/hawser-benchkv-XXXXXX");
     if (!mkdtemp(b->world.dir))
@@ -675,7 +692,7 @@ static enum cmd_exit run_here(struct bench *b)
     if (started < b->world.ranks)
         for (uint32_t i = 0; i < started; i++)
             (void)kill(pids[i], SIGTERM);
-    enum cmd_exit code = await_ranks(pids, started);
+    code = await_ranks(pids, started);
     remove_dir(b->world.dir);
     if (started < b->world.ranks)
         return cmd_fail(CMD_FAILED, "benchkv: cannot start a rank: %s", strerror(EAGAIN));
@@ -697,6 +714,10 @@ static enum cmd_exit run_as_rank(struct bench *b)
         if (rpc_addr_parse(b->o->peers.items[i], &b->world.addrs[i], b->why))
             return cmd_fail(CMD_USAGE, "benchkv: --peers: %s", b->why);
     }
+    if (b->world.rank == 0)
+        code = check_files(b->o);
+    if (code != CMD_DONE)
+        return code;
     find_neighbours(&b->world);
     snprintf(b->world.dir, sizeof(b->world.dir), "/tmp/hawser-benchkv-XXXXXX");
     if (!mkdtemp(b->world.dir))

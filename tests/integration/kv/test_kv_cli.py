@@ -109,6 +109,12 @@ class Benchkv(Case):
         self.assertEqual([p["point"] for p in points], ["c1.d1", "c2.d1", "one-rank"])
         self.assertEqual(set(pathlib.Path("/tmp").glob("hawser-benchkv-*")) - before, set())
 
+    def test_a_file_that_cannot_be_written_is_told_before_the_measurement(self):
+        for option in ("--report", "--csv"):
+            path = self.dir / "missing" / "file"
+            result = hawser("benchkv", "--duration", "3600s", option, path)
+            self.expect(result, FAILED, str(path))
+
     def test_a_bare_chain_stands_beside_every_transport_and_way_of_waiting(self):
         for transport, wait in (("shm", "adaptive"), ("shm", "block"), ("tcp", "block")):
             rows = self.rows("--client-threads", "1", "--transport", transport, "--wait", wait, "--no-single")
