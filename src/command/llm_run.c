@@ -382,8 +382,7 @@ enum cmd_exit llm_run_report(struct llm_run *r, FILE *out)
     struct llm_mode_figures f;
     static const struct llm_byte_account nothing;
     struct llm_mode_traffic traffic;
-    /* Before the call for the figures, which is no part of the run.  A Vulkan driver does not know
-     * what its bytes are for: then the classes are 0. */
+    /* Before the call for the figures, which is no part of the run. */
     struct llm_byte_account account = r->remote ? *llm_remote_account(r->remote) : nothing;
     llm_mode_traffic(r->mode, &traffic);
     int rc = llm_mode_figures(r->mode, &f, r->why);
@@ -392,11 +391,13 @@ enum cmd_exit llm_run_report(struct llm_run *r, FILE *out)
     uint64_t latency = r->o->phase == LLM_RUN_PREFILL ? r->steps[0].ns : decode_ns(r);
     print_times(r, out);
     fprintf(out, "NETWORK_BYTES: %llu\n", (unsigned long long)(traffic.sent + traffic.received));
-    for (int c = 0; c < LLM_CLASSES; c++)
+    /* A Vulkan driver that sends does not know what its bytes are for. */
+    bool knows_classes = r->remote || !traffic.sent;
+    for (int c = 0; c < LLM_CLASSES && knows_classes; c++)
         fprintf(out, "BYTES_%s: %llu\n", llm_class_name((enum llm_class)c),
                 (unsigned long long)llm_byte_account_bytes(&account, (enum llm_class)c));
     fprintf(out, "LATENCY_S: %.9f\n", (double)latency / 1e9);
-    if (f.has_kernel_ns)
+    if (f.kernel_ns)
         fprintf(out, "SERVER_GPU_KERNEL_MS: %.6f\n", milliseconds(f.kernel_ns));
     fprintf(out, "SERVER_SERDES_MS: %.6f\n", milliseconds(f.server_serdes_ns));
     fprintf(out, "CLIENT_SERDES_MS: %.6f\n", milliseconds(f.client_serdes_ns));

@@ -335,6 +335,13 @@ static enum cmd_exit print(const struct bench_llm_options *o, const struct hw_be
     return rc ? cmd_fail(CMD_FAILED, "bench-llm: %s", strerror(-rc)) : CMD_DONE;
 }
 
+/* A backend without a GPU has no such time. */
+static void add_kernel(struct hw_bench *bench, double ms)
+{
+    if (ms > 0)
+        hw_bench_field(bench, "kernel_ms", "%.3f", ms);
+}
+
 static void report_first(struct bench_run *r, struct hw_bench *bench, const char *when,
                          const struct first_steps *f)
 {
@@ -342,12 +349,12 @@ static void report_first(struct bench_run *r, struct hw_bench *bench, const char
     char name[64];
     snprintf(name, sizeof name, "%s prefill", when);
     hw_bench_row(bench, name, f->prefill_ms, "ms", hw_median(r->prefill_s, o->repeats) * 1e3);
-    hw_bench_field(bench, "kernel_ms", "%.3f", f->prefill_kernel_ms);
+    add_kernel(bench, f->prefill_kernel_ms);
     snprintf(name, sizeof name, "%s steps", when);
     hw_bench_row(bench, name, f->step_ms, "ms",
                  hw_median(r->decode_s, o->repeats) * 1e3 / (double)o->decode);
     hw_bench_field(bench, "steps", "%u", r->first_count);
-    hw_bench_field(bench, "kernel_ms", "%.3f", f->step_kernel_ms);
+    add_kernel(bench, f->step_kernel_ms);
     hw_bench_field(bench, "longest_ms", "%.3f", f->longest_ms);
     hw_bench_field(bench, "made", "%llu", (unsigned long long)f->made);
 }

@@ -102,9 +102,11 @@ static double exchanges_ms(const struct experiment_row *row)
 }
 
 /* Of the calls before the prompt, an upload of weights among them: a mode that sends weights with
- * every exchange has none. */
+ * every exchange has none.  Those of a Vulkan driver are not timed. */
 static double before_ms(const struct experiment_row *row)
 {
+    if (isnan(weights(row)))
+        return NAN;
     double calls = row->rpc_ms + row->client_serdes_ms;
     return fmax(calls - exchanges_ms(row), 0);
 }

@@ -144,7 +144,7 @@ int experiment_file_append(FILE *file, const struct experiment_row *row)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         put_double(&csv, numbers[i]);
     for (int c = 0; c < LLM_CLASSES; c++)
-        hw_csv_double(&csv, row->bytes[c]);
+        put_double(&csv, row->bytes[c]);
     hw_csv_u64(&csv, row->point.steps);
     hw_csv_double(&csv, (double)row->point.rtt_ns / 1e3);
     hw_csv_u64(&csv, row->point.clients);
@@ -219,7 +219,7 @@ static int read_figures(char *const f[COLUMNS], struct experiment_row *row)
         rc = rc || (numbers[i] && read_number(f[i], numbers[i]));
     rc = rc || read_optional(f[6], &row->kernel_ms) || read_optional(f[10], &row->avg_sm);
     for (int c = 0; c < LLM_CLASSES; c++)
-        rc = rc || read_number(f[11 + c], &row->bytes[c]);
+        rc = rc || read_optional(f[11 + c], &row->bytes[c]);
     rc = rc || read_u64(f[17], &row->point.steps) || read_number(f[18], &rtt_us) ||
          read_u64(f[19], &row->point.clients) || read_u64(f[20], &row->client) ||
          read_u64(f[21], &row->settings) || read_u64(f[26], &row->point.evicted) ||

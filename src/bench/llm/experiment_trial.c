@@ -348,28 +348,21 @@ static int read_figures(char *text, struct experiment_row *row)
     for (int c = 0; c < LLM_CLASSES && rc == 0; c++) {
         char key[32];
         snprintf(key, sizeof key, "BYTES_%s", llm_class_name((enum llm_class)c));
-        rc = number_of(text, key, &row->bytes[c]);
+        row->bytes[c] = NAN;
+        if (value_of(text, key))
+            rc = number_of(text, key, &row->bytes[c]);
     }
     return rc;
 }
 
-/* Whether the mode computes on a GPU of its server; an external server's own line says it. */
-static bool has_server_gpu(const struct experiment_setup *s, const struct experiment_row *cell)
-{
-    if (strcmp(cell->mode, "vulkan") == 0)
-        return true;
-    return llm_mode_find(cell->mode)->remote &&
-           (!s->own_server || strcmp(s->backend, "vulkan") == 0);
-}
-
-static int read_client(struct client *c, const struct experiment_setup *s,
-                       const struct experiment_row *cell, struct experiment_row *row)
+static int read_client(struct client *c, const struct experiment_row *cell,
+                       struct experiment_row *row)
 {
     *row = *cell;
     row->wall_s = (double)(c->ended_ns - c->began_ns) / 1e9;
     row->kernel_ms = NAN;
     int rc = c->text ? read_figures(c->text, row) : -EPROTO;
-    if (rc == 0 && has_server_gpu(s, cell) && value_of(c->text, "SERVER_GPU_KERNEL_MS"))
+    if (rc == 0 && value_of(c->text, "SERVER_GPU_KERNEL_MS"))
         rc = number_of(c->text, "SERVER_GPU_KERNEL_MS", &row->kernel_ms);
     if (rc == 0)
         rc = list_of(c->text, "TOKENS", &row->tokens);
@@ -402,7 +395,7 @@ static enum cmd_exit read_clients(struct client *clients, const struct experimen
         return cmd_fail(code, "experiment: mode %s, phase %s, trial %llu failed", cell->mode,
                         cell->phase, (unsigned long long)cell->trial);
     for (uint64_t i = 0; i < cell->point.clients; i++) {
-        int rc = read_client(&clients[i], setup, cell, &rows[i]);
+        int rc = read_client(&clients[i], cell, &rows[i]);
         if (rc) {
             while (i > 0)
                 experiment_row_fini(&rows[--i]);

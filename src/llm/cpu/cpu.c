@@ -7,8 +7,6 @@
 #include "llm/cpu/ram.h"
 #include "llm/model/why.h"
 
-#include "base/clock.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -43,7 +41,6 @@ struct cpu {
     const struct llm_kernels *kernels;
     struct llm_pool *pool;
     struct area areas[AREAS];
-    uint64_t began_ns;
     int error; /* of the current step */
 };
 
@@ -632,19 +629,13 @@ static void cpu_activate(struct llm_backend *b, const struct llm_op_activate *op
 
 /* ---- steps ---- */
 
-static int cpu_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
-{
-    self_of(b)->began_ns = hw_now_ns();
-    return llm_ram_begin(b, batch, why);
-}
-
 static int cpu_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
 {
     struct cpu *self = self_of(b);
     int rc = self->error;
     self->error = 0;
     self->ram.batch = NULL;
-    *kernel_ns = hw_now_ns() - self->began_ns;
+    *kernel_ns = 0;
     return rc ? llm_why(why, rc, "no memory for a step") : 0;
 }
 
@@ -669,7 +660,7 @@ const struct llm_backend_ops llm_backend_cpu = {
     .kv_unmap = llm_ram_kv_unmap,
     .kv_read = llm_ram_kv_read,
     .kv_write = llm_ram_kv_write,
-    .begin = cpu_begin,
+    .begin = llm_ram_begin,
     .embed = cpu_embed,
     .pick = cpu_pick,
     .norm = cpu_norm,

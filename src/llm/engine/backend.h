@@ -277,8 +277,8 @@ struct llm_backend_ops {
     void (*route)(struct llm_backend *b, const struct llm_op_route *op);
     void (*add)(struct llm_backend *b, const struct llm_op_add *op);
     void (*scale)(struct llm_backend *b, const struct llm_op_scale *op);
-    /* Waits until the ops are done.  *kernel_ns: time on the device, 0 when it cannot measure; also
-     * set on failure.  0, or the first error of the step: -ENOMEM, -EIO. */
+    /* Waits until the ops are done.  *kernel_ns: time on a GPU, 0 without one or when it cannot
+     * measure; also set on failure.  0, or the first error of the step: -ENOMEM, -EIO. */
     int (*finish)(struct llm_backend *b, uint64_t *kernel_ns, char *why);
     /* Instead of finish: makes the programs and memory that the step's ops need, and computes
      * nothing.  NULL: they need none.  As finish. */

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct local {
     struct llm_mode mode;
@@ -14,7 +13,6 @@ struct local {
     struct llm_sampler *sampler;
     float *logits;
     uint32_t last;
-    bool on_gpu;
     uint64_t kernel_ns;
 };
 
@@ -35,7 +33,6 @@ static int build(struct local *m, const struct llm_mode_kind *kind,
     struct llm_engine_options options = config->engine;
     if (kind->backend)
         options.backend = kind->backend;
-    m->on_gpu = options.backend && strcmp(options.backend, "vulkan") == 0;
     int rc = llm_engine_create(config->file, &options, &m->engine, why);
     if (rc == 0)
         rc = llm_engine_warm(m->engine, why);
@@ -111,8 +108,7 @@ static int local_figures(struct llm_mode *mode, struct llm_mode_figures *out, ch
 {
     (void)why;
     const struct local *m = (const struct local *)mode;
-    *out = (struct llm_mode_figures){.has_kernel_ns = m->on_gpu,
-                                     .kernel_ns = m->on_gpu ? m->kernel_ns : 0};
+    *out = (struct llm_mode_figures){.kernel_ns = m->kernel_ns};
     return 0;
 }
 

@@ -34,8 +34,7 @@ struct llm_mode_config {
 
 /* Where the time of a run went, as far as the mode can tell. */
 struct llm_mode_figures {
-    bool has_kernel_ns;        /* a server or a GPU computed; else kernel_ns is 0 */
-    uint64_t kernel_ns;        /* on its device */
+    uint64_t kernel_ns;        /* on a GPU, the worker's or this machine's; 0: there is none */
     uint64_t server_serdes_ns; /* bytes to tensors and back, at the worker */
     uint64_t client_serdes_ns; /* and here */
     uint64_t rpc_ns;           /* in calls and uploads */

@@ -58,7 +58,6 @@ int llm_remote_mode_figures(struct llm_mode *mode, struct llm_mode_figures *out,
     if (rc)
         return rc;
     *out = (struct llm_mode_figures){
-        .has_kernel_ns = true,
         .kernel_ns = values[LLM_METRIC_KERNEL_NS],
         .server_serdes_ns = values[LLM_METRIC_SERDES_NS],
         .client_serdes_ns = m->serdes_ns,

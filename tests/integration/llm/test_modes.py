@@ -135,6 +135,7 @@ class Bytes(Modes):
         self.assertLessEqual(down, 16)
         self.assertEqual(run.number("BYTES_weights"), 0)
         self.assertEqual(run.number("BYTES_logits"), 0)
+        self.assertNotIn("SERVER_GPU_KERNEL_MS", run.values)  # the worker computes on a CPU
 
     def test_local_is_nothing(self):
         run = self.llm(("local",))

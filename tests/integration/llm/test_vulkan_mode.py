@@ -33,6 +33,7 @@ class VulkanMode(Modes):
         self.assertEqual(run.values["TOKENS"], local.values["TOKENS"])
         up, down = run.list("STEP_BYTES_UP"), run.list("STEP_BYTES_DOWN")
         self.assertTrue(all(step > 0 for step in up + down), (up, down))
+        self.assertNotIn("BYTES_weights", run.values)  # the driver does not know what its bytes are
         # The weights travelled before the steps; random ones hardly compress.
         self.assertGreater(run.number("NETWORK_BYTES"),
                            sum(up + down) + self.model.stat().st_size / 2)
@@ -61,6 +62,9 @@ class VulkanMode(Modes):
         self.assertEqual(rows["local"]["server_gpu_kernel_ms"], "none")
         self.assertGreater(float(rows["vulkan"]["net_bytes"]), self.model.stat().st_size / 2)
         self.assertGreater(float(rows["vulkan"]["server_gpu_kernel_ms"]), 0)
+        self.assertEqual(rows["vulkan"]["weights"], "none")  # the driver cannot tell them
+        table = next(line for line in result.stdout.splitlines() if line.startswith("decode  vulkan"))
+        self.assertEqual(table.split()[-6:-4], ["-", "-"], table)  # upload, before the prompt
 
 
 if __name__ == "__main__":
