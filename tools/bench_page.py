@@ -92,10 +92,12 @@ def notes(report):
 def text(result):
     if result["state"] == "failed":
         return f"FAILED: {result['why']}"
-    rows = [("name", "value", "unit", "baseline", "ratio", "target", "met")]
+    tested = [row for row in result["report"]["rows"] if "difference" in row]
+    rows = [("name", "value", "unit", "baseline", "ratio", "target", "met") + ("difference",) * bool(tested)]
     for row in result["report"]["rows"]:
         rows.append((full_name(row, result["report"]["rows"]), figure(row), row["unit"], number(row["baseline"]),
-                     number(row["ratio"]), row.get("target", "-"), verdict(row)))
+                     number(row["ratio"]), row.get("target", "-"), verdict(row))
+                    + (row.get("difference", "-"),) * bool(tested))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) if i in (0, 2) else cell.rjust(width)
                        for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
@@ -128,7 +130,7 @@ def target_bar(row):
 def setting(row):
     """The first column of its own that a row has: it tells rows of one name apart."""
     shared = ("name", "value", "unit", "baseline", "ratio", "against", "target", "met", "valid",
-              "reason")
+              "reason", "difference")
     return next((f"{key} {value}" for key, value in row.items() if key not in shared), "again")
 
 
@@ -142,7 +144,8 @@ def rows_table(rows):
     judged = any(verdict(row) != "-" for row in rows)
     against = any("against" in row for row in rows)
     heads = ["name", "value", "", "ratio"] + ["target", "met", "the mark is the target"] * judged
-    heads += ["baseline"] + ["against"] * against
+    tested = any("difference" in row for row in rows)
+    heads += ["baseline"] + ["against"] * against + ["difference"] * tested
     right = ("value", "baseline", "ratio")
     out = ['<div class="wide"><table><thead><tr>']
     out += [f'<th class="r">{head}</th>' if head in right else f"<th>{head}</th>" for head in heads]
@@ -157,6 +160,8 @@ def rows_table(rows):
         cells.append(cell(number(row["baseline"]), "r"))
         if against:
             cells.append(cell(escape(row.get("against", "-"))))
+        if tested:
+            cells.append(cell(escape(row.get("difference", "-"))))
         out.append(f"<tr>{''.join(cells)}</tr>")
     return "\n".join(out) + "\n</tbody></table></div>\n"
 
@@ -213,13 +218,14 @@ def overview(results):
     return "".join(out) + "</tbody></table></div>\n"
 
 
-def html(results, quick):
+def html(results, quick, busy=None):
     reports = [result["report"] for result in results if result["report"]]
     first = reports[0] if reports else {"host": "unknown machine", "commit": "unknown"}
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     minutes = sum(result["seconds"] for result in results) / 60
     failed = sum(result["state"] == "failed" for result in results)
-    said = (f'<p class="bad">{failed} of {len(results)} benchmarks failed.</p>' if failed else "")
+    said = f'<p class="bad">{escape(busy)}</p>' if busy else ""
+    said += (f'<p class="bad">{failed} of {len(results)} benchmarks failed.</p>' if failed else "")
     return f"""<!DOCTYPE html>
 <html xmlns="http://www.w3.org/1999/xhtml" lang="en">
 <head>

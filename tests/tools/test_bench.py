@@ -101,6 +101,21 @@ class Bench(unittest.TestCase):
         self.assertIn("HAWSER_TRACE", result.stdout)
         self.assertIn("Left out: no recorded trace", self.page())
 
+    def test_a_difference_that_is_not_shown_is_said(self):
+        self.say("experiment", report([row("prefill.local", 21, 21, difference="-"),
+                                       row("prefill.naive", 2, 21, difference="no difference shown (p 0.23)")]))
+        result = self.bench("--only", "experiment")
+        for text in (result.stdout, self.page()):
+            self.assertIn("no difference shown (p 0.23)", text)
+
+    def test_a_busy_machine_is_told(self):
+        for load, busy in ((0.1, False), (1000.0, True)):
+            (self.root / "sitecustomize.py").write_text(
+                f"import os\nos.getloadavg = lambda: ({load}, 0, 0)\n")
+            result = self.bench("--only", "rpc", PYTHONPATH=str(self.root))
+            for text in (result.stdout, self.page()):
+                self.assertEqual("kept this machine busy" in text, busy)
+
     def test_invalid_rows_are_never_met(self):
         self.say("bench-rpc", report([row("delay.calls", None, 5, target="<= 1.3", met="invalid",
                                           valid=False, reason="-1486 us is impossible")]))
