@@ -129,6 +129,8 @@ static const char *result_name(VkResult result)
         return "VK_ERROR_TOO_MANY_OBJECTS";
     case VK_ERROR_INITIALIZATION_FAILED:
         return "VK_ERROR_INITIALIZATION_FAILED";
+    case VK_ERROR_INCOMPATIBLE_DRIVER:
+        return "no Vulkan driver is installed; install a GPU's or Mesa's";
     default:
         return "VkResult";
     }
