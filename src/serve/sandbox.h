@@ -5,8 +5,8 @@
  *   privileges  none can be gained by executing a file (no_new_privs), and no core is dumped
  *   seccomp     calls that are not in a list fail with EPERM, where the list was tried with the
  *               driver; else each such call is logged once.  Not in it: forking, sockets of a
- *               network, signals to other processes and limits of theirs, and what is refused always: executing, tracing, mounting, modules,
- *               namespaces, keys, BPF, io_uring
+ *               network, signals to other processes and their limits, and what is refused always:
+ *               executing, tracing, mounting, modules, namespaces, keys, BPF, io_uring
  *   limits      of descriptors, and no message queues
  *   Landlock    files are written in caches and temporary folders only, and no process outside can
  *               be looked into; where the kernel has it (5.13).  /dev/shm, where the upload cache
@@ -58,8 +58,7 @@ enum sandbox_mode sandbox_mode_from_environment(enum sandbox_mode usual);
 bool sandbox_knows_driver(const char *driver);
 
 /* Before threads are started.  What the kernel does not have is left out, with a line at level
- * INFO.
- */
+ * INFO. */
 void sandbox_enter(enum sandbox_mode mode);
 
 #endif

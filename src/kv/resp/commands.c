@@ -305,9 +305,11 @@ static void do_mset(struct resp_session *s, const struct resp_arg *args, uint32_
     resp_status(s, "OK");
 }
 
-static enum kv_result delete (struct resp_session *s, const struct resp_arg *key) {
+static enum kv_result del(struct resp_session *s, const struct resp_arg *key)
+{
     enum kv_result result = KV_REFUSED;
-    if (resp_local_delete(s, key, &result) || !may_ask(s)) return result;
+    if (resp_local_delete(s, key, &result) || !may_ask(s))
+        return result;
     return kv_named_delete(resp_client(s), key->data, key->len);
 }
 
@@ -315,7 +317,7 @@ static void do_del(struct resp_session *s, const struct resp_arg *args, uint32_t
 {
     int64_t gone = 0;
     for (uint32_t i = 1; i < count; i++) {
-        enum kv_result result = delete (s, &args[i]);
+        enum kv_result result = del(s, &args[i]);
         if (result != KV_OK && result != KV_MISS) {
             resp_result_error(s, result);
             return;
