@@ -8,7 +8,7 @@
 
 enum {
     RESP_OUT_BYTES = 16 << 10, /* replies that are written together */
-    RESP_BRIEF_MAX = 64 << 10  /* longer values are served in a thread, others wait meanwhile */
+    RESP_BRIEF_MAX = 128 << 10 /* longer values are served in a thread, others wait meanwhile */
 };
 
 struct resp_session {

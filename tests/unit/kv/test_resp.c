@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { CONNECTIONS = 4, ROUNDS = 50, VALUE = 100000, DAEMONS = 2 };
+enum { CONNECTIONS = 4, ROUNDS = 50, VALUE = 150000, DAEMONS = 2 };
 
 struct fixture {
     char dir[64], socket[96];
