@@ -24,9 +24,10 @@ struct wanted {
 
 struct kv_copies {
     uint64_t walk_at_ns, epoch;
-    uint32_t place; /* of the walk in the store */
-    uint32_t below; /* found by this walk */
-    bool last;      /* the walk ends with what is asked for now */
+    uint32_t peers_seen; /* connected at the last turn */
+    uint32_t place;      /* of the walk in the store */
+    uint32_t below;      /* found by this walk */
+    bool last;           /* the walk ends with what is asked for now */
     uint64_t fetch_at_ns;
     uint32_t first, count; /* of the queue */
     struct wanted queue[QUEUE];
@@ -145,7 +146,10 @@ static uint32_t fetch(struct kv_daemon *d)
 uint32_t kv_copies_step(struct kv_daemon *d)
 {
     struct kv_copies *c = d->copies_kept;
-    if (c->epoch != d->view.epoch) { /* others own the blocks now: from the start, at once */
+    /* In a mesh: one that comes back may have lost its blocks.  Of more members the view tells. */
+    bool returned = d->peers_up > c->peers_seen && d->view.count <= KV_MESH_MAX;
+    c->peers_seen = d->peers_up;
+    if (c->epoch != d->view.epoch || returned) { /* from the start, at once */
         c->epoch = d->view.epoch;
         c->place = 0;
         c->walk_at_ns = d->now_ns;

@@ -108,10 +108,8 @@ void kv_view_peers_init(struct kv_daemon *d)
     d->peer_count = d->spare_from = d->config.ranks; /* number 0 stays ours */
     for (uint32_t i = 0; i < d->peer_count; i++)
         peer_clear(d, i);
-    if (d->config.member) { /* alone until the first view */
+    if (d->config.member) { /* until the first view nobody knows who has which block */
         d->self = d->config.member;
-        d->view.count = 1;
-        d->view.ids[0] = d->view.members[0].id = d->self;
     } else {
         kv_rank_name(d->config.rank, name);
         d->self = kv_member_id(name);

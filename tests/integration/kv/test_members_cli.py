@@ -11,7 +11,7 @@ import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, free_port, hawser, lines_of
+from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, free_port, hawser, lines_of
 
 NOBODY = "http://127.0.0.1:1"  # a port that nobody listens at
 
@@ -102,11 +102,38 @@ class Options(Members):
         Lost.daemon.wait_for("no place in the cluster yet: cannot reach http://127.0.0.1:1")
         self.assertEqual(Lost.daemon.process.wait(TIMEOUT), UNREACHABLE)
 
-    def test_a_list_of_members(self):
-        members = ("--members", f"a=unix:{self.dir}/a,b=unix:{self.dir}/b")
-        self.assertIn(f"member a, 1 daemon, listening on unix:{self.dir}/a",
-                      self.member("a", *members).ready())
-        self.assertIn("member b", self.member("b", *members).ready())
+    def kv(self, member, *args, **kwargs):
+        return hawser("kv", "--socket", self.dir / f"{member}.sock", *args, **kwargs)
+
+    def test_without_a_view_nothing_is_said_to_be_missing(self):
+        a = self.member("a", "--etcd", NOBODY, "--listen", f"unix:{self.dir}/a", "--member-ttl", "60s",
+                        "--blocks", "1MiB")
+        while not (self.dir / "a.sock").exists():
+            self.assertIsNone(a.process.poll())
+        self.expect(self.kv("a", "get", "name"), FAILED, "PEER_LOST")
+
+    def test_a_list_of_members_and_one_that_comes_back_empty(self):
+        options = ("--members", f"a=unix:{self.dir}/a,b=unix:{self.dir}/b", "--copies", 2, "--blocks", "16MiB")
+        a = self.member("a", *options)
+        self.assertIn(f"member a, 1 daemon, listening on unix:{self.dir}/a", a.ready())
+        b = self.member("b", *options)
+        self.assertIn("member b", b.ready())
+        a.wait_for("b is connected")
+        names = [f"name {i}" for i in range(6)]
+        for name in names:
+            self.assertIn("2 copies", self.expect(self.kv("a", "put", name, input=name), DONE).stdout)
+        b.process.kill()
+        b.process.wait(TIMEOUT)
+        self.assertIn("member b", self.member("b", *options).ready())
+        for name in names:
+            got = self.kv("b", "get", name)
+            while got.returncode != DONE:  # until the two are connected
+                self.assertNotIn("MISS", got.stderr)
+                got = self.kv("b", "get", name)
+            self.assertEqual(got.stdout, name)
+        info = {}
+        while info.get("below_copies", 1) or info["blocks"] - info["cached_replicas"] < len(names):
+            info = json.loads(self.expect(self.kv("b", "info", "--json"), DONE).stdout)
 
     def test_on_loopback_a_host_token_keeps_other_users_out(self):
         members = ("--members", ",".join(f"{name}=127.0.0.1:{free_port() + i}" for i, name in enumerate("abc")))

@@ -149,6 +149,39 @@ static void copies_of_a_lost_member_come_back_unread(void **state)
 }
 
 /* An eviction of anything used to end repairs for good. */
+/* One that restarts with nothing, in the same view: it never says that a block is not there, its
+ * missing copies are counted at once, and come back. */
+static void a_member_that_comes_back_empty_has_no_copies_until_it_fetched_them(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct kv_block_request get = {.op = KV_BLOCK_GET, .key_count = 1};
+    uint64_t epoch, seen = 0;
+    open_cluster(&c, ARENA, 1);
+    connect_all(&c);
+    for (uint32_t n = 0; n < KEYS; n++)
+        assert_int_equal(put(&c, n % MEMBERS, n), KV_OK);
+    turn_for(&c, 6 * HW_SEC);
+    epoch = c.epoch;
+    cluster_stop(&c, 1);
+    turn_for(&c, HW_SEC);
+    c.epoch = 0; /* it has no view at first */
+    cluster_start(&c, 1);
+    for (uint32_t n = 0; n < KEYS; n++)
+        assert_int_equal(ask(&c, 1, &get, n, NULL), KV_PEER_LOST);
+    c.epoch = epoch;
+    cluster_tell_view(&c, 1);
+    assert_int_equal(ask(&c, 1, &get, 0, NULL), KV_OK);
+    connect_all(&c);
+    for (uint64_t until = cluster_now(&c) + HW_SEC; seen == 0 && cluster_now(&c) < until;)
+        seen = SUM(&c, below_copies);
+    assert_int_not_equal(seen, 0);
+    turn_for(&c, 20 * HW_SEC);
+    assert_int_equal(copies(&c), 2 * KEYS);
+    assert_int_equal(SUM(&c, below_copies), 0);
+    cluster_close(&c);
+}
+
 static void an_eviction_does_not_end_repairs(void **state)
 {
     (void)state;
@@ -280,6 +313,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_of_a_lost_member_come_back_unread),
+        cmocka_unit_test(a_member_that_comes_back_empty_has_no_copies_until_it_fetched_them),
         cmocka_unit_test(an_eviction_does_not_end_repairs),
         cmocka_unit_test(full_stores_do_not_take_turns),
         cmocka_unit_test(a_put_says_how_many_copies_there_are),
