@@ -20,31 +20,36 @@ enum {
 
 /* ---- replies ---- */
 
+/* Takes what was sent off the front of the parts. */
+static void take_sent(struct iovec parts[2], size_t sent)
+{
+    for (int i = 0; i < 2 && sent > 0; i++) {
+        size_t n = sent < parts[i].iov_len ? sent : parts[i].iov_len;
+        parts[i].iov_base = (char *)parts[i].iov_base + n;
+        parts[i].iov_len -= n;
+        sent -= n;
+    }
+}
+
 /* Sends the replies and then `data`; waits where the session may. */
 static void send_all(struct resp_session *s, const void *data, size_t len)
 {
-    size_t at = 0;
+    struct iovec parts[2] = {{s->out, s->out_len}, {(void *)(uintptr_t)data, len}};
     resp_leave(s);
-    while (at < s->out_len + len && !s->broken) {
-        bool head = at < s->out_len;
-        size_t past = head ? 0 : at - s->out_len;
-        struct iovec parts[2] = {{s->out + at, head ? s->out_len - at : 0},
-                                 {(char *)(uintptr_t)data + past, len - past}};
-        struct msghdr message = {.msg_iov = parts + !head, .msg_iovlen = 1 + (head && len > 0)};
+    assert(len == 0 || s->may_wait);
+    while (parts[0].iov_len + parts[1].iov_len > 0 && !s->broken && !s->must_wait) {
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
         ssize_t n =
             sendmsg(s->options.fd, &message, MSG_NOSIGNAL | (s->may_wait ? 0 : MSG_DONTWAIT));
-        if (n < 0 && errno == EINTR)
-            continue;
         s->must_wait = n < 0 && errno == EAGAIN && !s->may_wait;
-        if (s->must_wait)
-            break;
-        s->broken = n <= 0; /* also where the peer takes nothing for too long */
-        at += n > 0 ? (size_t)n : 0;
+        s->broken = n == 0 || /* also where the peer takes nothing for too long */
+                    (n < 0 && errno != EINTR && !s->must_wait);
+        if (n > 0)
+            take_sent(parts, (size_t)n);
     }
-    assert(len == 0 || s->may_wait);
-    at = at < s->out_len && !s->broken ? at : s->out_len;
-    s->out_len -= at;
-    memmove(s->out, s->out + at, s->out_len);
+    if (s->must_wait)
+        memmove(s->out, parts[0].iov_base, parts[0].iov_len);
+    s->out_len = s->must_wait ? parts[0].iov_len : 0;
 }
 
 static void flush(struct resp_session *s)
