@@ -28,9 +28,9 @@ static void enter(struct resp_session *s, struct kv_host *host)
     s->visit_bytes = 0;
 }
 
-static uint64_t now_of(const struct kv_host *host)
+static uint64_t now_of(struct kv_host *host)
 {
-    return kv_daemon_time(kv_host_daemon((struct kv_host *)host));
+    return kv_daemon_time(kv_host_daemon(host));
 }
 
 void resp_local_fini(struct resp_session *s)
