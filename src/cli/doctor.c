@@ -27,25 +27,13 @@ struct doctor_options {
 
 static const struct cmd_option options[] = {
     CMD_CONNECT_OPTIONS(struct doctor_options, connect),
-    {.name = "duration",
-     .letter = 'd',
-     .kind = CMD_DURATION,
-     .argument = "TIME",
-     .offset = offsetof(struct doctor_options, duration_ns),
-     .def = "200ms",
-     .min = HW_MS,
-     .max = 60 * HW_SEC,
-     .help = "how long to measure each of round trip, upload and download"},
-    {.name = "no-bench",
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct doctor_options, no_bench),
-     .help = "measure nothing"},
-    {.name = "json",
-     .letter = 'j',
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct doctor_options, json),
-     .help = "print one JSON object: \"checks\", each with check, status, detail\n"
-             "and remedy, and the numbers of \"warnings\" and \"failed\""},
+    {"duration", 'd', CMD_DURATION, offsetof(struct doctor_options, duration_ns),
+     "how long to measure each of round trip, upload and download", "TIME", "200ms", HW_MS,
+     60 * HW_SEC},
+    {"no-bench", 0, CMD_FLAG, offsetof(struct doctor_options, no_bench), "measure nothing"},
+    {"json", 'j', CMD_FLAG, offsetof(struct doctor_options, json),
+     "print one JSON object: \"checks\", each with check, status, detail\n"
+     "and remedy, and the numbers of \"warnings\" and \"failed\""},
     {NULL},
 };
 

@@ -10,10 +10,7 @@ struct drain_options {
 };
 
 static const struct cmd_option options[] = {
-    {.name = "undo",
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct drain_options, undo),
-     .help = "the worker takes texts again"},
+    {"undo", 0, CMD_FLAG, offsetof(struct drain_options, undo), "the worker takes texts again"},
     CMD_CONNECT_OPTIONS(struct drain_options, connect),
     {NULL},
 };

@@ -17,12 +17,9 @@ struct help_options {
 };
 
 static const struct cmd_option options[] = {
-    {.name = "json",
-     .letter = 'j',
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct help_options, json),
-     .help = "print every command, option and variable as one JSON object:\n"
-             "manual pages and completion are made from it"},
+    {"json", 'j', CMD_FLAG, offsetof(struct help_options, json),
+     "print every command, option and variable as one JSON object:\n"
+     "manual pages and completion are made from it"},
     {NULL},
 };
 

@@ -23,25 +23,14 @@ struct info_options {
 
 static const struct cmd_option options[] = {
     CMD_CONNECT_OPTIONS(struct info_options, connect),
-    {.name = "duration",
-     .letter = 'd',
-     .kind = CMD_DURATION,
-     .argument = "TIME",
-     .offset = offsetof(struct info_options, duration_ns),
-     .def = "500ms",
-     .min = HW_MS,
-     .max = 60 * HW_SEC,
-     .help = "how long to measure each of round trip, upload and download"},
-    {.name = "no-bench",
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct info_options, no_bench),
-     .help = "measure nothing: connect, describe, leave"},
-    {.name = "json",
-     .letter = 'j',
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct info_options, json),
-     .help = "print one JSON object: the figures as every benchmark of hawser\n"
-             "prints them, and the details under \"server\" and \"connection\""},
+    {"duration", 'd', CMD_DURATION, offsetof(struct info_options, duration_ns),
+     "how long to measure each of round trip, upload and download", "TIME", "500ms", HW_MS,
+     60 * HW_SEC},
+    {"no-bench", 0, CMD_FLAG, offsetof(struct info_options, no_bench),
+     "measure nothing: connect, describe, leave"},
+    {"json", 'j', CMD_FLAG, offsetof(struct info_options, json),
+     "print one JSON object: the figures as every benchmark of hawser\n"
+     "prints them, and the details under \"server\" and \"connection\""},
     {NULL},
 };
 

@@ -13,21 +13,12 @@ struct keygen_options {
 };
 
 static const struct cmd_option options[] = {
-    {.name = "name",
-     .letter = 'n',
-     .kind = CMD_LIST,
-     .argument = "HOST",
-     .offset = offsetof(struct keygen_options, names),
-     .help = "host name or address that clients will use for the server\n"
-             "(without it: this host's name, localhost, 127.0.0.1 and ::1)"},
-    {.name = "days",
-     .kind = CMD_U64,
-     .argument = "N",
-     .offset = offsetof(struct keygen_options, days),
-     .def = "825",
-     .min = 1,
-     .max = 36500,
-     .help = "how long the certificate is valid"},
+    {"name", 'n', CMD_LIST, offsetof(struct keygen_options, names),
+     "host name or address that clients will use for the server\n"
+     "(without it: this host's name, localhost, 127.0.0.1 and ::1)",
+     "HOST"},
+    {"days", 0, CMD_U64, offsetof(struct keygen_options, days), "how long the certificate is valid",
+     "N", "825", 1, 36500},
     {NULL},
 };
 

@@ -27,26 +27,12 @@ struct kvctl_options {
 };
 
 static const struct cmd_option options[] = {
-    {.name = "interval",
-     .letter = 'i',
-     .kind = CMD_DURATION,
-     .argument = "TIME",
-     .offset = offsetof(struct kvctl_options, interval_ns),
-     .def = "1s",
-     .min = 10 * HW_MS,
-     .max = 3600 * HW_SEC,
-     .help = "watch: time between two looks"},
-    {.name = "count",
-     .letter = 'n',
-     .kind = CMD_U64,
-     .argument = "N",
-     .offset = offsetof(struct kvctl_options, count),
-     .help = "watch: stop after N looks; without it, at ^C"},
-    {.name = "json",
-     .letter = 'j',
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct kvctl_options, json),
-     .help = "list, watch: one JSON object a look"},
+    {"interval", 'i', CMD_DURATION, offsetof(struct kvctl_options, interval_ns),
+     "watch: time between two looks", "TIME", "1s", 10 * HW_MS, 3600 * HW_SEC},
+    {"count", 'n', CMD_U64, offsetof(struct kvctl_options, count),
+     "watch: stop after N looks; without it, at ^C", "N"},
+    {"json", 'j', CMD_FLAG, offsetof(struct kvctl_options, json),
+     "list, watch: one JSON object a look"},
     {NULL},
 };
 

@@ -28,25 +28,11 @@ struct kvtop_options {
 };
 
 static const struct cmd_option options[] = {
-    {.name = "once",
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct kvtop_options, once),
-     .help = "print the state once"},
-    {.name = "interval",
-     .letter = 'i',
-     .kind = CMD_DURATION,
-     .argument = "TIME",
-     .offset = offsetof(struct kvtop_options, interval_ns),
-     .def = "1s",
-     .min = 100 * HW_MS,
-     .max = 3600 * HW_SEC,
-     .help = "between two looks"},
-    {.name = "count",
-     .letter = 'n',
-     .kind = CMD_U64,
-     .argument = "N",
-     .offset = offsetof(struct kvtop_options, count),
-     .help = "stop after N looks; without it, at ^C"},
+    {"once", 0, CMD_FLAG, offsetof(struct kvtop_options, once), "print the state once"},
+    {"interval", 'i', CMD_DURATION, offsetof(struct kvtop_options, interval_ns),
+     "between two looks", "TIME", "1s", 100 * HW_MS, 3600 * HW_SEC},
+    {"count", 'n', CMD_U64, offsetof(struct kvtop_options, count),
+     "stop after N looks; without it, at ^C", "N"},
     {NULL},
 };
 

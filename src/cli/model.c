@@ -44,33 +44,19 @@ static const char *const rope_choices[] = {"none", "linear", "yarn", "llama3", "
     }
 
 static const struct cmd_option options[] = {
-    {.name = "json",
-     .letter = 'j',
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct model_options, json),
-     .help = "info: one JSON object"},
-    {.name = "tokenizer",
-     .kind = CMD_STRING,
-     .argument = "FILE",
-     .offset = offsetof(struct model_options, tokenizer),
-     .help = "info: tokenizer.bin of a model in llama2.c's format"},
-    {.name = "arch",
-     .letter = 'a',
-     .kind = CMD_CHOICE,
-     .offset = offsetof(struct model_options, arch),
-     .def = "llama",
-     .choices = arch_choices,
-     .help = "synth: architecture"},
-    {.name = "like",
-     .kind = CMD_STRING,
-     .argument = "SIZE",
-     .offset = offsetof(struct model_options, like),
-     .help = "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b;\n"
-             "llama 134m, 1.1b, 7b, 8b, 8x7b; qwen2 0.5b, 7b; qwen3 0.6b, 8b;\n"
-             "qwen3moe 30b-a3b; gemma2 2b; gemma3 1b; phi3 mini; olmoe 7b;\n"
-             "mistral3 3b; granite 2b; starcoder2 3b; gpt-oss 20b; qwen2moe\n"
-             "14b-a2.7b; granitemoe 3b-a800m; tiny of each, llama's tiny-moe,\n"
-             "granitemoe's tiny-shared.  The numbers below override it"},
+    {"json", 'j', CMD_FLAG, offsetof(struct model_options, json), "info: one JSON object"},
+    {"tokenizer", 0, CMD_STRING, offsetof(struct model_options, tokenizer),
+     "info: tokenizer.bin of a model in llama2.c's format", "FILE"},
+    {"arch", 'a', CMD_CHOICE, offsetof(struct model_options, arch), "synth: architecture", NULL,
+     "llama", 0, 0, arch_choices},
+    {"like", 0, CMD_STRING, offsetof(struct model_options, like),
+     "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b;\n"
+     "llama 134m, 1.1b, 7b, 8b, 8x7b; qwen2 0.5b, 7b; qwen3 0.6b, 8b;\n"
+     "qwen3moe 30b-a3b; gemma2 2b; gemma3 1b; phi3 mini; olmoe 7b;\n"
+     "mistral3 3b; granite 2b; starcoder2 3b; gpt-oss 20b; qwen2moe\n"
+     "14b-a2.7b; granitemoe 3b-a800m; tiny of each, llama's tiny-moe,\n"
+     "granitemoe's tiny-shared.  The numbers below override it",
+     "SIZE"},
     SHAPE("layers", layers, LLM_LAYERS_MAX, "blocks"),
     SHAPE("width", width, LLM_WIDTH_MAX, "of the residual stream"),
     SHAPE("heads", heads, LLM_WIDTH_MAX, "of queries"),
@@ -81,54 +67,23 @@ static const struct cmd_option options[] = {
     SHAPE("experts", experts, LLM_EXPERTS_MAX, "of a layer [default: 8 where there are any]"),
     SHAPE("experts-used", experts_used, LLM_EXPERTS_USED_MAX, "of a row [default: 2]"),
     SHAPE("window", window, LLM_CONTEXT_MAX, "positions that a row sees in sliding layers"),
-    {.name = "rope",
-     .kind = CMD_CHOICE,
-     .offset = offsetof(struct model_options, rope),
-     .def = "none",
-     .choices = rope_choices,
-     .help = "synth: how positions were stretched"},
-    {.name = "rope-factor",
-     .kind = CMD_U64,
-     .argument = "N",
-     .offset = offsetof(struct model_options, rope_factor),
-     .min = 1,
-     .max = 1024,
-     .def = "4",
-     .help = "synth: from the Nth part of the context, with --rope"},
-    {.name = "type",
-     .letter = 't',
-     .kind = CMD_STRING,
-     .argument = "TYPE",
-     .offset = offsetof(struct model_options, type),
-     .help =
-         "of the matrices; synth [default: F16]: F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0,\n"
-         "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, MXFP4, Q3_K or Q2_K;\n"
-         "quantise: one of these, or a mixture: Q5_K_M, Q5_K_S, Q4_K_M, Q4_K_S,\n"
-         "Q3_K_M"},
-    {.name = "seed",
-     .letter = 's',
-     .kind = CMD_U64,
-     .argument = "N",
-     .offset = offsetof(struct model_options, seed),
-     .def = "1",
-     .help = "synth: the same seed gives the same file on every machine"},
-    {.name = "output",
-     .letter = 'o',
-     .kind = CMD_STRING,
-     .argument = "FILE",
-     .offset = offsetof(struct model_options, output),
-     .help = "synth: where to"},
-    {.name = "force",
-     .letter = 'f',
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct model_options, force),
-     .help = "quantise, import: replace what is there"},
-    {.name = "threads",
-     .kind = CMD_U64,
-     .argument = "N",
-     .offset = offsetof(struct model_options, threads),
-     .max = LLM_THREADS_MAX,
-     .help = "quantise: [default: the cores there are]"},
+    {"rope", 0, CMD_CHOICE, offsetof(struct model_options, rope),
+     "synth: how positions were stretched", NULL, "none", 0, 0, rope_choices},
+    {"rope-factor", 0, CMD_U64, offsetof(struct model_options, rope_factor),
+     "synth: from the Nth part of the context, with --rope", "N", "4", 1, 1024},
+    {"type", 't', CMD_STRING, offsetof(struct model_options, type),
+     "of the matrices; synth [default: F16]: F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0,\n"
+     "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, MXFP4, Q3_K or Q2_K;\n"
+     "quantise: one of these, or a mixture: Q5_K_M, Q5_K_S, Q4_K_M, Q4_K_S,\n"
+     "Q3_K_M",
+     "TYPE"},
+    {"seed", 's', CMD_U64, offsetof(struct model_options, seed),
+     "synth: the same seed gives the same file on every machine", "N", "1"},
+    {"output", 'o', CMD_STRING, offsetof(struct model_options, output), "synth: where to", "FILE"},
+    {"force", 'f', CMD_FLAG, offsetof(struct model_options, force),
+     "quantise, import: replace what is there"},
+    {"threads", 0, CMD_U64, offsetof(struct model_options, threads),
+     "quantise: [default: the cores there are]", "N", NULL, 0, LLM_THREADS_MAX},
     {NULL},
 };
 

@@ -27,18 +27,13 @@ struct run_options {
 };
 
 static const struct cmd_option options[] = {
-    {.name = "servers",
-     .letter = 's',
-     .kind = CMD_LIST,
-     .argument = "ADDR",
-     .offset = offsetof(struct run_options, servers),
-     .help = "whose GPUs the program shall see: host:port, unix:/path, shm:/path\n"
-             "(without it: VENUS_SERVERS, VENUS_SERVER_HOST, else 127.0.0.1:28100)"},
-    {.name = "honest-fences",
-     .kind = CMD_FLAG,
-     .offset = offsetof(struct run_options, honest_fences),
-     .help = "a fence is signalled when its work is done, also where the program cannot\n"
-             "see the difference but by a clock: for programs that measure time"},
+    {"servers", 's', CMD_LIST, offsetof(struct run_options, servers),
+     "whose GPUs the program shall see: host:port, unix:/path, shm:/path\n"
+     "(without it: VENUS_SERVERS, VENUS_SERVER_HOST, else 127.0.0.1:28100)",
+     "ADDR"},
+    {"honest-fences", 0, CMD_FLAG, offsetof(struct run_options, honest_fences),
+     "a fence is signalled when its work is done, also where the program cannot\n"
+     "see the difference but by a clock: for programs that measure time"},
     CMD_CONNECT_OPTIONS(struct run_options, connect),
     {NULL},
 };

@@ -49,16 +49,18 @@ struct cmd_list {
     size_t count;
 };
 
+/* A table has a line or two an option, in the order of the members; the last ones may be missing.
+ */
 struct cmd_option {
     const char *name; /* without "--"; NULL ends a table */
     char letter;      /* 0: none */
     enum cmd_kind kind;
     size_t offset;              /* of the member in the command's values */
+    const char *help;           /* lines separated by '\n' */
     const char *argument;       /* its name in help: "ADDR"; not for flags and choices */
     const char *def;            /* as the user would write it; NULL: none, false or 0 */
-    const char *help;           /* lines separated by '\n' */
-    const char *const *choices; /* CMD_CHOICE: NULL-terminated */
     uint64_t min, max;          /* max 0: no limits */
+    const char *const *choices; /* CMD_CHOICE: NULL-terminated */
 };
 
 struct cmd_env {
