@@ -279,16 +279,11 @@ static void json_def(void *state, const struct hw_counter_def *def, uint64_t tot
 {
     struct hw_json *json = state;
     hw_json_object_begin(json);
-    hw_json_key(json, "name");
-    hw_json_string(json, def->name);
-    hw_json_key(json, "help");
-    hw_json_string(json, def->help);
-    hw_json_key(json, "unit");
-    hw_json_string(json, def->unit);
-    hw_json_key(json, "kind");
-    hw_json_string(json, def->kind == HW_COUNTER ? "counter" : "gauge");
-    hw_json_key(json, "total");
-    hw_json_u64(json, total);
+    hw_json_put_string(json, "name", def->name);
+    hw_json_put_string(json, "help", def->help);
+    hw_json_put_string(json, "unit", def->unit);
+    hw_json_put_string(json, "kind", def->kind == HW_COUNTER ? "counter" : "gauge");
+    hw_json_put_u64(json, "total", total);
     hw_json_key(json, "series");
     hw_json_array_begin(json);
 }
@@ -303,12 +298,10 @@ static void json_series(void *state, const struct hw_counter_def *def, const cha
     hw_json_key(json, "labels");
     hw_json_object_begin(json);
     while (next_label(&labels, end, &name, &text)) {
-        hw_json_key(json, name);
-        hw_json_string(json, text);
+        hw_json_put_string(json, name, text);
     }
     hw_json_object_end(json);
-    hw_json_key(json, "value");
-    hw_json_u64(json, value);
+    hw_json_put_u64(json, "value", value);
     hw_json_object_end(json);
 }
 

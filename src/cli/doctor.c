@@ -47,12 +47,6 @@ static const struct cmd_env environment[] = {
 
 /* ---- output ---- */
 
-static void put_text(struct hw_json *j, const char *key, const char *text)
-{
-    hw_json_key(j, key);
-    hw_json_string(j, text);
-}
-
 static void say(struct doctor *d, enum doctor_status status, const char *check, const char *remedy,
                 const char *fmt, va_list args)
 {
@@ -68,10 +62,10 @@ static void say(struct doctor *d, enum doctor_status status, const char *check, 
         return;
     }
     hw_json_object_begin(d->json);
-    put_text(d->json, "check", check);
-    put_text(d->json, "status", statuses[status]);
-    put_text(d->json, "detail", detail);
-    put_text(d->json, "remedy", remedy);
+    hw_json_put_string(d->json, "check", check);
+    hw_json_put_string(d->json, "status", statuses[status]);
+    hw_json_put_string(d->json, "detail", detail);
+    hw_json_put_string(d->json, "remedy", remedy);
     hw_json_object_end(d->json);
 }
 
@@ -168,10 +162,8 @@ static enum cmd_exit examine_as_json(struct doctor *d, const char *address)
     hw_json_array_begin(&j);
     examine(d, address);
     hw_json_array_end(&j);
-    hw_json_key(&j, "warnings");
-    hw_json_u64(&j, d->warnings);
-    hw_json_key(&j, "failed");
-    hw_json_u64(&j, d->failed);
+    hw_json_put_u64(&j, "warnings", d->warnings);
+    hw_json_put_u64(&j, "failed", d->failed);
     hw_json_object_end(&j);
     int rc = hw_json_finish(&j);
     return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : d->code;

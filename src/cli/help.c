@@ -82,28 +82,22 @@ void cli_print_commands(FILE *out)
 
 /* ---- as JSON ---- */
 
-static void put_text(struct hw_json *j, const char *key, const char *text)
-{
-    hw_json_key(j, key);
-    hw_json_string(j, text);
-}
-
 static void put_option(struct hw_json *j, const struct cmd_option *o)
 {
     char letter[2] = {o->letter, '\0'};
     hw_json_object_begin(j);
-    put_text(j, "name", o->name);
-    put_text(j, "letter", o->letter ? letter : NULL);
-    put_text(j, "argument", o->kind == CMD_FLAG || o->kind == CMD_CHOICE ? NULL : o->argument);
+    hw_json_put_string(j, "name", o->name);
+    hw_json_put_string(j, "letter", o->letter ? letter : NULL);
+    hw_json_put_string(j, "argument",
+                       o->kind == CMD_FLAG || o->kind == CMD_CHOICE ? NULL : o->argument);
     hw_json_key(j, "choices");
     hw_json_array_begin(j);
     for (size_t i = 0; o->kind == CMD_CHOICE && o->choices[i]; i++)
         hw_json_string(j, o->choices[i]);
     hw_json_array_end(j);
-    hw_json_key(j, "repeats");
-    hw_json_bool(j, o->kind == CMD_LIST);
-    put_text(j, "default", o->def);
-    put_text(j, "help", o->help);
+    hw_json_put_bool(j, "repeats", o->kind == CMD_LIST);
+    hw_json_put_string(j, "default", o->def);
+    hw_json_put_string(j, "help", o->help);
     hw_json_object_end(j);
 }
 
@@ -111,11 +105,11 @@ static void put_command(struct hw_json *j, const struct cli_entry *e)
 {
     const struct cmd_command *c = e->command;
     hw_json_object_begin(j);
-    put_text(j, "name", c->name);
-    put_text(j, "group", titles[e->group]);
-    put_text(j, "summary", c->summary);
-    put_text(j, "operands", c->operands);
-    put_text(j, "description", c->description);
+    hw_json_put_string(j, "name", c->name);
+    hw_json_put_string(j, "group", titles[e->group]);
+    hw_json_put_string(j, "summary", c->summary);
+    hw_json_put_string(j, "operands", c->operands);
+    hw_json_put_string(j, "description", c->description);
     hw_json_key(j, "options");
     hw_json_array_begin(j);
     for (const struct cmd_option *o = c->options; o->name; o++)
@@ -125,12 +119,12 @@ static void put_command(struct hw_json *j, const struct cli_entry *e)
     hw_json_array_begin(j);
     for (const struct cmd_env *v = c->environment; v->name; v++) {
         hw_json_object_begin(j);
-        put_text(j, "name", v->name);
-        put_text(j, "help", v->help);
+        hw_json_put_string(j, "name", v->name);
+        hw_json_put_string(j, "help", v->help);
         hw_json_object_end(j);
     }
     hw_json_array_end(j);
-    put_text(j, "examples", c->examples);
+    hw_json_put_string(j, "examples", c->examples);
     hw_json_object_end(j);
 }
 
@@ -139,7 +133,7 @@ static enum cmd_exit print_json(const struct cmd_command *only)
     struct hw_json j;
     hw_json_begin(&j, stdout);
     hw_json_object_begin(&j);
-    put_text(&j, "version", HAWSER_VERSION);
+    hw_json_put_string(&j, "version", HAWSER_VERSION);
     hw_json_key(&j, "commands");
     hw_json_array_begin(&j);
     for (const struct cli_entry *e = cli_commands; e->name; e++) {

@@ -167,19 +167,12 @@ static void print_text(const struct survey *r)
 
 /* ---- as JSON ---- */
 
-static void json_text(struct hw_json *j, const char *key, const char *text)
-{
-    hw_json_key(j, key);
-    hw_json_string(j, text);
-}
-
 static void json_row(struct hw_json *j, const char *name, double value, const char *unit)
 {
     hw_json_object_begin(j);
-    json_text(j, "name", name);
-    hw_json_key(j, "value");
-    hw_json_double(j, value);
-    json_text(j, "unit", unit);
+    hw_json_put_string(j, "name", name);
+    hw_json_put_double(j, "value", value);
+    hw_json_put_string(j, "unit", unit);
     hw_json_key(j, "baseline");
     hw_json_null(j);
     hw_json_key(j, "ratio");
@@ -210,18 +203,16 @@ static void json_device(struct hw_json *j, const struct serve_device *d)
     snprintf(version, sizeof(version), "%u.%u.%u", d->api_version >> 22 & 0x7f,
              d->api_version >> 12 & 0x3ff, d->api_version & 0xfff);
     hw_json_object_begin(j);
-    json_text(j, "name", d->name);
-    json_text(j, "type", serve_device_type_name(d->type));
-    json_text(j, "vulkan", version);
-    json_text(j, "driver", d->driver);
+    hw_json_put_string(j, "name", d->name);
+    hw_json_put_string(j, "type", serve_device_type_name(d->type));
+    hw_json_put_string(j, "vulkan", version);
+    hw_json_put_string(j, "driver", d->driver);
     hw_json_key(j, "heaps");
     hw_json_array_begin(j);
     for (uint32_t i = 0; i < d->heap_count; i++) {
         hw_json_object_begin(j);
-        hw_json_key(j, "bytes");
-        hw_json_u64(j, d->heaps[i].bytes);
-        hw_json_key(j, "device_local");
-        hw_json_bool(j, d->heaps[i].device_local);
+        hw_json_put_u64(j, "bytes", d->heaps[i].bytes);
+        hw_json_put_bool(j, "device_local", d->heaps[i].device_local);
         hw_json_object_end(j);
     }
     hw_json_array_end(j);
@@ -234,10 +225,9 @@ static void json_models(struct hw_json *j, const struct llm_served *s)
     hw_json_array_begin(j);
     for (uint32_t i = 0; i < s->model_count; i++) {
         hw_json_object_begin(j);
-        json_text(j, "name", s->models[i].name);
-        json_text(j, "arch", s->models[i].arch);
-        hw_json_key(j, "context");
-        hw_json_u64(j, s->models[i].context);
+        hw_json_put_string(j, "name", s->models[i].name);
+        hw_json_put_string(j, "arch", s->models[i].arch);
+        hw_json_put_u64(j, "context", s->models[i].context);
         hw_json_object_end(j);
     }
     hw_json_array_end(j);
@@ -248,16 +238,16 @@ static void json_server(struct hw_json *j, const struct server_info *s,
 {
     hw_json_key(j, "server");
     hw_json_object_begin(j);
-    json_text(j, "version", s->version);
-    json_text(j, "commit", s->commit);
-    json_text(j, "node", s->node);
-    json_text(j, "host", s->host);
+    hw_json_put_string(j, "version", s->version);
+    hw_json_put_string(j, "commit", s->commit);
+    hw_json_put_string(j, "node", s->node);
+    hw_json_put_string(j, "host", s->host);
     hw_json_key(j, "devices");
     hw_json_array_begin(j);
     for (uint32_t i = 0; i < s->devices.count; i++)
         json_device(j, &s->devices.items[i]);
     hw_json_array_end(j);
-    json_text(j, "devices_note", s->devices.note);
+    hw_json_put_string(j, "devices_note", s->devices.note);
     json_models(j, served);
     hw_json_object_end(j);
 }
@@ -270,20 +260,18 @@ static int print_json(const struct survey *r)
     hw_utc(date);
     hw_json_begin(&j, stdout);
     hw_json_object_begin(&j);
-    json_text(&j, "benchmark", "info");
-    json_text(&j, "commit", hw_bench_commit());
-    json_text(&j, "host", host);
-    json_text(&j, "date", date);
+    hw_json_put_string(&j, "benchmark", "info");
+    hw_json_put_string(&j, "commit", hw_bench_commit());
+    hw_json_put_string(&j, "host", host);
+    hw_json_put_string(&j, "date", date);
     json_rows(&j, r);
     hw_json_key(&j, "connection");
     hw_json_object_begin(&j);
-    json_text(&j, "address", r->link.address);
-    json_text(&j, "transport", transport_name(r));
-    json_text(&j, "peer", rpc_ep_peer(r->link.ep));
-    hw_json_key(&j, "tls");
-    hw_json_bool(&j, r->link.tls);
-    hw_json_key(&j, "token");
-    hw_json_bool(&j, r->link.token);
+    hw_json_put_string(&j, "address", r->link.address);
+    hw_json_put_string(&j, "transport", transport_name(r));
+    hw_json_put_string(&j, "peer", rpc_ep_peer(r->link.ep));
+    hw_json_put_bool(&j, "tls", r->link.tls);
+    hw_json_put_bool(&j, "token", r->link.token);
     hw_json_object_end(&j);
     json_server(&j, &r->server, &r->served);
     hw_json_object_end(&j);

@@ -300,8 +300,7 @@ static enum cmd_exit info(struct kv_client *c, bool json)
     }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (json) {
-            hw_json_key(&j, rows[i].name);
-            hw_json_u64(&j, rows[i].value);
+            hw_json_put_u64(&j, rows[i].name, rows[i].value);
         } else {
             printf("%-16s %llu\n", rows[i].name, (unsigned long long)rows[i].value);
         }

@@ -91,35 +91,25 @@ static int print_table(const struct cmd_kv_names *n)
 
 static void json_model(struct hw_json *j, const struct page_limit_user *u)
 {
-    hw_json_key(j, "model");
-    hw_json_string(j, u->name);
-    hw_json_key(j, "used");
-    hw_json_u64(j, u->state.used_bytes);
-    hw_json_key(j, "wanted");
-    hw_json_u64(j, u->state.wanted_bytes);
-    hw_json_key(j, "min");
-    hw_json_u64(j, u->min_bytes);
+    hw_json_put_string(j, "model", u->name);
+    hw_json_put_u64(j, "used", u->state.used_bytes);
+    hw_json_put_u64(j, "wanted", u->state.wanted_bytes);
+    hw_json_put_u64(j, "min", u->min_bytes);
 }
 
 static void json_group(struct hw_json *j, const char *name, const struct cmd_kv_group *g)
 {
     hw_json_object_begin(j);
-    hw_json_key(j, "group");
-    hw_json_string(j, name);
-    hw_json_key(j, "limit");
-    hw_json_u64(j, page_limit_get(g->limit));
+    hw_json_put_string(j, "group", name);
+    hw_json_put_u64(j, "limit", page_limit_get(g->limit));
     hw_json_key(j, "workers");
     hw_json_array_begin(j);
     for (size_t i = 0; i < g->user_count; i++) {
         hw_json_object_begin(j);
-        hw_json_key(j, "rank");
-        hw_json_u64(j, g->users[i].rank);
-        hw_json_key(j, "pid");
-        hw_json_i64(j, g->users[i].pid);
-        hw_json_key(j, "mapped");
-        hw_json_u64(j, g->users[i].mapped_bytes);
-        hw_json_key(j, "reserve");
-        hw_json_u64(j, cmd_kv_reserve(&g->users[i]));
+        hw_json_put_u64(j, "rank", g->users[i].rank);
+        hw_json_put_u64(j, "pid", (uint64_t)g->users[i].pid);
+        hw_json_put_u64(j, "mapped", g->users[i].mapped_bytes);
+        hw_json_put_u64(j, "reserve", cmd_kv_reserve(&g->users[i]));
         if (cmd_kv_is_model(&g->users[i]))
             json_model(j, &g->users[i]);
         hw_json_object_end(j);

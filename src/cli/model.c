@@ -221,48 +221,28 @@ static enum cmd_exit print_info(const struct llm_file *file, const char *path,
     return print_types(summary);
 }
 
-static void json_number(struct hw_json *json, const char *key, uint64_t value)
-{
-    hw_json_key(json, key);
-    hw_json_u64(json, value);
-}
-
-static void json_text(struct hw_json *json, const char *key, const char *text)
-{
-    hw_json_key(json, key);
-    hw_json_string(json, text);
-}
-
-static void json_flag(struct hw_json *json, const char *key, bool value)
-{
-    hw_json_key(json, key);
-    hw_json_bool(json, value);
-}
-
 static void json_shape(struct hw_json *json, const struct llm_file *file)
 {
     const struct llm_config *c = llm_file_config(file);
-    json_number(json, "layers", c->layers);
-    json_number(json, "width", c->width);
-    json_number(json, "heads", c->heads);
-    json_number(json, "kv_heads", c->kv_heads);
-    json_number(json, "head_dim", c->head_dim);
-    json_number(json, "ffn", c->ffn);
-    json_number(json, "vocab", c->vocab);
-    json_number(json, "context", c->context);
-    json_number(json, "rope_dims", c->rope_dims);
-    hw_json_key(json, "rope_base");
-    hw_json_double(json, (double)c->rope_base);
-    hw_json_key(json, "rope_scale");
-    hw_json_double(json, (double)c->rope_scale);
-    json_text(json, "rope_scaling", rope_scaling(file));
-    json_number(json, "rope_original", c->rope_original);
-    json_number(json, "window", c->window);
-    json_number(json, "window_period", c->window_period);
-    json_number(json, "experts", c->experts);
-    json_number(json, "experts_used", c->experts_used);
-    json_number(json, "shared_ffn", c->shared_ffn);
-    json_flag(json, "tied_output", c->tied_output);
+    hw_json_put_u64(json, "layers", c->layers);
+    hw_json_put_u64(json, "width", c->width);
+    hw_json_put_u64(json, "heads", c->heads);
+    hw_json_put_u64(json, "kv_heads", c->kv_heads);
+    hw_json_put_u64(json, "head_dim", c->head_dim);
+    hw_json_put_u64(json, "ffn", c->ffn);
+    hw_json_put_u64(json, "vocab", c->vocab);
+    hw_json_put_u64(json, "context", c->context);
+    hw_json_put_u64(json, "rope_dims", c->rope_dims);
+    hw_json_put_double(json, "rope_base", (double)c->rope_base);
+    hw_json_put_double(json, "rope_scale", (double)c->rope_scale);
+    hw_json_put_string(json, "rope_scaling", rope_scaling(file));
+    hw_json_put_u64(json, "rope_original", c->rope_original);
+    hw_json_put_u64(json, "window", c->window);
+    hw_json_put_u64(json, "window_period", c->window_period);
+    hw_json_put_u64(json, "experts", c->experts);
+    hw_json_put_u64(json, "experts_used", c->experts_used);
+    hw_json_put_u64(json, "shared_ffn", c->shared_ffn);
+    hw_json_put_bool(json, "tied_output", c->tied_output);
 }
 
 static enum cmd_exit json_info(const struct llm_file *file, const struct summary *summary,
@@ -272,24 +252,24 @@ static enum cmd_exit json_info(const struct llm_file *file, const struct summary
     struct hw_json json;
     hw_json_begin(&json, stdout);
     hw_json_object_begin(&json);
-    json_text(&json, "format", llm_file_format(file));
-    json_text(&json, "arch", llm_arch_name(c->arch));
-    json_text(&json, "name", llm_file_name(file));
+    hw_json_put_string(&json, "format", llm_file_format(file));
+    hw_json_put_string(&json, "arch", llm_arch_name(c->arch));
+    hw_json_put_string(&json, "name", llm_file_name(file));
     json_shape(&json, file);
-    json_text(&json, "tokenizer", tokenizer);
-    json_number(&json, "tensors", llm_file_tensor_count(file));
-    json_number(&json, "parameters", summary->values);
-    json_number(&json, "weight_bytes", summary->bytes);
-    json_number(&json, "kv_bytes_per_position", summary->kv_bytes);
-    json_number(&json, "memory_bytes", summary->bytes + summary->kv_bytes * c->context);
+    hw_json_put_string(&json, "tokenizer", tokenizer);
+    hw_json_put_u64(&json, "tensors", llm_file_tensor_count(file));
+    hw_json_put_u64(&json, "parameters", summary->values);
+    hw_json_put_u64(&json, "weight_bytes", summary->bytes);
+    hw_json_put_u64(&json, "kv_bytes_per_position", summary->kv_bytes);
+    hw_json_put_u64(&json, "memory_bytes", summary->bytes + summary->kv_bytes * c->context);
     hw_json_key(&json, "types");
     hw_json_object_begin(&json);
     for (size_t i = 0; i < summary->type_count; i++) {
         hw_json_key(&json, llm_dtype_name(summary->types[i].dtype));
         hw_json_object_begin(&json);
-        json_number(&json, "tensors", summary->types[i].tensors);
-        json_number(&json, "values", summary->types[i].values);
-        json_number(&json, "bytes", summary->types[i].bytes);
+        hw_json_put_u64(&json, "tensors", summary->types[i].tensors);
+        hw_json_put_u64(&json, "values", summary->types[i].values);
+        hw_json_put_u64(&json, "bytes", summary->types[i].bytes);
         hw_json_object_end(&json);
     }
     hw_json_object_end(&json);

@@ -278,35 +278,22 @@ int hw_bench_print_table(const struct hw_bench *bench, FILE *out)
     return rc ? rc : print_notes(bench, out);
 }
 
-static void json_text(struct hw_json *json, const char *key, const char *text)
-{
-    hw_json_key(json, key);
-    hw_json_string(json, text);
-}
-
-static void json_number(struct hw_json *json, const char *key, double value)
-{
-    hw_json_key(json, key);
-    hw_json_double(json, value);
-}
-
 static void json_row(const struct hw_bench *bench, const struct hw_bench_row *row,
                      struct hw_json *json)
 {
     hw_json_object_begin(json);
-    json_text(json, "name", row->name);
-    json_number(json, "value", value_of(row));
-    json_text(json, "unit", row->unit);
-    json_number(json, "baseline", row->baseline);
-    json_number(json, "ratio", ratio(row));
+    hw_json_put_string(json, "name", row->name);
+    hw_json_put_double(json, "value", value_of(row));
+    hw_json_put_string(json, "unit", row->unit);
+    hw_json_put_double(json, "baseline", row->baseline);
+    hw_json_put_double(json, "ratio", ratio(row));
     if (row->invalid) {
-        hw_json_key(json, "valid");
-        hw_json_bool(json, false);
-        json_text(json, "reason", row->invalid);
+        hw_json_put_bool(json, "valid", false);
+        hw_json_put_string(json, "reason", row->invalid);
     }
     for (size_t i = 0; i < bench->key_count; i++)
         if (row->fields[i])
-            json_text(json, bench->keys[i], row->fields[i]);
+            hw_json_put_string(json, bench->keys[i], row->fields[i]);
     hw_json_object_end(json);
 }
 
@@ -316,7 +303,7 @@ static void json_left_out(const struct hw_bench *bench, struct hw_json *json)
     hw_json_array_begin(json);
     for (const struct hw_bench_left *left = bench->left_out; left; left = left->next) {
         hw_json_object_begin(json);
-        json_text(json, "why", left->why);
+        hw_json_put_string(json, "why", left->why);
         hw_json_key(json, "rows");
         hw_json_array_begin(json);
         for (const struct name *name = left->first; name; name = name->next)
@@ -337,10 +324,10 @@ int hw_bench_print_json(const struct hw_bench *bench, FILE *out)
     hw_utc(date);
     hw_json_begin(&json, out);
     hw_json_object_begin(&json);
-    json_text(&json, "benchmark", bench->name);
-    json_text(&json, "commit", hw_bench_commit());
-    json_text(&json, "host", host);
-    json_text(&json, "date", date);
+    hw_json_put_string(&json, "benchmark", bench->name);
+    hw_json_put_string(&json, "commit", hw_bench_commit());
+    hw_json_put_string(&json, "host", host);
+    hw_json_put_string(&json, "date", date);
     hw_json_key(&json, "rows");
     hw_json_array_begin(&json);
     for (const struct hw_bench_row *row = bench->first; row; row = row->next)

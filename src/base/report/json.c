@@ -168,14 +168,6 @@ void hw_json_u64(struct hw_json *json, uint64_t value)
     put_text(json, text);
 }
 
-void hw_json_i64(struct hw_json *json, int64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, value);
-    value_begins(json);
-    put_text(json, text);
-}
-
 void hw_json_double(struct hw_json *json, double value)
 {
     char text[HW_FORMAT_CHARS];
@@ -203,4 +195,28 @@ int hw_json_finish(struct hw_json *json)
     if (!json->error && fflush(json->out) != 0)
         json->error = errno ? -errno : -EIO;
     return json->error;
+}
+
+void hw_json_put_string(struct hw_json *json, const char *key, const char *text)
+{
+    hw_json_key(json, key);
+    hw_json_string(json, text);
+}
+
+void hw_json_put_u64(struct hw_json *json, const char *key, uint64_t value)
+{
+    hw_json_key(json, key);
+    hw_json_u64(json, value);
+}
+
+void hw_json_put_double(struct hw_json *json, const char *key, double value)
+{
+    hw_json_key(json, key);
+    hw_json_double(json, value);
+}
+
+void hw_json_put_bool(struct hw_json *json, const char *key, bool value)
+{
+    hw_json_key(json, key);
+    hw_json_bool(json, value);
 }

@@ -40,9 +40,14 @@ void hw_json_key(struct hw_json *json, const char *key);
 void hw_json_string(struct hw_json *json, const char *text); /* NULL is null */
 void hw_json_string_n(struct hw_json *json, const char *text, size_t len);
 void hw_json_u64(struct hw_json *json, uint64_t value);
-void hw_json_i64(struct hw_json *json, int64_t value);
 void hw_json_double(struct hw_json *json, double value); /* NaN and infinities are null */
 void hw_json_bool(struct hw_json *json, bool value);
 void hw_json_null(struct hw_json *json);
+
+/* A key and its value. */
+void hw_json_put_string(struct hw_json *json, const char *key, const char *text);
+void hw_json_put_u64(struct hw_json *json, const char *key, uint64_t value);
+void hw_json_put_double(struct hw_json *json, const char *key, double value);
+void hw_json_put_bool(struct hw_json *json, const char *key, bool value);
 
 #endif

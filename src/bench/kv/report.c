@@ -614,16 +614,11 @@ static void json_row(struct hw_json *j, const char *name, double value, const ch
                      double baseline)
 {
     hw_json_object_begin(j);
-    hw_json_key(j, "name");
-    hw_json_string(j, name);
-    hw_json_key(j, "value");
-    hw_json_double(j, value);
-    hw_json_key(j, "unit");
-    hw_json_string(j, unit);
-    hw_json_key(j, "baseline");
-    hw_json_double(j, baseline);
-    hw_json_key(j, "ratio");
-    hw_json_double(j, value / baseline);
+    hw_json_put_string(j, "name", name);
+    hw_json_put_double(j, "value", value);
+    hw_json_put_string(j, "unit", unit);
+    hw_json_put_double(j, "baseline", baseline);
+    hw_json_put_double(j, "ratio", value / baseline);
     hw_json_object_end(j);
 }
 
@@ -670,8 +665,7 @@ static int json_table(struct hw_json *j, const struct bkv_set *s, const struct s
         return -ENOMEM;
     section->build(s, t, note);
     hw_json_object_begin(j);
-    hw_json_key(j, "title");
-    hw_json_string(j, section->title);
+    hw_json_put_string(j, "title", section->title);
     hw_json_key(j, "columns");
     hw_json_array_begin(j);
     for (size_t c = 0; c < hw_table_columns(t); c++)
@@ -686,8 +680,7 @@ static int json_table(struct hw_json *j, const struct bkv_set *s, const struct s
         hw_json_array_end(j);
     }
     hw_json_array_end(j);
-    hw_json_key(j, "note");
-    hw_json_string(j, note);
+    hw_json_put_string(j, "note", note);
     hw_json_object_end(j);
     int rc = hw_table_error(t);
     hw_table_destroy(t);
@@ -701,14 +694,10 @@ int bkv_report_json(const struct bkv_set *s, FILE *out)
     hw_utc(date);
     hw_json_begin(&j, out);
     hw_json_object_begin(&j);
-    hw_json_key(&j, "benchmark");
-    hw_json_string(&j, "kv");
-    hw_json_key(&j, "commit");
-    hw_json_string(&j, hw_bench_commit());
-    hw_json_key(&j, "host");
-    hw_json_string(&j, s->host);
-    hw_json_key(&j, "date");
-    hw_json_string(&j, date);
+    hw_json_put_string(&j, "benchmark", "kv");
+    hw_json_put_string(&j, "commit", hw_bench_commit());
+    hw_json_put_string(&j, "host", s->host);
+    hw_json_put_string(&j, "date", date);
     hw_json_key(&j, "rows");
     hw_json_array_begin(&j);
     json_rows(&j, s);

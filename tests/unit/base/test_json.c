@@ -44,10 +44,10 @@ static void every_kind_of_value_is_written(void **state)
 {
     (void)state;
     hw_json_object_begin(&json);
-    hw_json_key(&json, "u");
-    hw_json_u64(&json, UINT64_MAX);
-    hw_json_key(&json, "i");
-    hw_json_i64(&json, INT64_MIN);
+    hw_json_put_u64(&json, "u", UINT64_MAX);
+    hw_json_put_double(&json, "d", -0.5);
+    hw_json_put_bool(&json, "b", true);
+    hw_json_put_string(&json, "s", "text");
     hw_json_key(&json, "list");
     hw_json_array_begin(&json);
     hw_json_bool(&json, true);
@@ -63,7 +63,7 @@ static void every_kind_of_value_is_written(void **state)
     hw_json_string(&json, "last");
     hw_json_object_end(&json);
     assert_int_equal(hw_json_finish(&json), 0);
-    assert_string_equal(text, "{\"u\":18446744073709551615,\"i\":-9223372036854775808,"
+    assert_string_equal(text, "{\"u\":18446744073709551615,\"d\":-0.5,\"b\":true,\"s\":\"text\","
                               "\"list\":[true,false,null,null,[],{}],\"\":\"last\"}\n");
 }
 
