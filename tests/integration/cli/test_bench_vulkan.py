@@ -59,7 +59,8 @@ class BenchVulkan(Case):
             self.assertEqual(self.rows[f"early.{line}"]["exchanges"], "1 of 2")
 
     def test_a_longer_line_is_a_longer_line(self):
-        self.assertGreater(self.rows["cycle.10ms"]["value"], 9900)  # the histogram keeps 0.4%
+        # Not the cycle's: on a busy machine its baseline may be disturbed, and the row invalid.
+        self.assertGreater(self.rows["early.10ms"]["value"], 9900)  # the histogram keeps 0.4%
 
     def test_no_line_carries_more_than_its_rate(self):
         for line, bits in RATES.items():
