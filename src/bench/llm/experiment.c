@@ -127,7 +127,7 @@ enum { GPU_CHARS = 160 };
 struct experiment {
     const struct experiment_options *o;
     struct experiment_setup setup;
-    struct experiment_server server;
+    struct bench_child server;
     struct experiment_rows rows;
     struct experiment_point points[CMD_LIST_MAX];
     size_t point_count;
@@ -495,7 +495,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         gpu_use_open(&x.setup.gpu);
         code = run_all(&x);
     }
-    experiment_server_stop(&x.server);
+    bench_child_stop(&x.server);
     if (code == CMD_DONE)
         code = report(&x);
     gpu_use_close(&x.setup.gpu);

@@ -10,6 +10,7 @@
 #define HAWSER_BENCH_LLM_EXPERIMENT_H
 
 #include "bench/llm/gpu_use.h"
+#include "bench/serve/child.h"
 #include "command/command.h"
 #include "llm/worker/byte_account.h"
 
@@ -92,15 +93,9 @@ struct experiment_setup {
     struct gpu_use gpu;
 };
 
-struct experiment_server {
-    pid_t pid; /* 0: not running */
-    uint16_t port;
-};
-
 /* `hawser serve` with KV memory for so many clients; ready on return.  0 or a negative errno. */
 int experiment_server_start(const struct experiment_setup *setup, uint64_t kv_bytes,
-                            struct experiment_server *out) MUST_CHECK;
-void experiment_server_stop(struct experiment_server *server);
+                            struct bench_child *out) MUST_CHECK;
 
 /* Runs the point's clients at once and fills a row for each; the names, trial, point and settings
  * of cell are copied.  CMD_DONE, or the exit status of the run that failed, which has said why. */

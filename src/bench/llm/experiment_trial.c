@@ -98,31 +98,11 @@ static void kill_and_reap(pid_t pid)
 
 /* ---- the server ---- */
 
-static int read_port(int fd, uint16_t *port)
-{
-    static const char mark[] = "listening on 127.0.0.1:";
-    char line[512];
-    FILE *from = fdopen(fd, "r");
-    if (!from) {
-        close(fd);
-        return -errno;
-    }
-    int rc = -EPIPE;
-    while (rc && fgets(line, sizeof line, from)) {
-        if (strncmp(line, mark, strlen(mark)) == 0) {
-            *port = (uint16_t)strtoul(line + strlen(mark), NULL, 10);
-            rc = *port ? 0 : -EPROTO;
-        }
-    }
-    fclose(from); /* it says nothing more that is worth reading */
-    return rc;
-}
-
 int experiment_server_start(const struct experiment_setup *setup, uint64_t kv_bytes,
-                            struct experiment_server *out)
+                            struct bench_child *out)
 {
     struct args a = {.count = 0};
-    struct experiment_server server;
+    struct bench_child server = {0};
     int fd;
     add(&a, "hawser", "serve");
     add(&a, "--no-devices", NULL);
@@ -136,21 +116,12 @@ int experiment_server_start(const struct experiment_setup *setup, uint64_t kv_by
     server.pid = spawn(&a, setup->shadow ? setup->store_bits_s : 0, &fd);
     if (server.pid < 0)
         return -errno;
-    int rc = read_port(fd, &server.port);
+    int rc = bench_child_hear(&server, fd, "listening on ");
     if (rc)
-        kill_and_reap(server.pid);
+        bench_child_stop(&server);
     else
         *out = server;
     return rc;
-}
-
-void experiment_server_stop(struct experiment_server *server)
-{
-    if (server->pid <= 0)
-        return;
-    kill(server->pid, SIGTERM);
-    waitpid(server->pid, NULL, 0);
-    server->pid = 0;
 }
 
 /* ---- one client ---- */

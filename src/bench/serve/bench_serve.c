@@ -362,11 +362,10 @@ static enum cmd_exit start_programs(struct bench_run *r)
                                  NULL};
     const char *const gateway[] = {"hawser",      "gateway",        "--servers", listen, "--http",
                                    "127.0.0.1:0", "--max-requests", "1024",      NULL};
-    enum cmd_exit code = bench_child_start(&r->worker, serve, "listening on ");
-    if (code == CMD_DONE)
-        code = bench_child_start(&r->gateway, gateway, "answering on ");
-    if (code != CMD_DONE)
-        return code;
+    if (bench_child_start(&r->worker, serve, "listening on "))
+        return cmd_fail(CMD_FAILED, "bench-serve: hawser serve did not start");
+    if (bench_child_start(&r->gateway, gateway, "answering on "))
+        return cmd_fail(CMD_FAILED, "bench-serve: hawser gateway did not start");
     struct rpc_addr addr;
     struct rpc_net_options net = {0};
     if (bench_load_parse(r->worker.url, &r->at[WAY_HTTP]) ||

@@ -23,10 +23,9 @@ static void become(const char *const *argv, int out, pid_t parent)
     _exit(127);
 }
 
-/* Reads until the line that ends its start; keeps the URL. */
-static int read_lines(int fd, const char *last, char url[128])
+int bench_child_hear(struct bench_child *c, int fd, const char *last)
 {
-    static const char answering[] = "answering on ";
+    static const char answering[] = "answering on ", here[] = "127.0.0.1:";
     char line[512];
     int rc = -EPIPE;
     FILE *from = fdopen(fd, "r");
@@ -37,19 +36,22 @@ static int read_lines(int fd, const char *last, char url[128])
     while (rc && fgets(line, sizeof(line), from)) {
         line[strcspn(line, "\n")] = '\0';
         if (strncmp(line, answering, sizeof answering - 1) == 0)
-            snprintf(url, 128, "%.120s", line + sizeof answering - 1);
-        if (strncmp(line, last, strlen(last)) == 0)
+            snprintf(c->url, sizeof(c->url), "%.120s", line + sizeof answering - 1);
+        if (strncmp(line, last, strlen(last)) == 0) {
+            const char *at = strstr(line, here);
+            c->port = at ? (uint16_t)strtoul(at + strlen(here), NULL, 10) : 0;
             rc = 0;
+        }
     }
-    fclose(from);
+    fclose(from); /* it says nothing more that is worth reading */
     return rc;
 }
 
-enum cmd_exit bench_child_start(struct bench_child *c, const char *const *argv, const char *last)
+int bench_child_start(struct bench_child *c, const char *const *argv, const char *last)
 {
     int fds[2];
     if (pipe(fds))
-        return cmd_fail(CMD_FAILED, "bench-serve: no pipe: %s", strerror(errno));
+        return -errno;
     pid_t parent = getpid();
     c->pid = fork();
     if (c->pid == 0) {
@@ -59,11 +61,12 @@ enum cmd_exit bench_child_start(struct bench_child *c, const char *const *argv, 
     close(fds[1]);
     if (c->pid < 0) {
         close(fds[0]);
-        return cmd_fail(CMD_FAILED, "bench-serve: no process: %s", strerror(errno));
+        return -EAGAIN;
     }
-    if (read_lines(fds[0], last, c->url))
-        return cmd_fail(CMD_FAILED, "bench-serve: hawser %s did not start", argv[1]);
-    return CMD_DONE;
+    int rc = bench_child_hear(c, fds[0], last);
+    if (rc)
+        bench_child_stop(c);
+    return rc;
 }
 
 static uint16_t free_port(void)

@@ -9,13 +9,18 @@
 #include <sys/types.h>
 
 struct bench_child {
-    pid_t pid;
+    pid_t pid;     /* 0: not running */
     bool group;    /* it leads one */
+    uint16_t port; /* of 127.0.0.1, where it listens; 0: nowhere */
     char url[128]; /* where it answers HTTP; "": nowhere */
 };
 
-/* Waits for the line that begins with `last`.  CMD_DONE, or the exit status after a message. */
-enum cmd_exit bench_child_start(struct bench_child *c, const char *const *argv, const char *last);
+/* Reads from fd, which it closes, until the line that begins with `last`; keeps port and URL.  0 or
+ * a negative errno. */
+int bench_child_hear(struct bench_child *c, int fd, const char *last) MUST_CHECK;
+/* Starts this program with these arguments and hears it.  0, or a negative errno: then none runs.
+ */
+int bench_child_start(struct bench_child *c, const char *const *argv, const char *last) MUST_CHECK;
 
 /* A peer's server, which a shell starts from `command` with $MODEL and $PORT; it answers at c->url
  * once it is ready.  What it prints goes nowhere. */

@@ -89,13 +89,13 @@ static enum cmd_exit start(struct share_run *r, enum way way)
         argv[n++] = "--kv-min";
         argv[n++] = min;
     }
-    enum cmd_exit code = bench_child_start(&s->child, argv, "listening on ");
+    if (bench_child_start(&s->child, argv, "listening on "))
+        return cmd_fail(CMD_FAILED, "bench-serve: hawser serve did not start");
     struct rpc_addr addr;
     struct rpc_net_options net = {0};
-    if (code == CMD_DONE && (rpc_addr_parse(listen, &addr, why) ||
-                             llm_connection_open(&addr, &net, NULL, &s->conn, why)))
-        code = cmd_fail(CMD_FAILED, "bench-serve: %s", why);
-    return code;
+    if (rpc_addr_parse(listen, &addr, why) || llm_connection_open(&addr, &net, NULL, &s->conn, why))
+        return cmd_fail(CMD_FAILED, "bench-serve: %s", why);
+    return CMD_DONE;
 }
 
 static void stop(struct server *s)

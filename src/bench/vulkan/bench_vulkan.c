@@ -235,18 +235,20 @@ _Static_assert(ARRAY_LEN(own_sites) <= BENCH_VK_SITES_MAX, "a run has room for a
 
 static int plan_own(struct bench_vk_run *r)
 {
-    char path[sizeof(r->dir.path) + 16], why[BENCH_SERVE_WHY] = "";
-    snprintf(path, sizeof(path), "%s/gpu", r->dir.path);
-    int rc = bench_serve_start(path, &r->serve, why);
+    char socket[sizeof(r->dir.path) + 16];
+    snprintf(socket, sizeof(socket), "unix:%s/gpu", r->dir.path);
+    const char *const argv[] = {"hawser",      "serve",    "--no-devices", "--listen",
+                                "127.0.0.1:0", "--listen", socket,         NULL};
+    int rc = bench_child_start(&r->serve, argv, "listening on ");
     if (rc) {
-        snprintf(r->why, sizeof(r->why), "%s", why);
+        snprintf(r->why, sizeof(r->why), "the server did not start");
         return rc;
     }
     for (size_t i = 0; i < ARRAY_LEN(own_sites); i++) {
         struct bench_vk_site *site = &r->sites[r->site_count++];
         *site = own_sites[i];
         if (site->kind == BENCH_VK_UNIX)
-            snprintf(site->address, sizeof(site->address), "unix:%s", path);
+            snprintf(site->address, sizeof(site->address), "%s", socket);
         else
             snprintf(site->address, sizeof(site->address), "127.0.0.1:%u", r->serve.port);
     }
@@ -340,7 +342,7 @@ static enum cmd_exit run_all(struct bench_vk_run *r, const char *operand)
     } else {
         code = measure(r, operand);
         bench_process_stop(&r->native);
-        bench_serve_stop(&r->serve);
+        bench_child_stop(&r->serve);
         bench_dir_remove(&r->dir);
     }
     if (code == CMD_DONE)

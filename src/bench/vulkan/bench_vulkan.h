@@ -14,8 +14,8 @@
 #include "base/report/bench.h"
 #include "bench/rpc/delay.h"
 #include "bench/rpc/link.h"
+#include "bench/serve/child.h"
 #include "bench/vulkan/job_process.h"
-#include "bench/vulkan/server.h"
 #include "command/command.h"
 #include "command/connect.h"
 
@@ -65,7 +65,7 @@ struct bench_vk_run {
     const struct bench_vk_options *o;
     uint64_t reps, time_ns, size;
     struct bench_dir dir;
-    struct bench_serve serve;
+    struct bench_child serve;
     struct bench_process native, native_second; /* the second runs while its rows are measured */
     bool has_native;
     struct bench_vk_site sites[BENCH_VK_SITES_MAX];
