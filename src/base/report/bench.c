@@ -365,17 +365,35 @@ static bool cpuinfo_value(const char *key, char *buf, size_t size)
     return found;
 }
 
+/* The name of an Arm core that servers have, by its part number; NULL: another. */
+static const char *arm_core(const char *implementer, const char *part)
+{
+    static const struct {
+        const char *part, *name;
+    } cores[] = {{" 0xd0c", "Neoverse-N1"}, {" 0xd40", "Neoverse-V1"}, {" 0xd49", "Neoverse-N2"},
+                 {" 0xd4f", "Neoverse-V2"}, {" 0xd84", "Neoverse-V3"}, {" 0xd8e", "Neoverse-N3"}};
+    for (size_t i = 0; i < ARRAY_LEN(cores) && strcmp(implementer, " 0x41") == 0; i++)
+        if (strcmp(part, cores[i].part) == 0)
+            return cores[i].name;
+    return NULL;
+}
+
 /* x86 names its CPU; arm64 gives the implementer and part numbers. */
 static void cpu_model(char *buf, size_t size)
 {
     char implementer[32], part[32];
-    if (cpuinfo_value("model name", buf, size))
+    if (cpuinfo_value("model name", buf, size)) {
         memmove(buf, buf + strspn(buf, " "), strlen(buf + strspn(buf, " ")) + 1);
-    else if (cpuinfo_value("CPU implementer", implementer, sizeof implementer) &&
-             cpuinfo_value("CPU part", part, sizeof part))
-        snprintf(buf, size, "implementer%s part%s", implementer, part);
-    else
+    } else if (cpuinfo_value("CPU implementer", implementer, sizeof implementer) &&
+               cpuinfo_value("CPU part", part, sizeof part)) {
+        const char *core = arm_core(implementer, part);
+        if (core)
+            snprintf(buf, size, "%s", core);
+        else
+            snprintf(buf, size, "implementer%s part%s", implementer, part);
+    } else {
         snprintf(buf, size, "unknown CPU");
+    }
 }
 
 void hw_bench_host(char buf[HW_BENCH_HOST_CHARS])
