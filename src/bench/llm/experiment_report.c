@@ -643,7 +643,7 @@ static const struct part {
     figure_fn *figure;
 } parts[] = {
     {"calls before the prompt, uploads among them", rest_before_ms},
-    {"GPU kernels of the server", kernel_ms},
+    {"GPU kernels", kernel_ms},
     {"server: bytes and tensors", server_serdes_ms},
     {"client: bytes and tensors", client_serdes_ms},
     {"the rest: network, waiting, and computing without a GPU", rest_ms},

@@ -257,7 +257,7 @@ static void bytes_have_units_and_uploads_stand_beside_the_latency(void **state)
     const char *page = page_of(&report);
     assert_non_null(strstr(page, ">125 ms<"));
     assert_non_null(strstr(page, "server: bytes and tensors</span>"));
-    assert_null(strstr(page, "GPU kernels of the server</span>"));
+    assert_null(strstr(page, "GPU kernels</span>"));
 }
 
 static void points_of_a_sweep_do_not_mix(void **state)
