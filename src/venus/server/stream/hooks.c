@@ -296,17 +296,21 @@ static void destroy_pipeline(struct vn_exec *x, struct vn_args_vkDestroyPipeline
 
 #ifdef VK_EXT_host_image_copy
 
-enum { TEXEL_BYTES_MAX = 32 }; /* four components of 64 bits; a block of several texels has less */
+enum {
+    TEXEL_BYTES_MAX = 32, /* four components of 64 bits; a block of several texels has less */
+    /* Of one region: a part of 256 KiB in blocks of 12 x 12 texels needs 75 MiB.  Hardly any of it
+     * is touched. */
+    ROOM_MAX = 128 << 20,
+};
 
 /* At least as many bytes as a driver reads or writes for texels that are packed; 0: more than
  * anybody has.  A block covers at least one texel of the region. */
 static size_t room_for(const VkImageSubresourceLayers *layers, const VkExtent3D *extent)
 {
-    const uint64_t most = (uint64_t)WIRE_COUNT_MAX * 1024;
     const uint32_t factors[] = {extent->width, extent->height, extent->depth, layers->layerCount};
     uint64_t bytes = TEXEL_BYTES_MAX;
     for (size_t i = 0; i < ARRAY_LEN(factors); i++) {
-        if (factors[i] == 0 || factors[i] > most / bytes)
+        if (factors[i] == 0 || factors[i] > ROOM_MAX / bytes)
             return 0;
         bytes *= factors[i];
     }
@@ -318,10 +322,13 @@ static size_t room_for(const VkImageSubresourceLayers *layers, const VkExtent3D 
 static void copy_memory_to_image(struct vn_exec *x, struct vn_args_vkCopyMemoryToImageEXT *a)
 {
     const struct vn_driver *driver = &session_of(x)->command.device->driver;
+    const VkMemoryToImageCopyEXT *regions = a->pCopyMemoryToImageInfo->pRegions;
+    uint32_t count = regions ? a->pCopyMemoryToImageInfo->regionCount : 0;
     VkCopyMemoryToImageInfoEXT info = *a->pCopyMemoryToImageInfo;
+    info.flags &= ~(VkFlags)VK_HOST_IMAGE_COPY_MEMCPY_EXT; /* whose size the driver chooses */
     a->ret = driver->vkCopyMemoryToImageEXT ? VK_SUCCESS : VK_ERROR_UNKNOWN;
-    for (uint32_t i = 0; i < a->pCopyMemoryToImageInfo->regionCount && a->ret >= 0; i++) {
-        VkMemoryToImageCopyEXT copy = a->pCopyMemoryToImageInfo->pRegions[i];
+    for (uint32_t i = 0; i < count && a->ret >= 0; i++) {
+        VkMemoryToImageCopyEXT copy = regions[i];
         size_t room = room_for(&copy.imageSubresource, &copy.imageExtent);
         size_t bytes = copy.pHostPointer ? copy.memoryRowLength : 0;
         uint8_t *packed = room ? calloc(1, room) : NULL;
@@ -346,7 +353,8 @@ static void copy_image_to_memory(struct vn_exec *x, struct vn_args_vkCopyImageTo
     const struct vn_driver *driver = &session_of(x)->command.device->driver;
     VkCopyImageToMemoryInfoEXT info = *a->pCopyImageToMemoryInfo;
     VkImageToMemoryCopyEXT copy =
-        info.regionCount == 1 ? info.pRegions[0] : (VkImageToMemoryCopyEXT){0};
+        info.regionCount == 1 && info.pRegions ? info.pRegions[0] : (VkImageToMemoryCopyEXT){0};
+    info.flags &= ~(VkFlags)VK_HOST_IMAGE_COPY_MEMCPY_EXT;
     size_t room = room_for(&copy.imageSubresource, &copy.imageExtent);
     size_t bytes = copy.memoryRowLength < room ? copy.memoryRowLength : room;
     copy.pHostPointer = room && bytes <= WIRE_COUNT_MAX ? calloc(1, room) : NULL;
