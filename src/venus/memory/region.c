@@ -27,25 +27,24 @@ static bool differs(void *user, size_t page)
            vn_shadow_differs(&region->shadow, region->memory, page);
 }
 
-static int map_memory(struct vn_region *region, size_t size, size_t alignment)
+/* Fresh memory at `to`, or (NULL) where there is room; NULL when there is none. */
+static uint8_t *map_memory(const struct vn_region *region, uint8_t *to)
 {
-    size_t page = region->kernel->page;
-    size_t bytes = (size + page - 1) / page * page;
-    size_t spare = alignment > page ? alignment - page : 0;
-    uint8_t *at = mmap(NULL, bytes + spare, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    size_t page = region->kernel->page, bytes = region->bytes;
+    size_t spare = !to && region->alignment > page ? region->alignment - page : 0;
+    uint8_t *at =
+        mmap(to, bytes + spare, PROT_READ | PROT_WRITE, flags | (to ? MAP_FIXED : 0), -1, 0);
     if (at == MAP_FAILED)
-        return -ENOMEM;
-    size_t before = spare ? (size_t)(-(uintptr_t)at & (alignment - 1)) : 0;
+        return NULL;
+    size_t before = spare ? (size_t)(-(uintptr_t)at & (region->alignment - 1)) : 0;
     if (before)
         munmap(at, before);
     if (spare - before)
         munmap(at + before + bytes, spare - before);
-    region->memory = at + before;
-    region->bytes = bytes;
     /* The kernel reports what one page-table entry holds: 2 MiB to compare with huge pages. */
-    (void)madvise(region->memory, bytes, MADV_NOHUGEPAGE);
-    return 0;
+    (void)madvise(at + before, bytes, MADV_NOHUGEPAGE);
+    return at + before;
 }
 
 static int init(struct vn_region *region, const struct vn_region_params *params)
@@ -53,8 +52,10 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     int err = vn_kernel_ref(&region->kernel);
     if (!err)
         err = vn_shadow_init(&region->shadow, params->size);
+    size_t page = err ? 1 : region->kernel->page;
+    region->bytes = (params->size + page - 1) / page * page;
     if (!err)
-        err = map_memory(region, params->size, params->alignment);
+        err = (region->memory = map_memory(region, NULL)) ? 0 : -ENOMEM;
     struct vn_pageset *const sets[] = {&region->pending, &region->whole, &region->unshadowed,
                                        &region->missing, &region->requested};
     for (size_t i = 0; !err && i < ARRAY_LEN(sets); i++)
@@ -77,6 +78,8 @@ int vn_region_create(const struct vn_region_params *params, struct vn_region **o
     pthread_mutex_init(&region->lock, NULL);
     region->fetch = params->fetch;
     region->user = params->user;
+    region->alignment = params->alignment;
+    region->method = params->method;
     int err = init(region, params);
     if (err) {
         vn_region_destroy(region);
@@ -112,6 +115,68 @@ void vn_region_destroy(struct vn_region *region)
 void *vn_region_memory(const struct vn_region *region)
 {
     return region->memory;
+}
+
+/* --- moving -------------------------------------------------------------------------------- */
+
+struct move {
+    struct vn_region *region;
+    uint8_t *to;
+};
+
+/* What tracking knew of the old pages is gone: those that were ever touched are looked at again. */
+static void move_span(void *user, uintptr_t addr, size_t len)
+{
+    const struct move *move = user;
+    size_t off = addr - (uintptr_t)move->region->memory;
+    memcpy(move->to + off, move->region->memory + off, len);
+    vn_pageset_add_span(&move->region->pending, off / VN_PAGE_BYTES, len / VN_PAGE_BYTES);
+}
+
+/* Ends a mapping; reserved addresses are not given to anybody else. */
+static void leave(void *at, size_t bytes, bool reserve)
+{
+    if (reserve)
+        (void)mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+                   -1, 0);
+    else
+        munmap(at, bytes);
+}
+
+static int move(struct vn_region *region, uint8_t *to, bool reserve)
+{
+    struct vn_track track;
+    struct move move = {region, map_memory(region, to)};
+    if (!move.to)
+        return -ENOMEM;
+    int err = vn_kernel_populated(region->kernel, (uintptr_t)region->memory, region->bytes,
+                                  move_span, &move);
+    if (!err)
+        err = vn_track_init(&track, region->kernel, region->method, move.to, region->bytes, differs,
+                            region);
+    if (err) {
+        leave(move.to, region->bytes, to != NULL);
+        return err;
+    }
+    vn_track_fini(&region->track);
+    leave(region->memory, region->bytes, reserve);
+    region->track = track;
+    region->memory = move.to;
+    return 0;
+}
+
+int vn_region_move(struct vn_region *region, void *to, bool reserve)
+{
+    uintptr_t at = (uintptr_t)to, bytes = region->bytes, from = (uintptr_t)region->memory;
+    if (at % region->kernel->page || (to && at < from + bytes && from < at + bytes))
+        return -EINVAL;
+    if (vn_region_can_drop(region))
+        return -ENOTSUP;
+    if (!vn_region_enter(region))
+        return -ESHUTDOWN;
+    int err = move(region, to, reserve);
+    pthread_mutex_unlock(&region->lock);
+    return err;
 }
 
 const char *vn_region_method(const struct vn_region *region)

@@ -63,6 +63,13 @@ void vn_region_destroy(struct vn_region *region);
 /* What vkMapMemory returns. */
 void *vn_region_memory(const struct vn_region *region);
 
+/* Moves the memory, which the program does not touch meanwhile, to `to`, where it replaces what was
+ * mapped there, or (NULL) to where the kernel has room.  With `reserve` the old addresses stay
+ * taken, without access; else they are free.  0, -EINVAL for an address that is not one of a page,
+ * -ENOTSUP for memory whose pages can be dropped, -ESHUTDOWN, -ENOMEM or the kernel's errno; the
+ * memory is then where it was. */
+int vn_region_move(struct vn_region *region, void *to, bool reserve) MUST_CHECK;
+
 /* The name of the method in use. */
 const char *vn_region_method(const struct vn_region *region);
 

@@ -36,6 +36,8 @@ struct vn_region {
     struct vn_shadow shadow;
     uint8_t *memory; /* the mapping */
     size_t bytes;    /* of the mapping: size in whole host pages */
+    size_t alignment;
+    enum vn_track_method method;
     struct vn_pageset pending, whole, unshadowed, missing, requested;
 
     /* By page, NULL for most: the unsent writes of a missing page.  The mask names the bytes that

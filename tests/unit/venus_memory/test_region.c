@@ -94,6 +94,39 @@ static void written_pages_are_found_once(void **state)
     assert_same();
 }
 
+/* It goes to an address of the program's and back: nothing is lost, and what either side writes
+ * afterwards is found. */
+static void memory_that_moves_is_followed(void **state)
+{
+    (void)state;
+    uint8_t *place =
+        mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_ptr_not_equal(place, MAP_FAILED);
+    memset(joint.memory, 1, SIZE / 2);
+    joint_push(&joint);
+    joint_idle(&joint);
+    for (int turn = 0; turn < 6; turn++) {
+        joint.memory[turn] = 77; /* not sent before it moves */
+        uint8_t *old = joint.memory;
+        assert_int_equal(vn_region_move(joint.region, place + 1, true), -EINVAL);
+        assert_int_equal(vn_region_move(joint.region, turn % 2 ? NULL : place, turn % 2), 0);
+        joint.memory = vn_region_memory(joint.region);
+        assert_true(turn % 2 ? joint.memory != place : joint.memory == place);
+        if (turn % 2) /* reserved: nobody else has been given it */
+            assert_ptr_equal(
+                mmap(old, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), place);
+        assert_true(joint_push(&joint) >= 1);
+        assert_same();
+        joint_idle(&joint);
+        joint.memory[SIZE - 1 - (size_t)turn * VN_PAGE_BYTES] = 5;
+        joint.server[100 + turn] = 6;
+        assert_int_equal(joint_push(&joint), 1);
+        joint_pull(&joint);
+        assert_same();
+    }
+    munmap(place, SIZE);
+}
+
 static void pages_only_read_are_not_sent(void **state)
 {
     (void)state;
@@ -645,6 +678,7 @@ int main(int argc, char **argv)
         WITH_JOINT(the_method_asked_for_is_used),
         cmocka_unit_test(the_environment_chooses_where_the_caller_does_not),
         WITH_JOINT(written_pages_are_found_once),
+        WITH_JOINT(memory_that_moves_is_followed),
         WITH_JOINT(pages_only_read_are_not_sent),
         WITH_JOINT(pending_runs_are_listed),
         WITH_JOINT(a_range_is_collected_alone),
