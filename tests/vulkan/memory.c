@@ -511,6 +511,66 @@ static void large_reads(void)
     }
 }
 
+#ifdef VK_EXT_map_memory_placed
+
+/* Mapped where the program wants it, again and again, between work that writes it: the same as a
+ * twin that stays where it is. */
+static void placed(void)
+{
+    VkPhysicalDeviceMapMemoryPlacedFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                     .pNext = &features};
+    VKT_NEED(vkt_has_extension(VK_EXT_MAP_MEMORY_PLACED_EXTENSION_NAME));
+    vkGetPhysicalDeviceFeatures2(vkt.physical, &all);
+    VKT_NEED(features.memoryMapPlaced && features.memoryUnmapReserve);
+    features.memoryMapRangePlaced = VK_FALSE;
+    VKT_OPEN_WITH(&features, VK_EXT_MAP_MEMORY_PLACED_EXTENSION_NAME,
+                  VK_KHR_MAP_MEMORY_2_EXTENSION_NAME);
+    PFN_vkMapMemory2KHR map2 = VKT_PROC(vkMapMemory2KHR);
+    PFN_vkUnmapMemory2KHR unmap2 = VKT_PROC(vkUnmapMemory2KHR);
+    struct vkt_buffer buffer = vkt_storage(BYTES, NULL), twin = vkt_storage(BYTES, NULL);
+    struct stepper run = stepper(&buffer), twin_run = stepper(&twin);
+    uint32_t *twin_words = twin.map;
+    const size_t room = 16 * BYTES, aligned = 64 << 10;
+    uint8_t *reserved =
+        mmap(NULL, room + aligned, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    VKT_EXPECT(reserved != MAP_FAILED);
+    uint8_t *place = reserved + (-(uintptr_t)reserved & (aligned - 1));
+    vkUnmapMemory(vkt.device, buffer.memory);
+    for (uint32_t turn = 0; turn < 8; turn++) {
+        VkMemoryMapPlacedInfoEXT at = {.sType = VK_STRUCTURE_TYPE_MEMORY_MAP_PLACED_INFO_EXT,
+                                       .pPlacedAddress = place + turn % 2 * 8 * (size_t)BYTES};
+        VkMemoryMapInfoKHR info = {.sType = VK_STRUCTURE_TYPE_MEMORY_MAP_INFO_KHR,
+                                   .pNext = turn % 4 == 3 ? NULL : &at,
+                                   .flags = turn % 4 == 3 ? 0 : VK_MEMORY_MAP_PLACED_BIT_EXT,
+                                   .memory = buffer.memory,
+                                   .size = VK_WHOLE_SIZE};
+        uint32_t *words;
+        VKT(map2(vkt.device, &info, (void **)&words));
+        VKT_EXPECT(turn % 4 == 3 || (void *)words == at.pPlacedAddress);
+        words[turn * 500] ^= turn;
+        twin_words[turn * 500] ^= turn;
+        step(&run);
+        step(&twin_run);
+        VKT_EXPECT(memcmp(words, twin_words, BYTES) == 0);
+        words[turn * 500 + 1] += 3; /* sent after it was unmapped */
+        twin_words[turn * 500 + 1] += 3;
+        VkMemoryUnmapInfoKHR out = {.sType = VK_STRUCTURE_TYPE_MEMORY_UNMAP_INFO_KHR,
+                                    .flags = turn % 4 == 3 ? 0 : VK_MEMORY_UNMAP_RESERVE_BIT_EXT,
+                                    .memory = buffer.memory};
+        VKT(unmap2(vkt.device, &out));
+        step(&run);
+        step(&twin_run);
+    }
+    VKT(vkMapMemory(vkt.device, buffer.memory, 0, VK_WHOLE_SIZE, 0, &buffer.map));
+    vkt_out_buffer("stepped", &buffer);
+    VKT_EXPECT(memcmp(buffer.map, twin_words, BYTES) == 0);
+    VKT_EXPECT(munmap(reserved, room + aligned) == 0);
+}
+
+#endif
+
 static const struct vkt_case cases[] = {
     {"left_behind", left_behind, NULL},
     {"coherent", coherent, NULL},
@@ -532,6 +592,9 @@ static const struct vkt_case cases[] = {
     {"requirements", requirements, NULL},
     {"arguments", arguments, NULL},
     {"large_reads", large_reads, NULL},
+#ifdef VK_EXT_map_memory_placed
+    {"placed", placed, "the layer may be older than the extension"},
+#endif
 };
 
 VKT_MAIN(cases)

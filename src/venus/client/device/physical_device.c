@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/units.h"
@@ -262,6 +263,12 @@ static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice handle,
     for (uint32_t i = 0; i < copy_count; i++)
         ask_host_copy(device, handle, &copies[i]);
 #endif
+#ifdef VK_EXT_map_memory_placed
+    VkPhysicalDeviceMapMemoryPlacedPropertiesEXT *placed = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_PROPERTIES_EXT);
+    if (placed)
+        placed->minPlacedMemoryMapAlignment = (VkDeviceSize)sysconf(_SC_PAGESIZE);
+#endif
 #ifdef VK_KHR_maintenance7
     /* It does not travel: its elements are chains of their own.  No driver that we know has any. */
     VkPhysicalDeviceLayeredApiPropertiesListKHR *layers = (void *)vn_chain_find(
@@ -301,6 +308,14 @@ static void set_own_features(const struct vnc_physical_device *device,
         out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SWAPCHAIN_MAINTENANCE_1_FEATURES_EXT);
     if (swapchains)
         swapchains->swapchainMaintenance1 = VK_TRUE;
+#ifdef VK_EXT_map_memory_placed
+    VkPhysicalDeviceMapMemoryPlacedFeaturesEXT *placed = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_FEATURES_EXT);
+    if (placed) {
+        placed->memoryMapPlaced = placed->memoryUnmapReserve = VK_TRUE;
+        placed->memoryMapRangePlaced = VK_FALSE;
+    }
+#endif
     VkPhysicalDeviceDescriptorBufferFeaturesEXT *buffers = (void *)vn_chain_find(
         out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DESCRIPTOR_BUFFER_FEATURES_EXT);
     if (buffers && !vnc_physical_device_has(device, VK_EXT_DESCRIPTOR_BUFFER_EXTENSION_NAME))

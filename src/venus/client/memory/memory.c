@@ -9,6 +9,7 @@
 #include "venus/client/record/ranges.h"
 #include "venus/client/submit/queue.h"
 #include "venus/client/submit/trace.h"
+#include "venus/common/chain.h"
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
 
@@ -178,12 +179,26 @@ static VkResult tell_mapped(struct vnc_device *device, struct vnc_memory *memory
     return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
+/* Whether the program may choose where memory is: pages that are dropped stay where they are. */
+static bool may_place(const struct vnc_device *device)
+{
+#ifdef VK_EXT_map_memory_placed
+    for (uint32_t i = 0; i < device->extension_count; i++) {
+        if (strcmp(device->extensions[i], VK_EXT_MAP_MEMORY_PLACED_EXTENSION_NAME) == 0)
+            return true;
+    }
+#else
+    (void)device;
+#endif
+    return false;
+}
+
 static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory)
 {
     struct vn_region_params params = {
         .size = memory->size,
         .alignment = device->physical->limits.minMemoryMapAlignment,
-        .fetch = vnc_fetch_wanted(memory) ? vnc_fetch_pages : NULL,
+        .fetch = vnc_fetch_wanted(memory) && !may_place(device) ? vnc_fetch_pages : NULL,
         .user = memory,
     };
     int rc = vn_region_create(&params, &memory->region);
@@ -229,25 +244,65 @@ static VKAPI_ATTR VkResult VKAPI_CALL map_memory(VkDevice handle, VkDeviceMemory
     return result;
 }
 
+/* To where the program wants it, or (NULL) away from there.  Others read the memory under the
+ * stream's lock only. */
+static VkResult move_region(struct vnc_device *device, struct vnc_memory *memory, void *to,
+                            bool reserve)
+{
+    struct vnc_link *link = vnc_device_link(device);
+    bool locked = vnc_link_begin(link) != NULL; /* a lost link has nothing to send */
+    int rc = vn_region_move(memory->region, to, reserve);
+    if (locked)
+        vnc_link_cancel(link);
+    if (rc)
+        hw_warn(HW_CAT_MEMORY, "cannot move %llu bytes of mapped memory: %s",
+                (unsigned long long)memory->size, strerror(-rc));
+    else
+        memory->placed = to != NULL;
+    return rc ? VK_ERROR_MEMORY_MAP_FAILED : VK_SUCCESS;
+}
+
+static VkResult unmap(VkDevice handle, VkDeviceMemory memory_handle, bool reserve)
+{
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, memory_handle);
+    return memory->placed ? move_region(VNC_OBJECT(vnc_device, handle), memory, NULL, reserve)
+                          : VK_SUCCESS;
+}
+
 /* The shadow stays: what the program wrote must still travel, and it may map again. */
 static VKAPI_ATTR void VKAPI_CALL unmap_memory(VkDevice device, VkDeviceMemory memory)
 {
-    (void)device;
-    (void)memory;
+    (void)unmap(device, memory, false);
 }
 
 #ifdef VK_KHR_map_memory2
 static VKAPI_ATTR VkResult VKAPI_CALL map_memory2(VkDevice device, const VkMemoryMapInfoKHR *info,
                                                   void **data)
 {
-    return map_memory(device, info->memory, info->offset, info->size, info->flags, data);
+    void *at = NULL;
+    VkResult result = map_memory(device, info->memory, info->offset, info->size, info->flags, &at);
+#ifdef VK_EXT_map_memory_placed
+    const VkMemoryMapPlacedInfoEXT *place =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_MEMORY_MAP_PLACED_INFO_EXT);
+    if (result == VK_SUCCESS && place && (info->flags & VK_MEMORY_MAP_PLACED_BIT_EXT)) {
+        at = place->pPlacedAddress;
+        result = move_region(VNC_OBJECT(vnc_device, device), VNC_OBJECT(vnc_memory, info->memory),
+                             at, false);
+    }
+#endif
+    if (result == VK_SUCCESS)
+        *data = at;
+    return result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL unmap_memory2(VkDevice device,
                                                     const VkMemoryUnmapInfoKHR *info)
 {
-    unmap_memory(device, info->memory);
-    return VK_SUCCESS;
+    bool reserve = false;
+#ifdef VK_EXT_map_memory_placed
+    reserve = info->flags & VK_MEMORY_UNMAP_RESERVE_BIT_EXT;
+#endif
+    return unmap(device, info->memory, reserve);
 }
 #endif
 

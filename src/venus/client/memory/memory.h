@@ -33,6 +33,7 @@ struct vnc_memory {
     struct vn_region *region; /* from the first map to the end */
     bool tracked;             /* the server knows of the map: deltas may be sent */
     bool sending;             /* what the program wrote there: it is freed afterwards */
+    bool placed;              /* the program chose where its region is */
     struct vnc_memory *next_visible, **visible_at; /* the device's list */
     struct vnc_memory *next_shared, **shared_at;   /* likewise */
 };
