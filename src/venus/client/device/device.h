@@ -39,8 +39,8 @@ struct vnc_device {
     struct vnc_memory *shared_memory; /* bound sparsely: likewise */
     pthread_mutex_t recordings_lock;  /* guards the list below, and who looks at recordings in it */
     struct vnc_command_buffer *recordings; /* begun and not ended */
-    /* Submissions so far.  Relaxed: the stream's lock orders them with a map; one that is seen too
-     * early or too late before an allocation makes that map wait, and no more. */
+    /* Submissions so far.  Relaxed: it changes, and a map looks at it, under the stream's lock.  An
+     * old value that was read before an allocation makes that map wait, and no more. */
     _Atomic uint64_t submissions;
 };
 

@@ -187,7 +187,7 @@ bool vnc_physical_device_has(const struct vnc_physical_device *device, const cha
 /* ---- properties and features ---- */
 
 #ifdef VK_EXT_host_image_copy
-/* Of host image copies, in one of the structures that have it; NULL members where none is there. */
+/* What a program asks about host image copies, in one of the two structures that have it. */
 struct host_copy {
     uint32_t *src_count, *dst_count;
     VkPhysicalDeviceHostImageCopyPropertiesEXT asked;
