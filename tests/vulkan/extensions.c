@@ -579,10 +579,11 @@ static void host_copy_memcpy(void)
     vkt_out_image("both", &to, VK_IMAGE_LAYOUT_GENERAL);
 }
 
-/* Between the host's copies and the host's own accesses to an image in mapped memory. */
+/* Between the host's copies and the host's own accesses to an image in mapped memory, which rewrite
+ * all of it. */
 static void host_copy_mapped(void)
 {
-    enum { SIDE = 64 };
+    enum { SIDE = 256, ROW = SIDE * 4, ALL = SIDE * ROW };
     open_host_copies();
     struct vkt_image image = host_image((VkImageCreateInfo){.format = VK_FORMAT_R8G8B8A8_UNORM,
                                                             .extent = {SIDE, SIDE, 1},
@@ -596,17 +597,20 @@ static void host_copy_mapped(void)
     host_transition(&image, VK_IMAGE_LAYOUT_UNDEFINED, VK_IMAGE_LAYOUT_GENERAL);
     struct place all = {.layers = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1},
                         .extent = image.info.extent};
-    uint8_t pixels[SIDE * SIDE * 4], back[SIDE * SIDE * 4];
-    for (uint32_t turn = 0; turn < 4; turn++) {
-        vkt_pattern(pixels, sizeof(pixels), turn);
+    uint8_t *pixels = scratch(ALL), *back = scratch(ALL);
+    for (uint32_t turn = 0; turn < 6; turn++) {
+        vkt_pattern(pixels, ALL, 2 * turn);
         host_write(&image, &all, pixels);
         for (size_t y = 0; y < SIDE; y++)
-            VKT_EXPECT(memcmp(map + y * layout.rowPitch, pixels + y * SIDE * 4, SIDE * 4) == 0);
-        memset(map + (size_t)turn * layout.rowPitch, (int)turn, SIDE * 4);
-        memset(pixels + (size_t)turn * SIDE * 4, (int)turn, SIDE * 4);
+            VKT_EXPECT(memcmp(map + y * layout.rowPitch, pixels + y * ROW, ROW) == 0);
+        vkt_pattern(pixels, ALL, 2 * turn + 1);
+        for (size_t y = 0; y < SIDE; y++)
+            memcpy(map + y * layout.rowPitch, pixels + y * ROW, ROW);
         host_read(&image, &all, back);
-        VKT_EXPECT(memcmp(back, pixels, sizeof(back)) == 0);
+        VKT_EXPECT(memcmp(back, pixels, ALL) == 0);
     }
+    free(pixels);
+    free(back);
     vkt_out_image("image", &image, VK_IMAGE_LAYOUT_GENERAL);
 }
 
