@@ -521,22 +521,23 @@ static void a_second_queue_takes_the_executor(void **state)
  * the first wrote, though the thread that is to report that has not woken up. */
 static void what_other_queues_wrote_comes_before_the_report(void **state)
 {
+    enum { FEW = 4 * VN_PAGE_BYTES }; /* what this thread writes, it reads afterwards */
     struct vns_queue *first = queue, *second;
     (void)state;
-    submit(1, 1, BYTES, VK_SUCCESS);
+    submit(1, 1, FEW, VK_SUCCESS);
     assert_int_equal(vns_queue_create(&device, (VkQueue)(uintptr_t)2, QUEUE, &reports, &second), 0);
     queue = second;
     reports.holds = true;
     submit(1, 1, 0, VK_SUCCESS);
     assert_ptr_equal(reports.held, second);
-    memset(gpu.bytes, 0x5a, BYTES);
+    memset(gpu.bytes, 0x5a, FEW);
     gpu_wakes_late(true);
     gpu_reaches(1, VK_SUCCESS);
     vns_queue_report_held(&reports);
     assert_null(reports.held);
     size_t done = duet_wait_done(&duet);
     assert_true(done > 0);
-    assert_memory_equal(duet.bytes, gpu.bytes, BYTES);
+    assert_memory_equal(duet.bytes, gpu.bytes, FEW);
     assert_int_equal(vns_memories_expose(memories, NULL, 0), 0);
     gpu_wakes_late(false); /* and the first is told of by its own thread */
     duet_wait(&duet, done + 2);
