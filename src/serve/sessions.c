@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "rpc/callers.h"
+#include "serve/cgroups.h"
 #include "serve/relay.h"
 #include "serve/session_process.h"
 #include "venus/common/stripe.h"
@@ -65,6 +66,7 @@ struct sessions {
     uint64_t session_count; /* ever: names of sessions */
     pid_t spare;            /* a process that waits for an order; 0: none */
     int spare_socket;       /* to it, or -1 */
+    struct cgroups *groups; /* NULL: sessions are in the server's */
     const struct sessions_ops *ops;
     void *user;
     struct session *first;
@@ -246,6 +248,7 @@ static int start_process(struct sessions *s, struct session *session, const stru
         if (s->spare_socket < 0)
             return s->spare_socket;
         session->pid = s->spare;
+        cgroups_enter(s->groups, session->pid);
         int rc = session_process_give(s->spare_socket, &p->order, p->fds, p->fd_count);
         if (rc == 0 && p->order.config.resumes)
             session->control = s->spare_socket;
@@ -256,6 +259,7 @@ static int start_process(struct sessions *s, struct session *session, const stru
         if (rc == 0)
             return 0;
         waitpid(session->pid, NULL, 0); /* it ended before its time: its socket is closed */
+        cgroups_leave(s->groups, session->pid);
     }
     return -EAGAIN;
 }
@@ -560,6 +564,7 @@ static void reap(struct sessions *s, bool quiet)
     for (struct session **link = &s->first; *link;) {
         struct session *session = *link;
         if (session->pid && waitpid(session->pid, &status, WNOHANG) == session->pid) {
+            cgroups_leave(s->groups, session->pid);
             session->pid = 0;
             session->status = status;
         }
@@ -618,9 +623,7 @@ static char **environment_of_sessions(char *home)
     return out;
 }
 
-int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    struct vns_upload_share *uploads, uint64_t resume_window_ns,
-                    enum sandbox_mode sandbox, const struct sandbox_user *as, const char *home,
+int sessions_create(struct rpc_server *rpc, const struct sessions_options *options,
                     const struct sessions_ops *ops, void *user, struct sessions **out)
 {
     sigset_t children;
@@ -632,14 +635,14 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     s->config = *rpc_server_config(rpc);
     s->config.security = NULL;
     s->config.name = NULL;
-    s->options = *options;
-    s->uploads = uploads;
-    s->resume_window_ns = resume_window_ns;
+    s->options = options->session;
+    s->uploads = options->uploads;
+    s->resume_window_ns = options->resume_window_ns;
     s->spare_socket = -1;
-    s->sandbox = sandbox;
-    s->as = *as;
-    snprintf(s->home, sizeof(s->home), "HOME=%s", home);
-    s->environment = environment_of_sessions(as->given ? s->home : NULL);
+    s->sandbox = options->sandbox;
+    s->as = *options->as;
+    snprintf(s->home, sizeof(s->home), "HOME=%s", options->home);
+    s->environment = environment_of_sessions(s->as.given ? s->home : NULL);
     if (!s->environment) {
         free(s);
         return -ENOMEM;
@@ -658,6 +661,7 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
         free(s);
         return rc;
     }
+    s->groups = cgroups_create(options->host_memory_bytes);
     *out = s;
     return 0;
 }
@@ -701,6 +705,7 @@ void sessions_destroy(struct sessions *s)
         close(s->spare_socket); /* which ends it */
         waitpid(s->spare, NULL, 0);
     }
+    cgroups_destroy(s->groups);
     close(s->signals);
     free(s->environment);
     free(s);
