@@ -14,6 +14,11 @@ enum { BLOCK_STREAM = 1 }; /* so that small messages overtake chunks */
  * milliseconds. */
 static const uint64_t view_wait_ns = 100 * HW_MS;
 
+/* How long, and for how many dials, a request waits for a connection that was cut: an owner that
+ * lives is there after 20 ms, and one that does not shall not hold up its clients. */
+static const uint64_t again_ns = 250 * HW_MS;
+enum { AGAIN_DIALS = 3 };
+
 /* ---- chunks ---- */
 
 struct kv_chunk *kv_chunk_take(struct kv_daemon *d)
@@ -149,8 +154,8 @@ static bool send_call(struct kv_sub *sub, enum kv_peer_method method, struct rpc
     return rc == 0;
 }
 
-/* Whether there is a connection to begin with, or soon: one that failed lately is not waited for.
- */
+/* Whether there is a connection to begin with, or soon: one that failed lately is waited for only
+ * by a request that nobody else could serve. */
 static bool may_connect(struct kv_sub *sub)
 {
     struct kv_peer *peer = sub->peer;
@@ -163,7 +168,9 @@ static bool may_connect(struct kv_sub *sub)
     }
     if (peer->we_dial && sub->remote->daemon->now_ns >= peer->dial_at_ns)
         kv_peer_want(peer);
-    return peer->wanted && peer->we_dial && peer->failures == 0;
+    bool again =
+        sub->remote->daemon->now_ns < sub->remote->again_until_ns && peer->failures <= AGAIN_DIALS;
+    return peer->we_dial && ((peer->wanted && peer->failures == 0) || again);
 }
 
 /* False: the sub-request waits, or is done. */
@@ -386,6 +393,21 @@ static bool is_misled(const struct kv_remote *remote)
     return false;
 }
 
+/* Whether it failed because a connection was cut that may be there again soon.  One that has
+ * waited for it in vain does not wait twice. */
+static bool is_cut(const struct kv_remote *remote)
+{
+    bool repeats = remote->client && !remote->kind->once;
+    for (uint32_t i = 0; i < remote->sub_count && repeats; i++) {
+        const struct kv_sub *sub = &remote->subs[i];
+        const struct kv_peer *peer = sub->peer;
+        if (sub->result == KV_PEER_LOST && !(sub->waits && remote->again_until_ns) && peer &&
+            peer->id == sub->member && peer->we_dial && peer->failures <= AGAIN_DIALS)
+            return true;
+    }
+    return false;
+}
+
 static void begin(struct kv_remote *remote)
 {
     remote->epoch = remote->daemon->view.epoch;
@@ -438,8 +460,14 @@ static bool remote_step(struct kv_remote *remote)
     if (!all_done(remote) || remote->early)
         return progress;
     enum kv_result result = remote->kind->finish(remote, &answer_len);
-    if (all_done(remote)) /* else it goes on with another sub-request */
+    if (!all_done(remote))
+        return true; /* it goes on with another sub-request */
+    if (result == KV_PEER_LOST && is_cut(remote)) {
+        subs_end(remote); /* the next turn begins it again */
+        remote->again_until_ns = remote->daemon->now_ns + again_ns;
+    } else {
         remote_end(remote, result, answer_len);
+    }
     return true;
 }
 
@@ -461,6 +489,8 @@ uint64_t kv_remotes_next_tick(const struct kv_daemon *d)
         uint64_t due = remote->deadline_ns;
         if (remote->wait_until_ns && remote->wait_until_ns < due)
             due = remote->wait_until_ns;
+        if (remote->again_until_ns > d->now_ns && remote->again_until_ns < due)
+            due = remote->again_until_ns;
         next = due < next ? due : next;
     }
     return next;

@@ -17,7 +17,8 @@
  *   count    as keys, for nobody: which other owners lack blocks that we have (copies.c)
  *
  * A remote request that finds the members changed begins again, once (docs/design/cluster.md): an
- * owner answered that it is none, or was lost and the view is another by now.
+ * owner answered that it is none, or was lost and the view is another by now.  One that failed
+ * because a connection was cut begins again with the next connection, if that comes soon.
  *
  * Invariant: a busy call's record is in a sub-request of a living remote request, and its endpoint
  * points to it.  So a remote request is freed only after its calls were cancelled.
@@ -95,6 +96,7 @@ struct kv_chunk {
 struct kv_remote_kind {
     uint32_t subs_max; /* 0: as many as its keys have owners */
     bool one_by_one;   /* its sub-requests; else all at once */
+    bool once;         /* done twice it would answer something else */
     /* Makes the sub-requests by the daemon's view; also when it begins again. */
     void (*begin)(struct kv_remote *remote);
     /* Sends what can be sent.  Progress: true. */
@@ -115,7 +117,8 @@ struct kv_remote {
     struct kv_remote *next, *prev;
     struct kv_block_request request;
     uint64_t epoch;
-    uint64_t wait_until_ns; /* for another view; 0: it does not wait */
+    uint64_t wait_until_ns;  /* for another view; 0: it does not wait */
+    uint64_t again_until_ns; /* for a connection that was cut; 0: for none */
     bool retried, over;
     uint32_t sub_count, sub_at; /* sub_at: of those that go one by one, the current one */
     struct kv_sub *subs;

@@ -224,6 +224,7 @@ static enum kv_result change_finish(struct kv_remote *remote, uint32_t *answer_l
 }
 
 const struct kv_remote_kind kv_remote_kind_change = {.subs_max = KV_COPIES_MAX,
+                                                     .once = true,
                                                      .begin = change_begin,
                                                      .step = change_step,
                                                      .answered = change_answered,

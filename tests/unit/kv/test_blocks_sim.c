@@ -28,9 +28,11 @@
 enum {
 #ifdef SANITIZED
     CALM_SEEDS = 20,
+    RESET_SEEDS = 40,
     FAULTY_SEEDS = 300,
 #else
     CALM_SEEDS = 60,
+    RESET_SEEDS = 150,
     FAULTY_SEEDS = 1200,
 #endif
     MEMBERS_MAX = 4,
@@ -71,6 +73,7 @@ enum step_of {
 struct slot {
     enum step_of at;
     uint32_t key, held;
+    bool change; /* a delete: done twice, it would answer something else */
     uint64_t asked_ns;
     uint64_t ticket; /* STAGING: of the put, where its bytes are, and how many are there */
     uint32_t place, staged;
@@ -93,6 +96,7 @@ struct sim {
     struct cluster cluster;
     struct client clients[MEMBERS_MAX];
     uint32_t faults; /* a bit each; 0: calm */
+    bool resets;     /* the one fault there is: connections are reset */
     bool keeping;    /* clients keep some of their leases */
     uint32_t open;
     enum kv_result last; /* of what was not about a lease */
@@ -183,7 +187,7 @@ static void ask(struct sim *s, uint32_t m)
         return;
     case 2:
         r.op = KV_BLOCK_DELETE;
-        submit(s, m, &r, &keys[n], (struct slot){.at = ASKING, .key = n});
+        submit(s, m, &r, &keys[n], (struct slot){.at = ASKING, .key = n, .change = true});
         return;
     case 3:
         r.op = below(s, 2) ? KV_BLOCK_EXISTS : KV_BLOCK_MATCH;
@@ -317,6 +321,8 @@ static void check_result(struct sim *s, const struct slot *slot, enum kv_result 
     check(s, result != KV_NOT_OWNER || put, "NOT_OWNER where nothing was put");
     check(s, result != KV_MISS || !put, "MISS for a put");
     check(s, result != KV_EXPIRED || lease, "EXPIRED without a lease");
+    check(s, result != KV_PEER_LOST || !s->resets || slot->change,
+          "a connection that was cut failed a request");
 }
 
 static void on_lease_answer(struct sim *s, uint32_t m, const struct slot *slot,
@@ -523,7 +529,7 @@ static enum kv_result do_one(struct sim *s, uint32_t m, enum kv_block_op op, uin
     struct kv_block_key key = key_of(n);
     struct kv_block_request r = {.op = op, .key_count = 1, .len = len_of(n), .tenant = 1};
     enum step_of at = op == KV_BLOCK_GET ? GETTING : op == KV_BLOCK_PUT_START ? STARTING : ASKING;
-    submit(s, m, &r, &key, (struct slot){.at = at, .key = n});
+    submit(s, m, &r, &key, (struct slot){.at = at, .key = n, .change = op == KV_BLOCK_DELETE});
     for (int i = 0; i < 100000 && s->open > 0; i++)
         turn_all(s, 20 * HW_US);
     check(s, s->open == 0, "a request has not ended");
@@ -540,7 +546,10 @@ static void prove(struct sim *s)
         check(s, put == KV_OK || put == KV_EXISTS, "a put failed for no reason");
         for (uint32_t i = 0; i < count; i++)
             check(s, do_one(s, i, KV_BLOCK_GET, n) == KV_OK, "a block is not found");
-        check(s, do_one(s, 0, KV_BLOCK_DELETE, n) == KV_OK, "a delete failed");
+        enum kv_result gone = do_one(s, 0, KV_BLOCK_DELETE, n);
+        if (s->resets && gone == KV_PEER_LOST) /* which the next one may find done */
+            gone = do_one(s, 0, KV_BLOCK_DELETE, n) == KV_PEER_LOST ? KV_PEER_LOST : KV_OK;
+        check(s, gone == KV_OK, "a delete failed");
         for (uint32_t i = 0; i < count; i++)
             check(s, do_one(s, i, KV_BLOCK_GET, n) == KV_MISS, "a deleted block");
     }
@@ -559,9 +568,10 @@ static void swallow(void *user, const char *line, size_t len)
     (void)user, (void)line, (void)len;
 }
 
-static void run(uint64_t seed, struct figures *sum)
+static void run_with(uint64_t seed, bool resets, struct figures *sum)
 {
-    struct sim s = {.sum = sum, .keeping = true};
+    struct sim s = {.sum = sum, .keeping = true, .resets = resets};
+    uint64_t pause_ns = resets ? 3 * HW_MS : 300 * HW_US; /* some longer than a dial's */
     hw_log_set_sink(swallow, NULL);
     open_sim(&s, seed, seed % 2 == 1); /* so that a seed alone says all */
     connect_all(&s);
@@ -572,7 +582,9 @@ static void run(uint64_t seed, struct figures *sum)
         for (uint64_t k = below(&s, 6); k > 0; k--)
             cluster_turn(&s.cluster, (uint32_t)below(&s, count));
         poll_client(&s, (uint32_t)below(&s, count));
-        cluster_pass_time(&s.cluster, below(&s, 300 * HW_US));
+        cluster_pass_time(&s.cluster, below(&s, pause_ns));
+        if (s.resets && cluster_all_connected(&s.cluster) && below(&s, 5) == 0)
+            sum->troubles += cluster_trouble(&s.cluster, CLUSTER_RESET);
         if (s.faults && below(&s, 12) == 0)
             fault(&s);
         if (below(&s, 20) == 0)
@@ -588,6 +600,11 @@ static void run(uint64_t seed, struct figures *sum)
     if (s.failure[0])
         fail_msg("seed %llu: %s; again with: test-kv-blocks-sim %llu", (unsigned long long)seed,
                  s.failure, (unsigned long long)seed);
+}
+
+static void run(uint64_t seed, struct figures *sum)
+{
+    run_with(seed, false, sum);
 }
 
 static void print(const struct figures *f)
@@ -612,6 +629,19 @@ static void without_faults_nothing_is_lost(void **state)
     assert_true(n[KV_OK] > 0 && n[KV_MISS] > 0 && n[KV_EXISTS] > 0);
     assert_int_equal(f.stale_views + f.corrupt, 0);
     assert_true(f.early > 0);
+}
+
+static void a_connection_that_is_reset_costs_no_request(void **state)
+{
+    (void)state;
+    struct figures f = {0};
+    const uint64_t *n = f.results;
+    for (uint64_t i = 1; i <= RESET_SEEDS; i++)
+        run_with(2 * i, true, &f);
+    print(&f);
+    assert_int_equal(n[KV_TIMEOUT] + n[KV_EXPIRED] + n[KV_REFUSED], 0);
+    assert_true(n[KV_PEER_LOST] < f.troubles && f.troubles > 3 * RESET_SEEDS);
+    assert_true(n[KV_OK] > 0 && n[KV_MISS] > 0 && n[KV_EXISTS] > 0 && f.early > 0);
 }
 
 static void with_faults_requests_end_and_bytes_are_right(void **state)
@@ -689,6 +719,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_faults_nothing_is_lost),
+        cmocka_unit_test(a_connection_that_is_reset_costs_no_request),
         cmocka_unit_test(every_failed_allocation_is_an_answer),
         cmocka_unit_test(with_faults_requests_end_and_bytes_are_right),
     };
