@@ -318,27 +318,13 @@ int vns_upload_guest_get(struct vns_upload_guest *g, const uint8_t name[VN_NAME_
     return rc;
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t len)
-{
-    while (len) {
-        ssize_t n = write(fd, bytes, len);
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        if (n > 0) {
-            bytes += n;
-            len -= (size_t)n;
-        }
-    }
-    return 0;
-}
-
 int vns_upload_guest_put(struct vns_upload_guest *g, const void *bytes, size_t len)
 {
     struct question q = {.op = OP_PUT, .len = (uint32_t)len};
     int none, fd = memfd_create("hawser-piece", MFD_CLOEXEC);
     if (fd < 0)
         return -errno;
-    int rc = write_all(fd, bytes, len);
+    int rc = vns_upload_write(fd, bytes, len);
     if (rc == 0)
         rc = ask(g, &q, fd, &none);
     close(fd);

@@ -76,16 +76,13 @@ static int for_each(const char *dir, int (*one)(void *user, const char *path, co
     return rc;
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t len)
+int vns_upload_write(int fd, const void *bytes, size_t len)
 {
-    while (len) {
-        ssize_t n = write(fd, bytes, len);
+    for (size_t at = 0; at < len;) {
+        ssize_t n = write(fd, (const uint8_t *)bytes + at, len - at);
         if (n < 0 && errno != EINTR)
             return -errno;
-        if (n > 0) {
-            bytes += n;
-            len -= (size_t)n;
-        }
+        at += n > 0 ? (size_t)n : 0;
     }
     return 0;
 }
@@ -206,7 +203,7 @@ static int write_piece(const struct vns_upload_store *s, const char *path, const
     int fd = open(new_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    int rc = write_all(fd, bytes, len);
+    int rc = vns_upload_write(fd, bytes, len);
     close(fd);
     if (rc == 0 && rename(new_path, path))
         rc = -errno;

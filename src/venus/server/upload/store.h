@@ -45,6 +45,9 @@ int vns_upload_store_put(struct vns_upload_store *store, const uint8_t name[VN_N
 /* Removes a piece that was found not to be what its name says. */
 void vns_upload_store_drop(const struct vns_upload_store *store, const uint8_t name[VN_NAME_BYTES]);
 
+/* Writes all of it; 0 or a negative errno. */
+int vns_upload_write(int fd, const void *bytes, size_t len) MUST_CHECK;
+
 /* Of all pieces, now and at most. */
 uint64_t vns_upload_store_bytes(const struct vns_upload_store *store);
 uint64_t vns_upload_store_limit(const struct vns_upload_store *store);
