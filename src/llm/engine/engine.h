@@ -30,10 +30,10 @@ struct llm_engine_options {
     uint32_t device;     /* which GPU, modulo their number */
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
     uint64_t kv_bytes;   /* for all sequences together, in whole slabs; 0: one of full context */
-    struct page_limit
-        *kv_limit; /* that KV memory counts against; outlives the engine; NULL: none */
-    struct page_trace
-        *kv_trace;      /* that gets the slabs that are mapped; outlives the engine; NULL: none */
+    /* That KV memory counts against, and that gets the slabs that are mapped; both outlive the
+     * engine; NULL: none. */
+    struct page_limit *kv_limit;
+    struct page_trace *kv_trace;
     uint32_t tp;        /* tensor-parallel workers, each with so many threads; 0, 1: none */
     const char *path;   /* of the file, where there are: each opens it */
     bool keep_prefixes; /* pages of computed tokens stay for llm_seq_adopt while memory lasts */

@@ -32,17 +32,35 @@ struct acts {
 };
 
 /* What of an output this process computes: a row of a matrix, a value of a bias. */
-enum output { OUT_ALL, OUT_HEADS, OUT_Q, OUT_KV, OUT_FFN, OUT_WIDTH, OUT_VOCAB, OUTPUTS };
+enum output {
+    OUT_ALL,
+    OUT_HEADS,
+    OUT_Q,
+    OUT_KV,
+    OUT_FFN,
+    OUT_SHARED, /* of the expert that all rows meet */
+    OUT_WIDTH,
+    OUT_VOCAB,
+    OUTPUTS
+};
+
+/* Shares of experts: a tensor of its own, since they are not neighbours in the file's. */
+struct slice {
+    struct slice *next;
+    struct llm_tensor tensor;
+    _Alignas(64) uint8_t data[]; /* as the kernels like it */
+};
 
 struct llm_graph {
     struct llm_backend *backend;
     const struct llm_file *file;
     const struct llm_config *config;
     const struct llm_split *split; /* the backend's; NULL: this process computes everything */
-    struct llm_share own[OUTPUTS]; /* but OUT_ALL */
-    int gather_error;              /* of the run */
-    char *why;                     /* of the run */
-    struct llm_buffer *vectors;    /* norms and biases */
+    struct llm_share own[OUTPUTS]; /* but OUT_ALL; of each expert */
+    struct slice *slices;
+    int gather_error;           /* of the run */
+    char *why;                  /* of the run */
+    struct llm_buffer *vectors; /* norms and biases */
     uint64_t vectors_used;
     struct llm_weight *embedding, *positions, *output; /* output: NULL when tied */
     struct llm_place output_norm, output_norm_bias, output_bias;
@@ -87,41 +105,71 @@ static struct llm_share own_of(const struct llm_graph *g, enum output output, ui
     return output == OUT_ALL ? (struct llm_share){.count = (uint32_t)count} : g->own[output];
 }
 
+/* The share's rows of each expert, one expert below the other. */
+static int bind_slice(struct llm_graph *g, const struct llm_tensor *t, struct llm_share own,
+                      struct llm_weight **out, char *why)
+{
+    uint64_t row = t->bytes / (t->dims[1] * t->dims[2]), part = own.count * row;
+    uint64_t align = _Alignof(struct slice), bytes = sizeof(struct slice) + t->dims[2] * part;
+    struct slice *s = aligned_alloc(align, (bytes + align - 1) / align * align);
+    if (!s)
+        return llm_why(why, -ENOMEM, "no memory for a share of %s", t->name);
+    s->tensor = *t;
+    s->tensor.dims[1] = own.count;
+    s->tensor.bytes = t->dims[2] * part;
+    s->tensor.data = s->data;
+    for (uint64_t e = 0; e < t->dims[2]; e++)
+        memcpy(s->data + e * part, (const uint8_t *)t->data + (e * t->dims[1] + own.first) * row,
+               part);
+    s->next = g->slices;
+    g->slices = s;
+    return g->backend->ops->weight_create(g->backend, &s->tensor, 0, own.count * t->dims[2], out,
+                                          why);
+}
+
 static int bind(struct llm_graph *g, int layer, const char *name, enum output output,
                 struct llm_weight **out, char *why)
 {
     const struct llm_tensor *t = find(g, layer, name);
     struct llm_share own = own_of(g, output, t ? t->dims[1] * t->dims[2] : 0);
+    if (t && t->dims[2] > 1 && own.count < t->dims[1])
+        return bind_slice(g, t, own, out, why);
+    if (t && t->dims[2] > 1)
+        own.count = (uint32_t)(t->dims[1] * t->dims[2]);
     return bind_rows(g, layer, name, own.first, own.count, out, why);
 }
 
+/* Values first to first + count, or those of each of `parts` experts. */
 static int upload_values(struct llm_graph *g, const struct llm_tensor *t, uint64_t first,
-                         uint64_t count, struct llm_place place, char *why)
+                         uint64_t count, uint64_t parts, struct llm_place place, char *why)
 {
     uint64_t all = t->dims[0] * t->dims[1];
     float *values = malloc(all * sizeof *values);
     if (!values)
         return llm_why(why, -ENOMEM, "no memory for %s", t->name);
     llm_dtype_to_f32(t->dtype, values, t->data, all);
-    int rc =
-        g->backend->ops->upload(g->backend, place, values + first, count * sizeof *values, why);
+    for (uint64_t i = 1; i < parts; i++)
+        memmove(values + first + i * count, values + first + i * t->dims[0],
+                count * sizeof *values);
+    int rc = g->backend->ops->upload(g->backend, place, values + first,
+                                     parts * count * sizeof *values, why);
     free(values);
     return rc;
 }
 
 /* Some values of a norm's weight or a bias; out->buffer stays NULL when there is none. */
 static int bind_values(struct llm_graph *g, int layer, const char *name, uint64_t first,
-                       uint64_t count, struct llm_place *out, char *why)
+                       uint64_t count, uint64_t parts, struct llm_place *out, char *why)
 {
     const struct llm_tensor *t = find(g, layer, name);
     if (!t)
         return 0;
-    assert(first + count <= t->dims[0] * t->dims[1]);
+    assert(first + count <= t->dims[0] * (parts > 1 ? 1 : t->dims[1]));
     struct llm_place place = {.buffer = g->vectors, .offset = g->vectors_used};
-    int rc = upload_values(g, t, first, count, place, why);
+    int rc = upload_values(g, t, first, count, parts, place, why);
     if (rc == 0) {
         *out = place;
-        g->vectors_used += aligned(count * sizeof(float));
+        g->vectors_used += aligned(parts * count * sizeof(float));
     }
     return rc;
 }
@@ -131,7 +179,8 @@ static int bind_vector(struct llm_graph *g, int layer, const char *name, enum ou
 {
     const struct llm_tensor *t = find(g, layer, name);
     struct llm_share own = own_of(g, output, t ? t->dims[0] * t->dims[1] : 0);
-    return bind_values(g, layer, name, own.first, own.count, out, why);
+    uint64_t parts = t && output != OUT_ALL ? t->dims[1] : 1;
+    return bind_values(g, layer, name, own.first, own.count, parts, out, why);
 }
 
 struct named_weight {
@@ -147,12 +196,12 @@ static const struct named_weight layer_matrices[] = {
     {"attn_output.weight", offsetof(struct layer, o), OUT_WIDTH},
     {"ffn_down.weight", offsetof(struct layer, down), OUT_WIDTH},
     {"ffn_gate_inp.weight", offsetof(struct layer, router), OUT_ALL},
-    {"ffn_gate_exps.weight", offsetof(struct layer, gate), OUT_ALL},
-    {"ffn_up_exps.weight", offsetof(struct layer, up), OUT_ALL},
-    {"ffn_down_exps.weight", offsetof(struct layer, down), OUT_ALL},
-    {"ffn_gate_shexp.weight", offsetof(struct layer, shared_gate), OUT_ALL},
-    {"ffn_up_shexp.weight", offsetof(struct layer, shared_up), OUT_ALL},
-    {"ffn_down_shexp.weight", offsetof(struct layer, shared_down), OUT_ALL},
+    {"ffn_gate_exps.weight", offsetof(struct layer, gate), OUT_FFN},
+    {"ffn_up_exps.weight", offsetof(struct layer, up), OUT_FFN},
+    {"ffn_down_exps.weight", offsetof(struct layer, down), OUT_WIDTH},
+    {"ffn_gate_shexp.weight", offsetof(struct layer, shared_gate), OUT_SHARED},
+    {"ffn_up_shexp.weight", offsetof(struct layer, shared_up), OUT_SHARED},
+    {"ffn_down_shexp.weight", offsetof(struct layer, shared_down), OUT_WIDTH},
     {"ffn_gate_inp_shexp.weight", offsetof(struct layer, shared_router), OUT_ALL},
 };
 
@@ -165,9 +214,9 @@ static const struct named_weight layer_vectors[] = {
     {"ffn_up.bias", offsetof(struct layer, up_bias), OUT_FFN},
     {"ffn_down.bias", offsetof(struct layer, down_bias), OUT_WIDTH},
     {"ffn_gate_inp.bias", offsetof(struct layer, router_bias), OUT_ALL},
-    {"ffn_gate_exps.bias", offsetof(struct layer, gate_bias), OUT_ALL},
-    {"ffn_up_exps.bias", offsetof(struct layer, up_bias), OUT_ALL},
-    {"ffn_down_exps.bias", offsetof(struct layer, down_bias), OUT_ALL},
+    {"ffn_gate_exps.bias", offsetof(struct layer, gate_bias), OUT_FFN},
+    {"ffn_up_exps.bias", offsetof(struct layer, up_bias), OUT_FFN},
+    {"ffn_down_exps.bias", offsetof(struct layer, down_bias), OUT_WIDTH},
     {"attn_q_norm.weight", offsetof(struct layer, q_norm), OUT_ALL},
     {"attn_k_norm.weight", offsetof(struct layer, k_norm), OUT_ALL},
     {"attn_sinks.weight", offsetof(struct layer, sinks), OUT_HEADS},
@@ -229,8 +278,8 @@ static int bind_joined_qkv(struct llm_graph *g, uint32_t l, char *why)
         rc = bind_rows(g, (int)l, "attn_qkv.weight", runs[i].first, runs[i].rows, runs[i].weight,
                        why);
         if (rc == 0)
-            rc = bind_values(g, (int)l, "attn_qkv.bias", runs[i].first, runs[i].rows, runs[i].bias,
-                             why);
+            rc = bind_values(g, (int)l, "attn_qkv.bias", runs[i].first, runs[i].rows, 1,
+                             runs[i].bias, why);
     }
     return rc;
 }
@@ -320,7 +369,10 @@ static void count_outputs(const struct llm_config *c, enum output output, uint32
                           uint32_t *unit)
 {
     uint32_t group = c->heads / c->kv_heads;
-    *count = output == OUT_FFN ? c->ffn : output == OUT_WIDTH ? c->width : c->vocab;
+    *count = output == OUT_FFN      ? c->ffn
+             : output == OUT_SHARED ? c->shared_ffn
+             : output == OUT_WIDTH  ? c->width
+                                    : c->vocab;
     *unit = LLM_SPLIT_UNIT;
     if (output == OUT_HEADS || output == OUT_Q || output == OUT_KV) {
         *unit = (output == OUT_KV ? 1 : group) * (output == OUT_HEADS ? 1 : c->head_dim);
@@ -383,6 +435,11 @@ void llm_graph_destroy(struct llm_graph *g)
     unbind(g, g, model_matrices, ARRAY_LEN(model_matrices));
     g->backend->ops->buffer_destroy(g->backend, g->vectors);
     g->backend->ops->buffer_destroy(g->backend, g->acts.buffer);
+    while (g->slices) {
+        struct slice *next = g->slices->next;
+        free(g->slices);
+        g->slices = next;
+    }
     free(g);
 }
 
@@ -596,10 +653,8 @@ static struct llm_place half_feed_forward(struct llm_graph *g, const struct laye
         .experts = experts};
     g->backend->ops->matmul(g->backend, &up);
     struct llm_place out = c->ffn_is_gated ? a->gate : a->up;
-    bool is_whole = experts.chosen.buffer != NULL;
-    activate(g, c->activation, out, rows, is_whole ? c->ffn : g->own[OUT_FFN].count);
-    if (!is_whole)
-        gather(g, out, rows, OUT_FFN);
+    activate(g, c->activation, out, rows, g->own[OUT_FFN].count);
+    gather(g, out, rows, OUT_FFN);
     return out;
 }
 
@@ -615,9 +670,11 @@ static void shared_feed_forward(struct llm_graph *g, const struct layer *layer, 
                                .parts = {{.weight = layer->shared_up, .out = a->up},
                                          {.weight = layer->shared_gate, .out = a->gate}}};
     g->backend->ops->matmul(g->backend, &up);
-    activate(g, c->activation, a->gate, rows, c->shared_ffn);
+    activate(g, c->activation, a->gate, rows, g->own[OUT_SHARED].count);
+    gather(g, a->gate, rows, OUT_SHARED);
     multiply(g, rows, a->gate,
              (struct llm_matmul_part){.weight = layer->shared_down, .out = a->parts});
+    gather(g, a->parts, rows, OUT_WIDTH);
     struct llm_op_add add = {
         .x = a->x, .y = a->parts, .terms = 1, .width = c->width, .scale = c->residual_scale};
     if (layer->shared_router) {
@@ -655,6 +712,7 @@ static void expert_feed_forward(struct llm_graph *g, const struct layer *layer, 
         .parts = {{.weight = layer->down, .bias = layer->down_bias, .out = a->parts}},
         .experts = {.chosen = a->chosen, .count = c->experts, .share = 1}};
     ops->matmul(g->backend, &down);
+    gather(g, a->parts, all, OUT_WIDTH);
     struct llm_op_add add = {.x = a->x,
                              .y = a->parts,
                              .weights = a->shares,

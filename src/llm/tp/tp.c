@@ -58,24 +58,19 @@ static struct tp *tp_of(struct llm_backend *b)
 
 /* ---- which models can be split ---- */
 
-static int check_model(const struct llm_tp_config *tp, char *why)
+int llm_tp_check(const struct llm_file *file, uint32_t ranks, char *why)
 {
-    const struct llm_config *c = llm_file_config(tp->file);
-    const struct llm_tensor *q_norm = llm_file_find(tp->file, "blk.0.attn_q_norm.weight");
-    if (tp->ranks < 2 || tp->ranks > PAGE_RANKS_MAX)
-        return llm_why(why, -EINVAL, "%u tensor-parallel workers; 2 to %d are possible", tp->ranks,
+    const struct llm_config *c = llm_file_config(file);
+    const struct llm_tensor *q_norm = llm_file_find(file, "blk.0.attn_q_norm.weight");
+    if (ranks < 2 || ranks > PAGE_RANKS_MAX)
+        return llm_why(why, -EINVAL, "%u tensor-parallel workers; 2 to %d are possible", ranks,
                        PAGE_RANKS_MAX);
-    if (c->experts)
-        return llm_why(
-            why, -EOPNOTSUPP,
-            "this model has experts, which tensor-parallel workers do not split: serve it "
-            "without --tp");
-    if (c->kv_heads < tp->ranks)
+    if (c->kv_heads < ranks)
         return llm_why(
             why, -EINVAL,
             "%u tensor-parallel workers; the model has %u KV heads, and each worker needs "
             "one: use --tp %u or less",
-            tp->ranks, c->kv_heads, c->kv_heads);
+            ranks, c->kv_heads, c->kv_heads);
     if (q_norm && q_norm->dims[0] != c->head_dim)
         return llm_why(why, -EOPNOTSUPP,
                        "this model norms the queries of all heads together, which tensor-parallel "
@@ -524,7 +519,7 @@ int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_conf
 {
     struct llm_backend_config own = *config;
     struct llm_backend *backend;
-    int rc = check_model(from, why);
+    int rc = llm_tp_check(from->file, from->ranks, why);
     if (rc)
         return rc;
     struct tp *tp = calloc(1, sizeof *tp);

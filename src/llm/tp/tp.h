@@ -23,9 +23,11 @@ struct llm_tp_config {
     const struct llm_file *file;
 };
 
+/* 0; -EINVAL or -EOPNOTSUPP for a model that so many ranks cannot share, and why. */
+int llm_tp_check(const struct llm_file *file, uint32_t ranks, char *why) MUST_CHECK;
+
 /* Opens the backend as rank 0 and starts the others.  config->threads are each rank's; 0: the cores
- * divided by the ranks.  0; -EINVAL and -EOPNOTSUPP for a model that so many ranks cannot share;
- * errors of open; and why. */
+ * divided by the ranks.  0; errors of llm_tp_check and of open, and why. */
 int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_config *config,
                 const struct llm_tp_config *tp, struct llm_backend **out, char *why) MUST_CHECK;
 

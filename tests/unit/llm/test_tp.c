@@ -164,12 +164,12 @@ static void any_number_of_workers_computes_the_same_bits(void **state)
 }
 
 /* Biases, post norms, windows, soft caps, joined tensors, tied outputs, parallel residuals, norms
- * of heads, learned positions. */
+ * of heads, learned positions; experts, with biases, and one that all rows meet. */
 static void every_architecture_can_be_split(void **state)
 {
-    static const enum llm_arch archs[] = {LLM_QWEN2,  LLM_QWEN3,   LLM_GEMMA2,
-                                          LLM_GEMMA3, LLM_PHI3,    LLM_GPT2,
-                                          LLM_GPTJ,   LLM_GRANITE, LLM_STARCODER2};
+    static const enum llm_arch archs[] = {LLM_QWEN2,      LLM_QWEN3,    LLM_GEMMA2,  LLM_GEMMA3,
+                                          LLM_PHI3,       LLM_GPT2,     LLM_GPTJ,    LLM_GRANITE,
+                                          LLM_STARCODER2, LLM_QWEN3MOE, LLM_GPT_OSS, LLM_QWEN2MOE};
     size_t count = SANITIZED || ONLY_THREADS ? 2 : sizeof archs / sizeof archs[0];
     (void)state;
     for (size_t i = 0; i < count; i++)
@@ -465,6 +465,10 @@ static void what_cannot_be_split_is_refused(void **state)
     assert_non_null(strstr(why, "--tp 4 or less"));
     assert_int_equal(refused(&m, PAGE_RANKS_MAX + 1, m.path), -EINVAL);
     assert_int_equal(refused(&m, 2, "/nowhere"), -ENOENT);
+    model_close(&m);
+    model_open(&m, LLM_OLMOE, LLM_Q8_0);
+    assert_int_equal(refused(&m, 2, m.path), -EOPNOTSUPP);
+    assert_non_null(strstr(why, "norms the queries of all heads together"));
     model_close(&m);
 }
 
