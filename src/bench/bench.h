@@ -15,5 +15,6 @@ extern const struct cmd_command cmd_bench_ipc;
 extern const struct cmd_command cmd_experiment;
 extern const struct cmd_command cmd_bench_llm;
 extern const struct cmd_command cmd_bench_serve;
+extern const struct cmd_command cmd_plan;
 
 #endif

@@ -47,6 +47,7 @@ const struct cli_entry cli_commands[] = {
     {"experiment", &cmd_experiment, CLI_MEASURE},
     {"kvreplay", &cmd_kvreplay, CLI_MEASURE},
     {"kvscale", &cmd_kvscale, CLI_MEASURE},
+    {"plan", &cmd_plan, CLI_MEASURE},
     {"help", &cmd_help, CLI_HELP},
     {NULL, NULL, CLI_HELP},
 };

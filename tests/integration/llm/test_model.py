@@ -1,7 +1,8 @@
-"""hawser model: what it says of files, the files it makes, what it refuses."""
+"""hawser model and plan: what it says of files, the files it makes, what it refuses."""
 
 import json
 import pathlib
+import re
 import struct
 import sys
 import unittest
@@ -124,6 +125,48 @@ class Synth(Model):
         self.refused(FAILED, "No such file", "synth", "--like", "tiny", "-o",
                      self.dir / "no" / "m")
         self.assertEqual(list(self.dir.iterdir()), [])
+
+
+class Plan(Model):
+    """hawser plan: the arithmetic, from shapes that info tells, a line and a step that are given."""
+
+    def plan(self, path, *args):
+        result = hawser("plan", path, *args)
+        self.assertEqual((result.returncode, result.stderr), (DONE, ""))
+        return result.stdout
+
+    def test_the_arithmetic_is_that_of_the_shapes(self):
+        path = self.synth("m", "--like", "tiny")
+        m = self.info(path)
+        width = m["width"]
+        row = m["heads"] * m["head_dim"] + width + m["ffn"] + width
+        sent = (m["layers"] * row + m["vocab"]) * 4 / 2
+        messages = 4 * m["layers"] + 2
+        # 8 Gbit: a byte takes a nanosecond.
+        text = self.plan(path, "--link", "10us,8Gbit", "--step", "20ms")
+        number = lambda pattern: float(re.search(pattern, text).group(1))  # noqa: E731
+        self.assertEqual(number(r"the logits = (\d+)"), messages)
+        self.assertAlmostEqual(number(r"20ms / 2 .* = ([\d.]+)ms"),
+                               10 + messages * 0.01 + sent / 1e6, delta=0.006)
+        self.assertAlmostEqual(number(r"20ms \+ 2 x .* = ([\d.]+)ms"),
+                               20 + 2 * (0.01 + width * 4 / 1e6), delta=0.006)
+        self.assertRegex(text, "step +20ms for 1 row on one worker, as given")
+        self.assertRegex(text, "pays +tensor: .* as fast as one worker")
+        limit = (10e6 + 2 * width * 4 - sent) / (messages - 2) / 1e6
+        self.assertAlmostEqual(number(r"below a latency of ([\d.]+)ms"), limit, delta=0.006)
+        text = self.plan(path, "--link", "10ms,1Gbit", "--step", "20ms")
+        self.assertRegex(text, "pays +layers: .*; one worker takes 20ms, so split only a model")
+
+    def test_what_is_not_possible_is_said(self):
+        path = self.synth("m", "--like", "tiny")
+        text = self.plan(path, "--link", "10us,8Gbit", "--step", "20ms", "--workers", 64)
+        self.assertIn("KV heads, and each worker needs one", text)
+        self.assertRegex(text, "pays +neither is possible with 64 workers")
+        self.assertIn("measured here (cpu), median of", self.plan(path, "--link", "10us,8Gbit"))
+        for link in ("1ms", "1ms,fast", "soon,1Gbit", "1ms,0", ","):
+            result = hawser("plan", path, "--link", link, "--step", "1ms")
+            self.expect(result, USAGE, "write 1ms,10Gbit")
+        self.expect(hawser("plan", path), USAGE, "--link LATENCY,RATE is required")
 
 
 class Info(Model):

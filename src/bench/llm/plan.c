@@ -1,0 +1,327 @@
+/* hawser plan - whether tensors or layers of a model should be split between workers on a line.
+ *
+ * The arithmetic is that of llm/engine/split.h: tensors are gathered, never summed.  The time of a
+ * step is measured or given; that workers share it evenly is an assumption, and is printed as one.
+ */
+#include "bench/bench.h"
+
+#include "base/order.h"
+#include "base/units.h"
+#include "bench/rpc/delay.h"
+#include "llm/engine/engine.h"
+#include "llm/tp/tp.h"
+#include "page/page.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    GATHERS = 4,  /* of a layer: attention, its product, the feed-forward, its product; and two more
+                   * with an expert that all rows meet */
+    SAMPLES = 11, /* steps that are timed; the median counts */
+};
+
+static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
+
+struct plan_options {
+    uint64_t workers, step_ns, rows, threads;
+    const char *link;
+    int backend;
+};
+
+static const struct cmd_option options[] = {
+    {.name = "workers",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct plan_options, workers),
+     .def = "2",
+     .min = 2,
+     .max = PAGE_RANKS_MAX,
+     .help = "workers that share the model"},
+    {.name = "link",
+     .kind = CMD_STRING,
+     .argument = "LATENCY,RATE",
+     .offset = offsetof(struct plan_options, link),
+     .help = "between them: one way, and bits a second, such as 1ms,10Gbit; required"},
+    {.name = "step",
+     .kind = CMD_DURATION,
+     .argument = "TIME",
+     .offset = offsetof(struct plan_options, step_ns),
+     .help = "of --rows rows on one worker [default: measured here]"},
+    {.name = "rows",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct plan_options, rows),
+     .def = "1",
+     .min = 1,
+     .max = LLM_ROWS_MAX,
+     .help = "of a step: 1 for a token, more for a prompt"},
+    {.name = "backend",
+     .kind = CMD_CHOICE,
+     .offset = offsetof(struct plan_options, backend),
+     .choices = backend_names,
+     .def = "cpu",
+     .help = "what computes the step that is measured"},
+    {.name = "threads",
+     .kind = CMD_U64,
+     .argument = "N",
+     .offset = offsetof(struct plan_options, threads),
+     .def = "0",
+     .max = LLM_THREADS_MAX,
+     .help = "of the cpu backend; 0: one for each core"},
+    {NULL},
+};
+
+static const struct cmd_env environment[] = {
+    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    {NULL},
+};
+
+struct plan {
+    const struct plan_options *o;
+    const struct llm_config *model;
+    struct bench_line line;
+    double step_ns;
+    double tensor_messages, tensor_bytes, tensor_ns; /* one after the other; to one worker */
+    double layers_bytes, layers_ns;                  /* of a row's way to the next worker */
+    char refused[LLM_WHY_CHARS];                     /* why tensors cannot be split; "": they can */
+    bool can_layers;
+};
+
+/* ---- what is known ---- */
+
+static enum cmd_exit read_link(struct plan *p)
+{
+    const char *text = p->o->link ? p->o->link : "", *comma = strchr(text, ',');
+    char latency[HW_FORMAT_CHARS];
+    size_t len = comma ? (size_t)(comma - text) : 0;
+    if (!p->o->link)
+        return cmd_fail(CMD_USAGE, "plan: --link LATENCY,RATE is required: such as 1ms,10Gbit");
+    snprintf(latency, sizeof latency, "%.*s", (int)(len < sizeof latency ? len : 0), text);
+    if (!comma || hw_parse_duration(latency, &p->line.one_way_ns) ||
+        bench_delay_parse_rate(comma + 1, &p->line.bits_s) || p->line.bits_s == 0)
+        return cmd_fail(CMD_USAGE,
+                        "plan: --link '%s' is no latency and rate of a line; write 1ms,10Gbit",
+                        text);
+    return CMD_DONE;
+}
+
+static enum cmd_exit time_step(struct plan *p, const char *path, const struct llm_file *file)
+{
+    struct llm_engine_options engine = {.backend = backend_names[p->o->backend],
+                                        .threads = (unsigned)p->o->threads,
+                                        .context = (uint32_t)p->o->rows};
+    struct llm_engine *e;
+    double samples[SAMPLES];
+    char why[LLM_WHY_CHARS];
+    uint64_t ns = 1;
+    if (p->o->rows > p->model->context)
+        return cmd_fail(CMD_USAGE, "plan: --rows %llu; the model has a context of %u",
+                        (unsigned long long)p->o->rows, p->model->context);
+    int rc = llm_engine_create(file, &engine, &e, why);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "plan: %s: %s", path, why);
+    for (int i = 0; i < SAMPLES && rc == 0; i++) {
+        rc = llm_engine_time(e, (uint32_t)p->o->rows, &ns, why);
+        samples[i] = (double)ns;
+    }
+    llm_engine_destroy(e);
+    if (rc || ns == 0)
+        return cmd_fail(CMD_FAILED, "plan: %s: %s", path, rc ? why : "no memory for so many rows");
+    p->step_ns = hw_median(samples, SAMPLES);
+    return CMD_DONE;
+}
+
+/* ---- what follows ---- */
+
+static double transfer_ns(const struct plan *p, double bytes)
+{
+    return bytes * 8e9 / (double)p->line.bits_s;
+}
+
+static uint32_t gathers_of(const struct llm_config *c)
+{
+    return c->shared_ffn ? GATHERS + 2 : GATHERS;
+}
+
+static uint32_t experts_of(const struct llm_config *c)
+{
+    return c->experts ? c->experts_used : 1;
+}
+
+static void compute(struct plan *p)
+{
+    const struct llm_config *c = p->model;
+    double n = (double)p->o->workers, rows = (double)p->o->rows,
+           latency = (double)p->line.one_way_ns;
+    double values =
+        (double)c->heads * c->head_dim + c->width + experts_of(c) * ((double)c->ffn + c->width);
+    if (c->shared_ffn)
+        values += (double)c->shared_ffn + c->width;
+    p->can_layers = c->layers >= p->o->workers;
+    p->tensor_messages = gathers_of(c) * (double)c->layers + 2;
+    p->tensor_bytes = (rows * c->layers * values + c->vocab) * sizeof(float) * (n - 1) / n;
+    p->tensor_ns = p->step_ns / n + p->tensor_messages * latency + transfer_ns(p, p->tensor_bytes);
+    p->layers_bytes = rows * c->width * sizeof(float);
+    p->layers_ns = p->step_ns + n * (latency + transfer_ns(p, p->layers_bytes));
+}
+
+/* ---- telling ---- */
+
+static const char *time_text(char buf[HW_FORMAT_CHARS], double ns)
+{
+    return hw_format_duration(buf, ns > 0 ? (uint64_t)(ns + 0.5) : 0);
+}
+
+static void print_known(const struct plan *p, const char *path, const struct llm_file *file)
+{
+    const struct llm_config *c = p->model;
+    char step[HW_FORMAT_CHARS], latency[HW_FORMAT_CHARS], rate[HW_FORMAT_CHARS],
+        size[HW_FORMAT_CHARS];
+    uint64_t bytes;
+    (void)llm_file_bytes(file, &bytes);
+    printf("model    %s: %s of %s, %u layers, width %u, %u heads of %u (%u KV), feed-forward %u,\n"
+           "         vocabulary %u\n",
+           path, llm_arch_name(c->arch), hw_format_size(size, bytes), c->layers, c->width, c->heads,
+           c->head_dim, c->kv_heads, c->ffn, c->vocab);
+    printf("link     %s one way, %s Gbit/s, as given\n",
+           time_text(latency, (double)p->line.one_way_ns),
+           hw_format_figure(rate, (double)p->line.bits_s / 1e9));
+    printf("step     %s for %llu row%s on one worker, ", time_text(step, p->step_ns),
+           (unsigned long long)p->o->rows, p->o->rows == 1 ? "" : "s");
+    if (p->o->step_ns)
+        printf("as given\n");
+    else
+        printf("measured here (%s), median of %d\n", backend_names[p->o->backend], SAMPLES);
+    printf("assumed  %llu workers as fast as this one share the step evenly\n\n",
+           (unsigned long long)p->o->workers);
+}
+
+static void print_tensor(const struct plan *p)
+{
+    const struct llm_config *c = p->model;
+    unsigned long long n = p->o->workers, rows = p->o->rows;
+    char step[HW_FORMAT_CHARS], latency[HW_FORMAT_CHARS], sent[HW_FORMAT_CHARS],
+        all[HW_FORMAT_CHARS];
+    char size[HW_FORMAT_CHARS], shared[48] = "";
+    printf("tensor   every worker has a share of each layer\n");
+    if (*p->refused) {
+        printf("         not possible: %s\n\n", p->refused);
+        return;
+    }
+    if (c->shared_ffn)
+        snprintf(shared, sizeof shared, " + %u + %u", c->shared_ffn, c->width);
+    printf("         messages one after the other: %u x %u layers, the step, the logits = %.0f\n",
+           gathers_of(c), c->layers, p->tensor_messages);
+    printf("         a row of a layer: %u + %u + %u x (%u + %u)%s values\n", c->heads * c->head_dim,
+           c->width, experts_of(c), c->ffn, c->width, shared);
+    printf("         to a worker: (%llu rows x %u layers x those + %u logits) x 4 B x %llu/%llu = "
+           "%s\n",
+           rows, c->layers, c->vocab, n - 1, n, hw_format_size(size, (uint64_t)p->tensor_bytes));
+    printf("         %s / %llu + %.0f x %s + %s = %s\n\n", time_text(step, p->step_ns), n,
+           p->tensor_messages, time_text(latency, (double)p->line.one_way_ns),
+           time_text(sent, transfer_ns(p, p->tensor_bytes)), time_text(all, p->tensor_ns));
+}
+
+static void print_layers(const struct plan *p)
+{
+    unsigned long long n = p->o->workers, rows = p->o->rows;
+    char step[HW_FORMAT_CHARS], latency[HW_FORMAT_CHARS], sent[HW_FORMAT_CHARS],
+        all[HW_FORMAT_CHARS];
+    char size[HW_FORMAT_CHARS];
+    printf("layers   every worker has some layers; rows go around, and the first has the output\n");
+    if (!p->can_layers) {
+        printf("         not possible: %u layers, and each worker needs one\n\n", p->model->layers);
+        return;
+    }
+    printf("         to the next worker: %llu rows x %u x 4 B = %s\n", rows, p->model->width,
+           hw_format_size(size, (uint64_t)p->layers_bytes));
+    printf("         %s + %llu x (%s + %s) = %s\n", time_text(step, p->step_ns), n,
+           time_text(latency, (double)p->line.one_way_ns),
+           time_text(sent, transfer_ns(p, p->layers_bytes)), time_text(all, p->layers_ns));
+    printf("         with %llu such steps under way: one every %s / %llu = %s\n\n", n,
+           time_text(step, p->layers_ns), n, time_text(all, p->layers_ns / (double)n));
+}
+
+/* Where both take the same time. */
+static void print_limit(const struct plan *p)
+{
+    double n = (double)p->o->workers;
+    double gain = p->step_ns * (1 - 1 / n) + n * transfer_ns(p, p->layers_bytes) -
+                  transfer_ns(p, p->tensor_bytes);
+    double limit = gain / (p->tensor_messages - n);
+    char text[HW_FORMAT_CHARS];
+    if (limit > 0)
+        printf("         at this rate tensor pays below a latency of %s, layers above\n",
+               time_text(text, limit));
+    else
+        printf("         at this rate layers pay at any latency\n");
+}
+
+static void print_verdict(const struct plan *p)
+{
+    bool tensor = !*p->refused && (!p->can_layers || p->tensor_ns < p->layers_ns);
+    double best = tensor ? p->tensor_ns : p->layers_ns;
+    char time[HW_FORMAT_CHARS], step[HW_FORMAT_CHARS];
+    if (*p->refused && !p->can_layers) {
+        printf("pays     neither is possible with %llu workers\n",
+               (unsigned long long)p->o->workers);
+        return;
+    }
+    printf("pays     %s: %s a step", tensor ? "tensor" : "layers", time_text(time, best));
+    if (best < p->step_ns)
+        printf(", %.2f times as fast as one worker\n", p->step_ns / best);
+    else
+        printf("; one worker takes %s, so split only a model that it cannot hold\n",
+               time_text(step, p->step_ns));
+    if (!*p->refused && p->can_layers)
+        print_limit(p);
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
+    struct plan p = {.o = values};
+    const char *path = operands->items[0];
+    char why[LLM_WHY_CHARS];
+    struct llm_file *file;
+    enum cmd_exit code = read_link(&p);
+    if (code != CMD_DONE)
+        return code;
+    if (llm_file_open(path, &file, why))
+        return cmd_fail(CMD_FAILED, "plan: %s", why);
+    p.model = llm_file_config(file);
+    p.step_ns = (double)p.o->step_ns;
+    if (!p.o->step_ns)
+        code = time_step(&p, path, file);
+    if (code == CMD_DONE && llm_tp_check(file, (uint32_t)p.o->workers, p.refused) == 0)
+        p.refused[0] = '\0';
+    if (code == CMD_DONE) {
+        compute(&p);
+        print_known(&p, path, file);
+        print_tensor(&p);
+        print_layers(&p);
+        print_verdict(&p);
+    }
+    llm_file_close(file);
+    return code;
+}
+
+const struct cmd_command cmd_plan = {
+    .name = "plan",
+    .summary = "whether to split a model's tensors or its layers between workers, and why",
+    .operands = "FILE",
+    .operands_min = 1,
+    .operands_max = 1,
+    .description =
+        "Prints what a step takes when the workers split every tensor (hawser serve --tp), and\n"
+        "when each has some of the layers, over a line of --link, with the arithmetic.  The\n"
+        "shapes are those of the model FILE; the time of a step on one worker is measured here,\n"
+        "or given.  Today workers are processes of one host: of a line between hosts the plan\n"
+        "says what such a split would cost.",
+    .options = options,
+    .environment = environment,
+    .examples = "hawser plan model.gguf --link 1ms,10Gbit\n"
+                "hawser plan model.gguf --workers 4 --link 5us,100Gbit --step 20ms",
+    .values_size = sizeof(struct plan_options),
+    .run = run,
+};
