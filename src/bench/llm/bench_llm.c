@@ -12,6 +12,7 @@
 #include "command/measure.h"
 #include "llm/cpu/pool.h"
 #include "llm/engine/engine.h"
+#include "llm/tp/tp.h"
 #include "llm/worker/worker.h"
 #include "page/page.h"
 
@@ -294,7 +295,7 @@ static void report_bytes(struct bench_run *r, struct hw_bench *bench)
 {
     const struct llm_config *c = llm_file_config(r->file);
     double others = (double)(r->o->tp - 1) / (double)r->o->tp * sizeof(float) * c->layers;
-    double gathered = ((double)c->heads * c->head_dim + 2.0 * c->width + c->ffn) * others;
+    double gathered = (double)llm_tp_layer_cost(c).values * others;
     double reduced = 2 * 2.0 * c->width * others;
     hw_bench_row(bench, "bytes a token", gathered, "B", reduced);
     hw_bench_field(bench, "baseline_is", "all-reduce, by arithmetic");

@@ -15,11 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    GATHERS = 4,  /* of a layer: attention, its product, the feed-forward, its product; and two more
-                   * with an expert that all rows meet */
-    SAMPLES = 11, /* steps that are timed; the median counts */
-};
+enum { SAMPLES = 11 }; /* steps that are timed; the median counts */
 
 static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
 
@@ -82,6 +78,7 @@ struct plan {
     const struct llm_config *model;
     struct bench_line line;
     double step_ns;
+    struct llm_tp_cost cost;
     double tensor_messages, tensor_bytes, tensor_ns; /* one after the other; to one worker */
     double layers_bytes, layers_ns;                  /* of a row's way to the next worker */
     char refused[LLM_WHY_CHARS];                     /* why tensors cannot be split; "": they can */
@@ -139,11 +136,6 @@ static double transfer_ns(const struct plan *p, double bytes)
     return bytes * 8e9 / (double)p->line.bits_s;
 }
 
-static uint32_t gathers_of(const struct llm_config *c)
-{
-    return c->shared_ffn ? GATHERS + 2 : GATHERS;
-}
-
 static uint32_t experts_of(const struct llm_config *c)
 {
     return c->experts ? c->experts_used : 1;
@@ -158,9 +150,11 @@ static void compute(struct plan *p)
         (double)c->heads * c->head_dim + c->width + experts_of(c) * ((double)c->ffn + c->width);
     if (c->shared_ffn)
         values += (double)c->shared_ffn + c->width;
+    p->cost = llm_tp_layer_cost(c);
     p->can_layers = c->layers >= p->o->workers;
-    p->tensor_messages = gathers_of(c) * (double)c->layers + 2;
-    p->tensor_bytes = (rows * c->layers * values + c->vocab) * sizeof(float) * (n - 1) / n;
+    p->tensor_messages = p->cost.gathers * (double)c->layers + 2;
+    p->tensor_bytes =
+        (rows * c->layers * (double)p->cost.values + c->vocab) * sizeof(float) * (n - 1) / n;
     p->tensor_ns = p->step_ns / n + p->tensor_messages * latency + transfer_ns(p, p->tensor_bytes);
     p->layers_bytes = rows * c->width * sizeof(float);
     p->layers_ns = p->step_ns + n * (latency + transfer_ns(p, p->layers_bytes));
@@ -212,9 +206,10 @@ static void print_tensor(const struct plan *p)
     if (c->shared_ffn)
         snprintf(shared, sizeof shared, " + %u + %u", c->shared_ffn, c->width);
     printf("         messages one after the other: %u x %u layers, the step, the logits = %.0f\n",
-           gathers_of(c), c->layers, p->tensor_messages);
-    printf("         a row of a layer: %u + %u + %u x (%u + %u)%s values\n", c->heads * c->head_dim,
-           c->width, experts_of(c), c->ffn, c->width, shared);
+           p->cost.gathers, c->layers, p->tensor_messages);
+    printf("         a row of a layer: %u + %u + %u x (%u + %u)%s = %llu values\n",
+           c->heads * c->head_dim, c->width, experts_of(c), c->ffn, c->width, shared,
+           (unsigned long long)p->cost.values);
     printf("         to a worker: (%llu rows x %u layers x those + %u logits) x 4 B x %llu/%llu = "
            "%s\n",
            rows, c->layers, c->vocab, n - 1, n, hw_format_size(size, (uint64_t)p->tensor_bytes));

@@ -81,6 +81,19 @@ int llm_tp_check(const struct llm_file *file, uint32_t ranks, char *why)
     return 0;
 }
 
+struct llm_tp_cost llm_tp_layer_cost(const struct llm_config *c)
+{
+    uint64_t copies = c->experts ? c->experts_used : 1;
+    struct llm_tp_cost cost = {.gathers = 4,
+                               .values = (uint64_t)c->heads * c->head_dim + c->width +
+                                         copies * ((uint64_t)c->ffn + c->width)};
+    if (c->shared_ffn) {
+        cost.gathers += 2;
+        cost.values += (uint64_t)c->shared_ffn + c->width;
+    }
+    return cost;
+}
+
 /* ---- forming ---- */
 
 static void add_stats(struct llm_tp_exchange_stats *sum, const struct llm_tp_exchange *x)

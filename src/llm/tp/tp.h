@@ -31,6 +31,13 @@ int llm_tp_check(const struct llm_file *file, uint32_t ranks, char *why) MUST_CH
 int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_config *config,
                 const struct llm_tp_config *tp, struct llm_backend **out, char *why) MUST_CHECK;
 
+/* What the ranks exchange for one row of one layer, whatever their number. */
+struct llm_tp_cost {
+    uint32_t gathers;
+    uint64_t values; /* of all gathers, binary32 */
+};
+struct llm_tp_cost llm_tp_layer_cost(const struct llm_config *c);
+
 /* Of a backend that llm_tp_open made; zeros for another. */
 void llm_tp_stats(const struct llm_backend *b, struct llm_tp_stats *out);
 

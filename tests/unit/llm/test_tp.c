@@ -6,9 +6,11 @@
 
 #include "base/clock.h"
 #include "llm/engine/engine.h"
+#include "llm/engine/split.h"
 #include "llm/model/synth.h"
 #include "llm/tp/command.h"
 #include "llm/tp/rank.h"
+#include "llm/tp/tp.h"
 #include "page/limit.h"
 
 #include <dirent.h>
@@ -134,6 +136,17 @@ static void forget(struct results *r)
 
 /* ---- the same bits ---- */
 
+/* What rank 0 of two gave is half of what the arithmetic says, and its logits. */
+static void check_bytes(const struct model *m, const struct llm_engine *engine)
+{
+    const struct llm_config *c = llm_file_config(m->file);
+    uint64_t rows = PROMPT + 2 * DECODED, half = llm_tp_layer_cost(c).values / 2;
+    uint32_t logits = llm_share_of(c->vocab, LLM_SPLIT_UNIT, 0, 2).count;
+    struct llm_tp_stats stats;
+    llm_engine_tp_stats(engine, &stats);
+    assert_int_equal(stats.bytes, rows * (c->layers * half + logits) * sizeof(float));
+}
+
 static void same_bits_of(enum llm_arch arch, enum llm_dtype dtype, uint32_t most)
 {
     struct model m;
@@ -149,6 +162,8 @@ static void same_bits_of(enum llm_arch arch, enum llm_dtype dtype, uint32_t most
         forget(&got);
         compute(engine, &got);
         llm_engine_arithmetic(engine, same);
+        if (ranks == 2)
+            check_bytes(&m, engine);
         llm_engine_destroy(engine);
         assert_string_equal(text, same);
         if (memcmp(&wanted, &got, sizeof got) != 0)
