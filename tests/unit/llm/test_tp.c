@@ -182,9 +182,9 @@ static void any_number_of_workers_computes_the_same_bits(void **state)
  * of heads, learned positions; experts, with biases, and one that all rows meet. */
 static void every_architecture_can_be_split(void **state)
 {
-    static const enum llm_arch archs[] = {LLM_QWEN2,      LLM_QWEN3,    LLM_GEMMA2,  LLM_GEMMA3,
-                                          LLM_PHI3,       LLM_GPT2,     LLM_GPTJ,    LLM_GRANITE,
-                                          LLM_STARCODER2, LLM_QWEN3MOE, LLM_GPT_OSS, LLM_QWEN2MOE};
+    static const enum llm_arch archs[] = {LLM_QWEN2MOE, LLM_GPT_OSS, LLM_QWEN2,      LLM_QWEN3,
+                                          LLM_GEMMA2,   LLM_GEMMA3,  LLM_PHI3,       LLM_GPT2,
+                                          LLM_GPTJ,     LLM_GRANITE, LLM_STARCODER2, LLM_QWEN3MOE};
     size_t count = SANITIZED || ONLY_THREADS ? 2 : sizeof archs / sizeof archs[0];
     (void)state;
     for (size_t i = 0; i < count; i++)
