@@ -164,6 +164,24 @@ LLM_INLINE struct llm_raw llm_raw_bits(struct llm_raw v, int from, int width, in
     return v;
 }
 
+/* `width` bits, 2 or 4, of each byte of low from bit `from` on, below `top` bits of high. */
+LLM_INLINE struct llm_raw llm_raw_join(struct llm_raw low, int from, int width, struct llm_raw high,
+                                       int high_from, int top)
+{
+#if defined(__aarch64__)
+    for (int i = 0; i < LLM_RAW_PARTS; i++) {
+        uint8x16_t below = from ? low.part[i] >> from : low.part[i];
+        uint8x16_t above = high_from ? high.part[i] >> high_from : high.part[i];
+        low.part[i] = width == 2 ? vsliq_n_u8(below, above, 2) : vsliq_n_u8(below, above, 4);
+        if (high_from + top != 8)
+            low.part[i] &= (uint8_t)((1 << (width + top)) - 1);
+    }
+    return low;
+#else
+    return llm_raw_or(llm_raw_bits(low, from, width, 0), llm_raw_bits(high, high_from, top, width));
+#endif
+}
+
 /* The low nibbles of 16 bytes, then the high ones. */
 LLM_INLINE struct llm_raw llm_raw_nibbles(const uint8_t *p)
 {
@@ -245,17 +263,16 @@ LLM_INLINE struct llm_raw llm_raw32(enum llm_dtype dtype, const uint8_t *block, 
     case LLM_Q2_K:
         return llm_raw_bits(llm_raw_load(block + 16 + i / 4 * 32), i % 4 * 2, 2, 0);
     case LLM_Q3_K:
-        return llm_raw_or(llm_raw_bits(llm_raw_load(block + 32 + i / 4 * 32), i % 4 * 2, 2, 0),
-                          llm_raw_bits(llm_raw_load(block), i, 1, 2));
+        return llm_raw_join(llm_raw_load(block + 32 + i / 4 * 32), i % 4 * 2, 2,
+                            llm_raw_load(block), i, 1);
     case LLM_Q4_K:
         return llm_raw_bits(llm_raw_load(block + 16 + i / 2 * 32), i % 2 * 4, 4, 0);
     case LLM_Q5_K:
         return llm_raw_or(llm_raw_bits(llm_raw_load(block + 48 + i / 2 * 32), i % 2 * 4, 4, 0),
                           llm_raw_bits(llm_raw_load(block + 16), i, 1, 4));
     case LLM_Q6_K: /* halves of 128: four runs of 32 share 64 bytes of nibbles, 32 of pairs */
-        return llm_raw_or(
-            llm_raw_bits(llm_raw_load(block + i / 4 * 64 + i % 2 * 32), i % 4 / 2 * 4, 4, 0),
-            llm_raw_bits(llm_raw_load(block + 128 + i / 4 * 32), i % 4 * 2, 2, 4));
+        return llm_raw_join(llm_raw_load(block + i / 4 * 64 + i % 2 * 32), i % 4 / 2 * 4, 4,
+                            llm_raw_load(block + 128 + i / 4 * 32), i % 4 * 2, 2);
     default:
         assert(dtype == LLM_IQ4_XS);
         return llm_raw_lookup(llm_raw_nibbles(block + 8 + 16 * i), llm_values_iq4);
