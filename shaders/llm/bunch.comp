@@ -7,13 +7,13 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-const uint THREADS = 256, EXPERTS_MAX = 1024; // LLM_EXPERTS_MAX
+const uint THREADS = 128, EXPERTS_MAX = 1024; // LLM_EXPERTS_MAX
 const uint EACH = EXPERTS_MAX / THREADS;
-layout(local_size_x = 256) in;
+layout(local_size_x = 128) in;
 layout(push_constant) uniform Push
 {
     uvec2 chosen, bunches;
-    uint experts, rows, cols, bunch_count;
+    uint rows, cols, bunch_count;
 };
 
 shared uint places[EXPERTS_MAX]; // how many rows an expert has; then the place of its next one

@@ -497,7 +497,7 @@ static VkDeviceAddress prepare_acts(struct vulkan *self, const struct llm_op_mat
 
 struct bunch_push {
     VkDeviceAddress chosen, bunches;
-    uint32_t experts, rows, cols, bunch_count;
+    uint32_t rows, cols, bunch_count, none;
 };
 
 /* Sorts rows by expert.  Every expert may have a bunch that is not full. */
@@ -508,7 +508,6 @@ static struct llm_vk_use make_bunches(struct vulkan *self, const struct llm_op_m
     *bunch_count = (uint32_t)((op->rows + (uint64_t)parts * (cols - 1)) / cols);
     struct bunch_push push = {.chosen = address(op->experts.chosen),
                               .bunches = self->step.round_block.address + self->bunches_at,
-                              .experts = experts,
                               .rows = op->rows,
                               .cols = cols,
                               .bunch_count = *bunch_count};
