@@ -15,7 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_ROWS = 8 }; /* more rows use the same kernels, on every backend */
+enum {
+    WARM_ROWS = 8,  /* more rows use the same kernels, on every backend */
+    ARITHMETIC = 2, /* plus one whenever a change makes other bits: stored KV is not mixed then */
+};
 
 /* Outside a step it has the pages of its rows and those that were reserved. */
 struct layer {
@@ -237,10 +240,11 @@ void llm_engine_arithmetic(const struct llm_engine *e, char text[LLM_ARITHMETIC_
 {
     const struct llm_backend *b = e->backend;
     if (b->ops->exact)
-        snprintf(text, LLM_ARITHMETIC_CHARS, "exact%s", e->long_factors ? ", long" : "");
+        snprintf(text, LLM_ARITHMETIC_CHARS, "exact %d%s", ARITHMETIC,
+                 e->long_factors ? ", long" : "");
     else
-        snprintf(text, LLM_ARITHMETIC_CHARS, "%s: %.*s%s", b->ops->name, LLM_ARITHMETIC_CHARS - 32,
-                 b->device, e->long_factors ? ", long" : "");
+        snprintf(text, LLM_ARITHMETIC_CHARS, "%s %d: %.*s%s", b->ops->name, ARITHMETIC,
+                 LLM_ARITHMETIC_CHARS - 48, b->device, e->long_factors ? ", long" : "");
 }
 
 uint64_t llm_engine_kernel_ns(const struct llm_engine *e)

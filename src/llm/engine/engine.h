@@ -49,8 +49,9 @@ int llm_engine_create(const struct llm_file *file, const struct llm_engine_optio
 void llm_engine_destroy(struct llm_engine *engine);
 const struct llm_config *llm_engine_config(const struct llm_engine *engine);
 uint32_t llm_engine_context(const struct llm_engine *engine);
-/* Engines with the same text compute the same bits: "exact", or the backend and its device; and
- * ", long" where the context makes a model take longrope's long factors. */
+/* Engines with the same text compute the same bits: "exact", or the backend, a number that grows
+ * when a change of the program changes bits, then the backend's device; and ", long" where the
+ * context makes a model take longrope's long factors. */
 void llm_engine_arithmetic(const struct llm_engine *engine, char text[LLM_ARITHMETIC_CHARS]);
 
 /* KV pages of all layers and sequences: in use, and all that the limit allows now.  Pages that are
