@@ -30,7 +30,6 @@ enum cmd_exit {
 enum {
     CMD_LIST_MAX = 16,    /* listening addresses, certificate names: more is a mistake */
     CMD_OPERANDS_MAX = 8, /* addresses of top; other commands take one */
-    CMD_OPTIONS_MAX = 64  /* one bit an option in a word: which were given */
 };
 
 /* What an option's value is, and the member that it is stored in. */

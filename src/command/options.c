@@ -279,7 +279,6 @@ struct parse {
     int at;
     void *values;
     struct cmd_operands *operands;
-    uint64_t given; /* bit i: option i of the table was given */
     bool help;
 };
 
@@ -339,7 +338,6 @@ static enum cmd_exit take(struct parse *p, const struct cmd_option *o, const cha
                             o->kind == CMD_CHOICE ? "see --help" : o->argument);
         text = p->argv[p->at++];
     }
-    p->given |= UINT64_C(1) << (o - p->command->options);
     int rc = store(o, text, p->values);
     return rc ? bad_value(p->command, o, text, rc) : CMD_DONE;
 }
@@ -399,23 +397,26 @@ static enum cmd_exit take_arguments(struct parse *p)
     return CMD_DONE;
 }
 
-static enum cmd_exit fill_defaults(struct parse *p)
+/* Of all but lists before the arguments, which replace them; of lists that are empty then after
+ * them, since arguments add to a list. */
+static enum cmd_exit fill_defaults(struct parse *p, bool lists)
 {
-    const struct cmd_option *options = p->command->options;
-    for (size_t i = 0; options[i].name; i++) {
-        assert(i < CMD_OPTIONS_MAX);
-        if (!options[i].def || (p->given >> i & 1))
+    for (const struct cmd_option *o = p->command->options; o->name; o++) {
+        const struct cmd_list *list = (void *)((char *)p->values + o->offset);
+        if (!o->def || (o->kind == CMD_LIST) != lists || (lists && list->count > 0))
             continue;
-        int rc = store(&options[i], options[i].def, p->values);
+        int rc = store(o, o->def, p->values);
         if (rc)
-            return bad_value(p->command, &options[i], options[i].def, rc);
+            return bad_value(p->command, o, o->def, rc);
     }
     return CMD_DONE;
 }
 
 static enum cmd_exit parse_and_run(struct parse *p)
 {
-    enum cmd_exit code = take_arguments(p);
+    enum cmd_exit code = fill_defaults(p, false);
+    if (code == CMD_DONE)
+        code = take_arguments(p);
     if (code != CMD_DONE)
         return code;
     if (p->help) {
@@ -426,7 +427,7 @@ static enum cmd_exit parse_and_run(struct parse *p)
     if (p->operands->count < p->command->operands_min || no_program)
         return cmd_fail(CMD_USAGE, "%s: %s is missing; see hawser %s --help", p->command->name,
                         p->command->operands, p->command->name);
-    code = fill_defaults(p);
+    code = fill_defaults(p, true);
     return code == CMD_DONE ? p->command->run(p->values, p->operands) : code;
 }
 

@@ -146,10 +146,6 @@ static void compute(struct plan *p)
     const struct llm_config *c = p->model;
     double n = (double)p->o->workers, rows = (double)p->o->rows,
            latency = (double)p->line.one_way_ns;
-    double values =
-        (double)c->heads * c->head_dim + c->width + experts_of(c) * ((double)c->ffn + c->width);
-    if (c->shared_ffn)
-        values += (double)c->shared_ffn + c->width;
     p->cost = llm_tp_layer_cost(c);
     p->can_layers = c->layers >= p->o->workers;
     p->tensor_messages = p->cost.gathers * (double)c->layers + 2;

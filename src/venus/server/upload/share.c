@@ -158,8 +158,11 @@ static void serve(struct vns_upload_share *s, int socket)
         close(fd);
     if (out >= 0)
         close(out);
-    if (rc)
-        close(socket); /* the session has ended, or is none */
+    if (rc) { /* the session has ended, or is none */
+        /* A relay that was just forked may have a copy still: closing alone would not end it. */
+        (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, socket, NULL);
+        close(socket);
+    }
 }
 
 static void *serve_main(void *arg)
