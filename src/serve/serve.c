@@ -35,7 +35,7 @@ struct serve_options {
     const char *cert, *key, *token_file;
     bool insecure, software, no_devices;
     uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, resume_window_ns, ring_bytes;
-    uint64_t max_memory_bytes, max_host_memory_bytes, max_objects, max_pipelines, max_pending;
+    uint64_t max_memory_bytes, max_objects, max_pipelines, max_pending;
     uint64_t upload_cache_bytes, compile_threads;
     const char *upload_cache_dir, *session_user;
     bool validate;
@@ -99,11 +99,6 @@ static const struct cmd_option options[] = {
      "GPU memory of one Vulkan client; over it, allocations fail\n"
      "[default: 90 % of each heap, so that another can start]",
      "SIZE", NULL, 1 << 20, INT64_MAX},
-    {"max-host-memory", 0, CMD_SIZE, offsetof(struct serve_options, max_host_memory_bytes),
-     "main memory of one Vulkan client's process; over it, the kernel\n"
-     "ends that process.  Where systemd delegates a control group\n"
-     "(Delegate=yes) [default: no limit]",
-     "SIZE", NULL, 64 << 20, INT64_MAX},
     {"max-objects", 0, CMD_U64, offsetof(struct serve_options, max_objects),
      "Vulkan objects of one client; over it, its session ends", "N", "1048576", 16, 1 << 30},
     {"max-pipelines", 0, CMD_U64, offsetof(struct serve_options, max_pipelines),
@@ -427,21 +422,15 @@ static enum sandbox_mode sandbox_for(const struct serve_devices *devices)
 static int start_sessions(struct server *s)
 {
     const struct serve_options *o = s->o;
-    struct sessions_options sessions = {
-        .session = {.max_memory_bytes = o->max_memory_bytes,
-                    .max_objects = o->max_objects,
-                    .max_pipelines = o->max_pipelines,
-                    .max_pending = o->max_pending,
-                    .compile_threads = (unsigned)o->compile_threads,
-                    .validate = o->validate},
-        .uploads = s->uploads,
-        .resume_window_ns = o->resume_window_ns,
-        .host_memory_bytes = o->max_host_memory_bytes,
-        .sandbox = sandbox_for(&s->info.devices),
-        .as = &s->session_user,
-        .home = s->session_home,
-    };
-    return sessions_create(s->rpc, &sessions, &sessions_ops, s, &s->sessions);
+    struct vns_session_options session = {.max_memory_bytes = o->max_memory_bytes,
+                                          .max_objects = o->max_objects,
+                                          .max_pipelines = o->max_pipelines,
+                                          .max_pending = o->max_pending,
+                                          .compile_threads = (unsigned)o->compile_threads,
+                                          .validate = o->validate};
+    return sessions_create(s->rpc, &session, s->uploads, o->resume_window_ns,
+                           sandbox_for(&s->info.devices), &s->session_user, s->session_home,
+                           &sessions_ops, s, &s->sessions);
 }
 
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "rpc/callers.h"
-#include "serve/cgroups.h"
 #include "serve/relay.h"
 #include "serve/session_process.h"
 #include "venus/common/stripe.h"
@@ -66,7 +65,6 @@ struct sessions {
     uint64_t session_count; /* ever: names of sessions */
     pid_t spare;            /* a process that waits for an order; 0: none */
     int spare_socket;       /* to it, or -1 */
-    struct cgroups *groups; /* NULL: sessions are in the server's */
     const struct sessions_ops *ops;
     void *user;
     struct session *first;
@@ -248,7 +246,6 @@ static int start_process(struct sessions *s, struct session *session, const stru
         if (s->spare_socket < 0)
             return s->spare_socket;
         session->pid = s->spare;
-        cgroups_enter(s->groups, session->pid);
         int rc = session_process_give(s->spare_socket, &p->order, p->fds, p->fd_count);
         if (rc == 0 && p->order.config.resumes)
             session->control = s->spare_socket;
@@ -259,7 +256,6 @@ static int start_process(struct sessions *s, struct session *session, const stru
         if (rc == 0)
             return 0;
         waitpid(session->pid, NULL, 0); /* it ended before its time: its socket is closed */
-        cgroups_leave(s->groups, session->pid);
     }
     return -EAGAIN;
 }
@@ -564,7 +560,6 @@ static void reap(struct sessions *s, bool quiet)
     for (struct session **link = &s->first; *link;) {
         struct session *session = *link;
         if (session->pid && waitpid(session->pid, &status, WNOHANG) == session->pid) {
-            cgroups_leave(s->groups, session->pid);
             session->pid = 0;
             session->status = status;
         }
@@ -623,7 +618,9 @@ static char **environment_of_sessions(char *home)
     return out;
 }
 
-int sessions_create(struct rpc_server *rpc, const struct sessions_options *options,
+int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
+                    struct vns_upload_share *uploads, uint64_t resume_window_ns,
+                    enum sandbox_mode sandbox, const struct sandbox_user *as, const char *home,
                     const struct sessions_ops *ops, void *user, struct sessions **out)
 {
     sigset_t children;
@@ -635,14 +632,14 @@ int sessions_create(struct rpc_server *rpc, const struct sessions_options *optio
     s->config = *rpc_server_config(rpc);
     s->config.security = NULL;
     s->config.name = NULL;
-    s->options = options->session;
-    s->uploads = options->uploads;
-    s->resume_window_ns = options->resume_window_ns;
+    s->options = *options;
+    s->uploads = uploads;
+    s->resume_window_ns = resume_window_ns;
     s->spare_socket = -1;
-    s->sandbox = options->sandbox;
-    s->as = *options->as;
-    snprintf(s->home, sizeof(s->home), "HOME=%s", options->home);
-    s->environment = environment_of_sessions(s->as.given ? s->home : NULL);
+    s->sandbox = sandbox;
+    s->as = *as;
+    snprintf(s->home, sizeof(s->home), "HOME=%s", home);
+    s->environment = environment_of_sessions(as->given ? s->home : NULL);
     if (!s->environment) {
         free(s);
         return -ENOMEM;
@@ -661,7 +658,6 @@ int sessions_create(struct rpc_server *rpc, const struct sessions_options *optio
         free(s);
         return rc;
     }
-    s->groups = cgroups_create(options->host_memory_bytes);
     *out = s;
     return 0;
 }
@@ -705,7 +701,6 @@ void sessions_destroy(struct sessions *s)
         close(s->spare_socket); /* which ends it */
         waitpid(s->spare, NULL, 0);
     }
-    cgroups_destroy(s->groups);
     close(s->signals);
     free(s->environment);
     free(s);

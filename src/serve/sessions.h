@@ -21,18 +21,13 @@ struct sessions_ops {
     void (*ended)(void *user);
 };
 
-struct sessions_options {
-    struct vns_session_options session;
-    struct vns_upload_share *uploads; /* the cache that they share, or NULL */
-    uint64_t resume_window_ns;  /* how long one waits for its client after a cut; 0: not at all */
-    uint64_t host_memory_bytes; /* of each, where a control group can limit it; 0: no limit */
-    enum sandbox_mode sandbox;  /* unless HAWSER_SANDBOX says otherwise */
-    const struct sandbox_user *as; /* their user, or none given */
-    const char *home;              /* of that user */
-};
-
-/* 0 or a negative errno; *out is set only on 0.  The server outlives what is made here. */
-int sessions_create(struct rpc_server *rpc, const struct sessions_options *options,
+/* uploads: the cache that they share, or NULL.  resume_window_ns: how long a session waits for its
+ * client after a cut; 0: not at all.  sandbox: the mode of theirs, unless HAWSER_SANDBOX says
+ * otherwise.  as, home: the user of sessions, or none given, and its home folder.  0 or a negative
+ * errno; *out is set only on 0.  The server outlives what is made here. */
+int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
+                    struct vns_upload_share *uploads, uint64_t resume_window_ns,
+                    enum sandbox_mode sandbox, const struct sandbox_user *as, const char *home,
                     const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
 void sessions_destroy(struct sessions *sessions);
 

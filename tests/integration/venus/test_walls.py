@@ -62,56 +62,13 @@ def status_of(pid):
             (line.partition(":") for line in text.splitlines())}
 
 
-def find_groups():
-    """Where control groups of version 2 are, and this process may make some; or None."""
-    for place in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
-        if os.path.exists(f"{place}/cgroup.procs") and os.access(place, os.W_OK):
-            return pathlib.Path(place)
-    return None
-
-
 class Walls(GpuCase):
-    group = None  # the server's control group, which it was delegated
-
-    def delegate(self):
-        """Makes a group as systemd does; what starts a program in it."""
-        place = find_groups()
-        if not place:
-            return ()
-        try:
-            group = pathlib.Path(tempfile.mkdtemp(prefix="hawser-test-", dir=place))
-        except OSError:
-            return ()
-        self.addCleanup(self.remove_group, group)
-        try:
-            os.setxattr(group, "user.delegate", b"1")
-        except OSError:  # a kernel without such marks
-            return ()
-        self.group = group
-        return ("sh", "-c", f'echo $$ >{self.group}/cgroup.procs; exec "$@"', "sh")
-
-    @staticmethod
-    def remove_group(group):
-        for path in (*group.glob("*/"), group):
-            support.until(lambda path=path: not (path / "cgroup.procs").read_text(),
-                          "an empty group")
-            path.rmdir()
-
-    def expect_group(self, pid):
-        [own] = [line for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-                 if line.startswith("0::")]
-        path = self.group / f"session-{pid}"
-        self.assertTrue(own.endswith(f"/{self.group.name}/{path.name}"), own)
-        for limit, value in (("pids.max", "4096"), ("memory.max", str(4 << 30))):
-            if (path / limit).exists():
-                self.assertEqual((path / limit).read_text().strip(), value)
-
-    def start_server(self, *args, prefix=()):
+    def start_server(self, *args):
         keys = self.dir / "keys"
         hawser("keygen", keys, "--name", "localhost")
         self.server = GpuServer(self.dir / "log", "--listen", "127.0.0.1:0", "--cert",
                                 keys / "server.crt", "--key", keys / "server.key", "--token-file",
-                                keys / "token", *args, prefix=prefix)
+                                keys / "token", *args)
         self.addCleanup(self.server.stop)
         self.env = {"VENUS_TLS_CA": str(keys / "server.crt"),
                     "VENUS_TOKEN_FILE": str(keys / "token")}
@@ -130,7 +87,7 @@ class Walls(GpuCase):
         return program
 
     def test_a_session_knows_no_secret(self):
-        self.start_server("--max-host-memory", "4GiB", prefix=self.delegate())
+        self.start_server()
         self.assertLessEqual({"token"}, holds(self.server.process.pid, self.secrets),
                              "the server has it, or this test would find nothing")
         programs = [self.start() for _ in range(3)]  # the first is not started ahead
@@ -144,15 +101,11 @@ class Walls(GpuCase):
             status = status_of(pid)
             self.assertEqual((status["NoNewPrivs"], status["Seccomp"]), (["1"], ["2"]))
             self.assertEqual(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text(), "500\n")
-            if self.group:
-                self.expect_group(pid)
         for program in programs:
             program.say("stop")
             program.expect("undisturbed")
             program.expect_done()
         self.server.wait_sessions(0)
-        if self.group:
-            support.until(lambda: not list(self.group.glob("session-*")), "removed groups")
 
     @unittest.skipUnless(other_user_sees_the_driver(),
                          "another user needs root, setpriv, and a driver that it can read")
