@@ -222,6 +222,9 @@ static int check_shape(const struct llm_config *c, char *why)
         return llm_why(why, -EINVAL, "%s has no experts", info->name);
     if (c->window && info->learned_positions)
         return llm_why(why, -EINVAL, "%s has no window", info->name);
+    if (c->kv_heads != c->heads && (c->arch == LLM_GPT2 || c->arch == LLM_GPTJ))
+        return llm_why(why, -EINVAL, "%s has as many kv heads as heads, not %u of %u", info->name,
+                       c->kv_heads, c->heads);
     if (c->heads % c->kv_heads)
         return llm_why(why, -EINVAL, "%u kv heads do not divide %u heads", c->kv_heads, c->heads);
     if (c->rope_dims % 2 || c->rope_dims > c->head_dim)
