@@ -101,9 +101,10 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     bool has_budget = ep->config.wait == RPC_WAIT_ADAPTIVE && ep->config.spin_ns;
     hw_wait_init(&ep->wait, has_budget ? ep->config.spin_ns : rpc_spin_budget(ep->config.wait));
     ep->handshake_deadline_ns = now + ep->config.handshake_ns;
-    ep->last_sent_ns = ep->last_received_ns = ep->last_poll_ns = now;
+    ep->last_sent_ns = ep->last_received_ns = now;
     ep->silent_ns = ep->config.heartbeat_ns;
     ep->ping_every_ns = ping_interval(ep->config.heartbeat_ns);
+    hw_looks_init(&ep->looks, ep->ping_every_ns, now);
     (void)hw_env_bool("VENUS_TRACE_NET", false, &ep->trace);
     register_counters(ep);
     *out = ep;

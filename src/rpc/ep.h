@@ -2,7 +2,7 @@
 #ifndef HAWSER_RPC_EP_H
 #define HAWSER_RPC_EP_H
 
-#include "base/clock.h"
+#include "base/looks.h"
 #include "rpc/calls.h"
 #include "rpc/handshake.h"
 #include "rpc/rpc.h"
@@ -20,9 +20,9 @@ struct rpc_ep {
 
     struct rpc_handshake *handshake; /* NULL once done */
     size_t handshake_sent;           /* bytes of its out that are written */
-    uint64_t handshake_deadline_ns;
-    uint64_t received_before;  /* bytes of the handshake */
-    struct rpc_resume *resume; /* NULL: a cut is the end */
+    uint64_t handshake_deadline_ns;  /* by the looks, as all that judges the peer */
+    uint64_t received_before;        /* bytes of the handshake */
+    struct rpc_resume *resume;       /* NULL: a cut is the end */
     uint32_t peer_capabilities;
     bool peer_takes_fds, peer_resumes, peer_resuming;
     uint32_t message_max;
@@ -48,7 +48,9 @@ struct rpc_ep {
 
     uint64_t ping_every_ns; /* HW_NEVER: no heartbeat */
     uint64_t silent_ns;     /* silence that means death */
-    uint64_t last_sent_ns, last_received_ns, last_poll_ns;
+    uint64_t last_sent_ns;
+    uint64_t last_received_ns; /* by the looks */
+    struct hw_looks looks;     /* one a poll */
 
     struct rpc_stats stats;
     struct hw_counter_set counters;

@@ -207,8 +207,9 @@ static int parse(struct rpc_ep *ep, uint64_t now)
     return parse_frames(ep, now);
 }
 
-/* Reads until the transport has no more.  The number of messages, or the status. */
-static int read_and_parse(struct rpc_ep *ep, uint64_t now)
+/* Reads until the transport has no more, before the peer is judged.  The number of messages, or the
+ * status. */
+static int read_and_parse(struct rpc_ep *ep, uint64_t now, uint64_t looked)
 {
     int messages = 0;
     for (int i = 0; i < READS_A_POLL; i++) {
@@ -230,7 +231,7 @@ static int read_and_parse(struct rpc_ep *ep, uint64_t now)
             hw_counter_bump(&ep->stats.reads, 1);
             hw_counter_bump(&ep->stats.bytes_received, (uint64_t)n);
         }
-        ep->last_received_ns = now;
+        ep->last_received_ns = looked;
         int rc = parse(ep, now);
         if (rc < 0)
             return rc;
@@ -254,10 +255,10 @@ static void expire_calls(struct rpc_ep *ep, uint64_t now)
 
 /* Ends the connection to a peer that is silent for too long.  One whose host answers is stopped, in
  * a debugger for example, and is looked at again after a ping. */
-static int check_silence(struct rpc_ep *ep, uint64_t now)
+static int check_silence(struct rpc_ep *ep, uint64_t looked)
 {
     double seconds = (double)ep->silent_ns / 1e9;
-    if (ep->silent_ns == HW_NEVER || now - ep->last_received_ns < ep->silent_ns)
+    if (ep->silent_ns == HW_NEVER || looked - ep->last_received_ns < ep->silent_ns)
         return 0;
     bool stopped = ep->config.tolerates_silence &&
                    (!ep->transport->ops->host_answers ||
@@ -271,21 +272,21 @@ static int check_silence(struct rpc_ep *ep, uint64_t now)
         return rpc_ep_fail(ep, -EHOSTDOWN,
                            "its host is silent for %.1f s: it is down, or the network is cut",
                            seconds);
-    ep->last_received_ns = now - ep->silent_ns + ep->ping_every_ns;
+    ep->last_received_ns = looked - ep->silent_ns + ep->ping_every_ns;
     return 0;
 }
 
-static int heartbeat(struct rpc_ep *ep, uint64_t now)
+static int heartbeat(struct rpc_ep *ep, uint64_t now, uint64_t looked)
 {
     if (ep->status == -EINPROGRESS) {
-        if (now < ep->handshake_deadline_ns)
+        if (looked < ep->handshake_deadline_ns)
             return 0;
         return rpc_ep_fail(ep, -ETIMEDOUT, "no complete hello within %.1f s",
                            (double)ep->config.handshake_ns / 1e9);
     }
     if (UNLIKELY(ep->resume) && rpc_resume_is_cut(ep->resume))
         return rpc_resume_tick(ep, now);
-    int rc = check_silence(ep, now);
+    int rc = check_silence(ep, looked);
     if (rc)
         return rc;
     if (ep->ping_every_ns != HW_NEVER && now - ep->last_sent_ns >= ep->ping_every_ns) {
@@ -306,16 +307,13 @@ int rpc_poll(struct rpc_ep *ep)
     if (ep->config.flush == RPC_FLUSH_ADAPTIVE)
         (void)rpc_flush(ep);
     uint64_t now = rpc_ep_now(ep);
-    /* Silence counts only while we listened: of a pause of our own, one ping interval counts. */
-    if (ep->ping_every_ns != HW_NEVER && now - ep->last_poll_ns > ep->ping_every_ns)
-        ep->last_received_ns += now - ep->last_poll_ns - ep->ping_every_ns;
-    ep->last_poll_ns = now;
-    int messages = read_and_parse(ep, now);
+    uint64_t looked = hw_looks_at(&ep->looks, now);
+    int messages = read_and_parse(ep, now, looked);
     if (messages < 0)
         return messages;
     if (UNLIKELY(rpc_calls_overdue(&ep->calls, now)))
         expire_calls(ep, now);
-    int rc = heartbeat(ep, now);
+    int rc = heartbeat(ep, now, looked);
     if (rc && rc != -EINPROGRESS)
         return rc;
     /* Replies made by callbacks, pongs and large credit returns do not wait for the next poll. */
@@ -352,21 +350,27 @@ void rpc_release(struct rpc_ep *ep, struct rpc_msg *msg)
     release(ep, (struct rpc_rx_msg *)msg);
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 uint64_t rpc_next_tick(const struct rpc_ep *ep)
 {
-    uint64_t next = rpc_calls_next_deadline(&ep->calls);
-    if (ep->status == -EINPROGRESS)
-        return ep->handshake_deadline_ns < next ? ep->handshake_deadline_ns : next;
+    uint64_t next = rpc_calls_next_deadline(&ep->calls), missed = ep->looks.missed_ns;
+    if (ep->status == -EINPROGRESS) {
+        if (ep->looks.every_ns != HW_NEVER) /* no ping is due that would cause a look */
+            next = earlier(next, ep->looks.last_ns + ep->looks.every_ns);
+        return earlier(next, ep->handshake_deadline_ns + missed);
+    }
     if (ep->status)
         return 0;
-    if (UNLIKELY(ep->resume) && rpc_resume_is_cut(ep->resume)) {
-        uint64_t end = rpc_resume_deadline(ep->resume);
-        return end < next ? end : next;
-    }
-    if (ep->ping_every_ns != HW_NEVER && ep->last_sent_ns + ep->ping_every_ns < next)
-        next = ep->last_sent_ns + ep->ping_every_ns;
-    if (ep->silent_ns != HW_NEVER && ep->last_received_ns + ep->silent_ns < next)
-        next = ep->last_received_ns + ep->silent_ns;
+    if (UNLIKELY(ep->resume) && rpc_resume_is_cut(ep->resume))
+        return earlier(next, rpc_resume_next_tick(ep->resume));
+    if (ep->ping_every_ns != HW_NEVER)
+        next = earlier(next, ep->last_sent_ns + ep->ping_every_ns);
+    if (ep->silent_ns != HW_NEVER)
+        next = earlier(next, ep->last_received_ns + ep->silent_ns + missed);
     return next;
 }
 

@@ -1,6 +1,6 @@
 #include "rpc/resume/pipe.h"
 
-#include "base/clock.h"
+#include "base/looks.h"
 #include "rpc/resume/kept.h"
 #include "wire/le.h"
 
@@ -14,8 +14,9 @@ enum { NUMBER_BYTES = 8 };
 static const uint64_t redial_first_ns = 20 * HW_MS;
 static const uint64_t redial_most_ns = HW_SEC;
 static const uint64_t give_up_ns = 60 * HW_SEC;
-static const uint64_t silent_ns = 2 * HW_SEC; /* as a client's heartbeat */
-static const uint64_t look_ns = 5 * HW_MS;    /* for a connection that is given */
+static const uint64_t dial_every_ns = 10 * HW_SEC; /* more than the slowest dial and its pause */
+static const uint64_t silent_ns = 2 * HW_SEC;      /* as a client's heartbeat */
+static const uint64_t look_ns = 5 * HW_MS;         /* for a connection that is given */
 
 static void nap(uint64_t ns)
 {
@@ -39,9 +40,10 @@ struct sender {
     uint64_t next; /* number of the byte to write; less than written: it is written again */
     uint8_t number[NUMBER_BYTES];
     size_t have;
-    bool hears; /* the receiver's first number on this connection is not there yet */
-    bool waits; /* for a number, not for room */
-    int end;    /* sticky */
+    bool hears;            /* the receiver's first number on this connection is not there yet */
+    bool waits;            /* for a number, not for room */
+    int end;               /* sticky */
+    struct hw_looks looks; /* since the cut, whose time is theirs */
     uint64_t cut_ns, dial_ns, nap_ns;
 };
 
@@ -50,6 +52,7 @@ static void sender_cut(struct sender *s)
     rpc_transport_destroy(s->connection);
     s->connection = NULL;
     s->cut_ns = hw_now_ns();
+    hw_looks_init(&s->looks, dial_every_ns, s->cut_ns);
     s->nap_ns = redial_first_ns;
     s->dial_ns = s->cut_ns;
 }
@@ -70,7 +73,7 @@ static void sender_redial(struct sender *s)
         rpc_transport_destroy(s->connection);
     s->connection = NULL;
     now = hw_now_ns();
-    if (rc == -ENOENT || now - s->cut_ns > give_up_ns)
+    if (rc == -ENOENT || hw_looks_at(&s->looks, now) - s->cut_ns > give_up_ns)
         s->end = rc == -ENOENT ? -ECONNRESET : -EHOSTDOWN;
     s->dial_ns = now + s->nap_ns;
     s->nap_ns = least(2 * s->nap_ns, redial_most_ns);

@@ -23,6 +23,10 @@ enum {
     ACK_ALONE_PART = 8         /* of the window: credit alone comes at a fourth */
 };
 
+/* Between two looks at a connection that is cut, when only the thread that dials looks: one that
+ * is not answered takes two seconds, and a second passes to the next. */
+static const uint64_t look_every_ns = 3 * HW_SEC;
+
 struct rpc_resume {
     struct rpc_rope *rope;
     bool agreed;   /* offered, or an offer has come */
@@ -32,7 +36,8 @@ struct rpc_resume {
     uint64_t offset; /* from what the rope counts to the number of a byte */
     uint64_t told;   /* bytes that were acknowledged */
     uint64_t replay_from, replay_to;
-    uint64_t cut_ns;  /* when the cut was noticed; 0: it was not */
+    struct hw_looks looks; /* since the cut: the two times below are theirs */
+    uint64_t cut_ns;       /* when the cut was noticed; 0: it was not */
     uint64_t told_ns; /* since when the peer's host says that its end is gone; 0: it says nothing */
 };
 
@@ -283,17 +288,23 @@ bool rpc_resume_is_told(int why)
     return why == -ESHUTDOWN || why == -ECONNRESET || why == -EPIPE || why == -ECONNREFUSED;
 }
 
-uint64_t rpc_resume_deadline(const struct rpc_resume *r)
+static uint64_t window_end(const struct rpc_resume *r)
 {
     uint64_t end = r->cut_ns + r->window_ns, told = r->told_ns + RPC_RESUME_TOLD_NS;
+    return r->told_ns && told < end ? told : end;
+}
+
+uint64_t rpc_resume_next_tick(const struct rpc_resume *r)
+{
     if (r->cut_ns == 0)
         return 0;
-    return r->told_ns && told < end ? told : end;
+    uint64_t end = window_end(r) + r->looks.missed_ns, look = r->looks.last_ns + look_every_ns;
+    return look < end ? look : end;
 }
 
 static double seconds_to_resume(const struct rpc_resume *r)
 {
-    return (double)(rpc_resume_deadline(r) - r->cut_ns) / 1e9;
+    return (double)(window_end(r) - r->cut_ns) / 1e9;
 }
 
 static const char *cause(int rc)
@@ -314,12 +325,13 @@ int rpc_resume_tick(struct rpc_ep *ep, uint64_t now)
                            "too little",
                            why);
     if (r->cut_ns == 0) {
+        hw_looks_init(&r->looks, look_every_ns, now);
         r->cut_ns = now;
         r->told_ns = rpc_resume_is_told(rc) ? now : 0;
         hw_info(HW_CAT_NET, "%s: connection cut: %s; it may be resumed for %.3g s",
                 ep->transport->peer, why, seconds_to_resume(r));
     }
-    if (now < rpc_resume_deadline(r))
+    if (hw_looks_at(&r->looks, now) < window_end(r))
         return 0;
     return rpc_ep_fail(ep, r->told_ns ? -ECONNRESET : -EHOSTDOWN,
                        "connection lost: %s; it was not resumed within %.3g s", why,
@@ -332,7 +344,7 @@ void rpc_ep_resume_failed(struct rpc_ep *ep, int error)
     if (!rpc_resume_is_told(error))
         r->told_ns = 0;
     else if (r->told_ns == 0)
-        r->told_ns = rpc_ep_now(ep);
+        r->told_ns = hw_looks_at(&r->looks, rpc_ep_now(ep));
 }
 
 void rpc_ep_resume_request(struct rpc_ep *ep, struct rpc_resume_request *out)
@@ -376,11 +388,12 @@ int rpc_ep_resume(struct rpc_ep *ep, struct rpc_transport *connection, const voi
     uint64_t now = rpc_ep_now(ep);
     r->replay_from = number;
     r->replay_to = rpc_kept_written(ep->tx.kept);
-    ep->last_sent_ns = ep->last_received_ns = ep->last_poll_ns = now;
+    ep->last_sent_ns = now;
+    ep->last_received_ns = hw_looks_at(&ep->looks, now);
     atomic_store_explicit(&ep->send_blocked, false, memory_order_relaxed);
     hw_counter_bump(&ep->stats.resumes, 1);
     hw_info(HW_CAT_NET, "%s: resumed after %.2f s; %llu bytes are sent again", ep->transport->peer,
-            r->cut_ns ? (double)(now - r->cut_ns) / 1e9 : 0.0,
+            r->cut_ns ? (double)(hw_looks_at(&r->looks, now) - r->cut_ns) / 1e9 : 0.0,
             (unsigned long long)(r->replay_to - r->replay_from));
     r->cut_ns = r->told_ns = 0;
     return 0;

@@ -110,7 +110,8 @@ bool rpc_resume_sever(struct rpc_resume *resume);
 bool rpc_resume_is_cut(const struct rpc_resume *resume);
 /* While it is cut: ends the endpoint once the window has passed. */
 int rpc_resume_tick(struct rpc_ep *ep, uint64_t now);
-uint64_t rpc_resume_deadline(const struct rpc_resume *resume);
+/* When to call it. */
+uint64_t rpc_resume_next_tick(const struct rpc_resume *resume);
 
 /* What the peer lacks goes first. */
 bool rpc_resume_replays(const struct rpc_resume *resume);

@@ -432,6 +432,16 @@ static void many_cuts_of_large_traffic(void **state)
     assert_true(replayed > 1 << 20);
 }
 
+/* Both look now and then. */
+static void pass(struct world *w, uint64_t ns)
+{
+    uint64_t until = rpc_loopnet_now(w->net) + ns, now;
+    while ((now = rpc_loopnet_now(w->net)) < until) {
+        rpc_loopnet_spend(w->net, until - now < HW_SEC ? until - now : HW_SEC);
+        turn(w);
+    }
+}
+
 static void cut_both(struct world *w, bool silently)
 {
     open_and_offer(w);
@@ -450,11 +460,9 @@ static void cut_both(struct world *w, bool silently)
 /* Both ends are cut until just before this time, and have ended after it. */
 static void expect_end_after(struct world *w, uint64_t ns, int status)
 {
-    rpc_loopnet_spend(w->net, ns - 200 * HW_MS);
-    turn(w);
+    pass(w, ns - 200 * HW_MS);
     assert_true(rpc_ep_is_cut(w->ep[CLIENT]) && rpc_ep_is_cut(w->ep[SERVER]));
-    rpc_loopnet_spend(w->net, 400 * HW_MS);
-    turn(w);
+    pass(w, 400 * HW_MS);
     for (int i = 0; i < 2; i++)
         assert_int_equal(rpc_ep_status(w->ep[i]), status);
     for (int i = 0; i < w->ask_count; i++)
@@ -502,14 +510,12 @@ static void attempts_that_fail_say_how_long_to_wait(void **state)
         world_open(&w, 10 + i, 300);
         cut_both(&w, cases[i].silent);
         for (int k = 0; k < 2; k++) {
-            rpc_loopnet_spend(w.net, HW_SEC);
+            pass(&w, HW_SEC);
             rpc_ep_resume_failed(w.ep[CLIENT], cases[i].attempts[k]);
         }
-        rpc_loopnet_spend(w.net, cases[i].ends_ns - 2 * HW_SEC - 200 * HW_MS);
-        turn(&w);
+        pass(&w, cases[i].ends_ns - 2 * HW_SEC - 200 * HW_MS);
         assert_true(rpc_ep_is_cut(w.ep[CLIENT]));
-        rpc_loopnet_spend(w.net, 400 * HW_MS);
-        turn(&w);
+        pass(&w, 400 * HW_MS);
         assert_false(rpc_ep_is_cut(w.ep[CLIENT]));
         world_close(&w);
     }
@@ -556,6 +562,45 @@ static void silence_is_a_cut(void **state)
     struct world w = {0};
     world_open(&w, 5, 300);
     cut_both(&w, true);
+    while (!try_resume(&w))
+        ;
+    assert_true(run_on(&w));
+    world_close(&w);
+}
+
+/* As a laptop that sleeps, with both ends on it or not. */
+static void a_pause_is_not_the_peers_silence(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    world_open(&w, 8, 300);
+    for (int i = 0; i < 2; i++) /* hellos are on their way */
+        (void)rpc_poll(w.ep[i]);
+    rpc_loopnet_spend(w.net, 3600 * HW_SEC);
+    open_and_offer(&w);
+    rpc_loopnet_spend(w.net, 3600 * HW_SEC);
+    for (int i = 0; i < 6; i++) { /* the client runs for a moment now and then, the server never */
+        (void)rpc_poll(w.ep[CLIENT]);
+        rpc_loopnet_spend(w.net, 10 * HW_SEC);
+    }
+    assert_false(rpc_ep_is_cut(w.ep[CLIENT]));
+    assert_true(run_on(&w));
+    assert_int_equal(w.resumes, 0);
+    world_close(&w);
+}
+
+static void a_pause_does_not_close_the_window(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    world_open(&w, 9, 300);
+    cut_both(&w, false);
+    for (int i = 0; i < 2; i++) {
+        rpc_loopnet_spend(w.net, 3600 * HW_SEC);
+        turn(&w);
+    }
+    assert_true(rpc_ep_is_cut(w.ep[CLIENT]) && rpc_ep_is_cut(w.ep[SERVER]));
+    rpc_loopnet_spend(w.net, 3600 * HW_SEC);
     while (!try_resume(&w))
         ;
     assert_true(run_on(&w));
@@ -858,6 +903,8 @@ int main(void)
         cmocka_unit_test(without_an_offer_a_cut_is_the_end),
         cmocka_unit_test(an_offer_that_comes_late_is_declined),
         cmocka_unit_test(silence_is_a_cut),
+        cmocka_unit_test(a_pause_is_not_the_peers_silence),
+        cmocka_unit_test(a_pause_does_not_close_the_window),
         cmocka_unit_test(impossible_numbers_end_the_session),
         cmocka_unit_test(frames_out_of_turn_end_the_connection),
     };
