@@ -1,6 +1,6 @@
 #include "serve/relay.h"
 
-#include "base/clock.h"
+#include "base/looks.h"
 #include "rpc/resume/resume.h"
 
 #include <assert.h>
@@ -65,11 +65,18 @@ static void *to_session(void *arg)
     struct relay_connection *c = arg;
     struct rpc_transport *t = c->far;
     static _Thread_local uint8_t buffer[BUFFER_BYTES];
+    struct hw_looks looks;
+    uint64_t heard = hw_now_ns();
+    hw_looks_init(&looks, look_ns, heard);
     ssize_t n;
     for (;;) {
         struct iovec iov = {buffer, sizeof(buffer)};
         n = t->ops->recv(t, &iov, 1, look_ns);
-        if (n == -EAGAIN && t->ops->host_answers(t, host_limit_ns))
+        uint64_t looked = hw_looks_at(&looks, hw_now_ns());
+        if (n >= 0 || t->ops->host_answers(t, host_limit_ns))
+            heard = looked;
+        /* After a pause of our own, its answers are still on their way at the first look. */
+        if (n == -EAGAIN && looked - heard < look_ns)
             continue;
         if (n < 0 || !send_near(c->near, buffer, (size_t)n))
             break;

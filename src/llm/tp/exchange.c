@@ -1,5 +1,6 @@
 #include "llm/tp/exchange.h"
 
+#include "base/looks.h"
 #include "base/wait.h"
 #include "page/page.h"
 
@@ -221,9 +222,9 @@ static uint32_t find_late(const struct llm_tp_exchange *x)
     return 0; /* it comes just now */
 }
 
-static void look_for_missing(struct llm_tp_exchange *x, uint64_t began)
+static void look_for_missing(struct llm_tp_exchange *x, uint64_t waited_ns)
 {
-    bool is_over = x->limit_ns && hw_now_ns() - began > x->limit_ns;
+    bool is_over = x->limit_ns && waited_ns > x->limit_ns;
     x->missed = x->find_dead ? x->find_dead(x->user) : 0;
     if (!x->missed && is_over) {
         x->missed = find_late(x);
@@ -236,7 +237,9 @@ static void look_for_missing(struct llm_tp_exchange *x, uint64_t began)
 static int sleep_until(struct llm_tp_exchange *x, struct awaited *a)
 {
     struct head *h = &x->memory->head;
+    struct hw_looks looks;
     uint64_t began = hw_now_ns();
+    hw_looks_init(&looks, nap_ns, began);
     atomic_fetch_add(&h->sleepers, 1);
     while (!is_broken(x)) {
         uint32_t seen = atomic_load(a->word);
@@ -244,7 +247,7 @@ static int sleep_until(struct llm_tp_exchange *x, struct awaited *a)
             break;
         uint64_t most_ns = x->find_dead ? look_every_ns : nap_ns;
         if (hw_futex_wait(a->word, seen, most_ns, HW_FUTEX_SHARED) == -ETIMEDOUT)
-            look_for_missing(x, began);
+            look_for_missing(x, hw_looks_at(&looks, hw_now_ns()) - began);
     }
     atomic_fetch_sub(&h->sleepers, 1);
     return has_come(a) ? 0 : -EOWNERDEAD;
