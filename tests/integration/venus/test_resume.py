@@ -14,6 +14,7 @@ from test_lost import WAITS_END
 VKT = pathlib.Path(os.environ["VKT_PROGRAMS"])
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models/kjv.gguf"
 OPEN = 12000  # bytes: behind them a session is open
+PAUSE = 6.0  # seconds: longer than a heartbeat, and than an end that was told is waited for
 
 
 class Relay:
@@ -193,6 +194,37 @@ class Resume(GpuCase):
         self.expect_lost(program, "no such session")
         program.say("again")
         program.expect("works")
+
+    def test_a_pause_is_not_the_peers_silence(self):
+        """Programs, sessions and the server stand still and go on; one was cut off before."""
+        log = {"VENUS_LOG_LEVEL": "INFO"}
+        server = GpuServer(self.dir / "log", "--listen", f"127.0.0.1:0,unix:{self.dir}/s", env=log)
+        self.addCleanup(server.stop)
+        relay = Relay(self, server.addresses[0])
+        ways = [(relay.address, "1"), (server.addresses[0], "0"), (server.addresses[1], "0")]
+        programs = [Program(self, "many", "witness", servers=[address],
+                            env={"VENUS_RESUME": resume, **log}) for address, resume in ways]
+        for program in programs:
+            program.expect("ready")
+        relay.closed = True
+        relay.cut()
+        until(lambda: "connection cut" in server.log() and "connection cut" in programs[0].errors(),
+              "a cut that both have noticed")
+        for program in programs:
+            program.signal(signal.SIGSTOP)
+        server.signal_sessions(signal.SIGSTOP)
+        server.process.send_signal(signal.SIGSTOP)
+        threading.Event().wait(PAUSE)
+        relay.closed = False
+        server.process.send_signal(signal.SIGCONT)
+        server.signal_sessions(signal.SIGCONT)
+        for program in programs:
+            program.signal(signal.SIGCONT)
+        for program in programs:
+            program.say("stop")
+            program.expect("undisturbed")
+            program.expect_done()
+        self.assertIn("resumed after", programs[0].errors())
 
     def test_a_window_that_passes_is_a_lost_device(self):
         server = self.listen("--resume-window", "500ms")
