@@ -516,6 +516,38 @@ enum kv_result kv_blocks_put_commit_as(struct kv_blocks *b, struct kv_block_hold
     return commit(b, holder, ticket, &checksum, now);
 }
 
+enum kv_result kv_blocks_room_start(struct kv_blocks *b, struct kv_block_holder *holder,
+                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                                    uint64_t now, struct kv_block_room *out)
+{
+    uint32_t place;
+    uint64_t ticket;
+    assert(holder->open_puts.lasting); /* nobody else gets the room meanwhile */
+    enum kv_result result = open_put(b, holder, key, tenant, len, true, now, &ticket);
+    if (result != KV_OK || (result = find_put(b, holder, ticket, now, &place)) != KV_OK)
+        return result;
+    const struct entry *e = &b->entries[kv_claims_entry(b->open_puts, place)];
+    *out = (struct kv_block_room){.ticket = ticket,
+                                  .expires_ns = kv_claims_expires_ns(b->open_puts, place),
+                                  .bytes = b->arena + e->offset};
+    return KV_OK;
+}
+
+enum kv_result kv_blocks_room_commit(struct kv_blocks *b, struct kv_block_holder *holder,
+                                     uint64_t ticket, uint64_t checksum, bool replaces,
+                                     uint64_t now)
+{
+    uint32_t place;
+    enum kv_result result = find_put(b, holder, ticket, now, &place);
+    if (result != KV_OK)
+        return result;
+    b->put_states[place] =
+        (struct put){.written = b->entries[kv_claims_entry(b->open_puts, place)].len,
+                     .sum = checksum,
+                     .replaces = replaces};
+    return commit(b, holder, ticket, NULL, now);
+}
+
 enum kv_result kv_blocks_put_abort(struct kv_blocks *b, struct kv_block_holder *holder,
                                    uint64_t ticket, uint64_t now)
 {

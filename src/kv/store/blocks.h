@@ -64,7 +64,8 @@ struct kv_blocks_config {
 
 struct kv_blocks;
 
-/* A client or a peer, with its puts and leases. */
+/* A client or a peer, with its puts and leases.  With `lasting` in both lists these do not expire:
+ * for one in this process, which may write to the arena and ends each of them itself. */
 struct kv_block_holder {
     struct kv_claim_list open_puts, leases;
 };
@@ -119,6 +120,20 @@ enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_ho
  * checksum that came with them. */
 enum kv_result kv_blocks_put_commit_as(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                        uint64_t ticket, uint64_t checksum, uint64_t now_ns);
+/* A put of a lasting holder that writes into the arena itself: `len` bytes at room.bytes, until the
+ * commit.  As kv_blocks_replace_start, but the key's block is not deleted to make room. */
+struct kv_block_room {
+    uint64_t ticket, expires_ns; /* when the holder should be done */
+    uint8_t *bytes;
+};
+enum kv_result kv_blocks_room_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                                    uint64_t now_ns, struct kv_block_room *out);
+/* All bytes are there, with this checksum.  As kv_blocks_put_commit; KV_EXISTS only if !replaces.
+ */
+enum kv_result kv_blocks_room_commit(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                     uint64_t ticket, uint64_t checksum, bool replaces,
+                                     uint64_t now_ns);
 /* KV_OK, KV_PUT_EXPIRED, KV_REFUSED. */
 enum kv_result kv_blocks_put_abort(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    uint64_t ticket, uint64_t now_ns);

@@ -50,6 +50,8 @@ static void due_add(struct kv_claims *c, uint32_t at, uint64_t now)
 {
     struct claim *l = &c->claims[at];
     l->expires_ns = now + c->lasts_ns;
+    if (l->holder->lasting)
+        return;
     l->due_next = NONE;
     l->due_prev = c->due_last;
     *(c->due_last == NONE ? &c->due_first : &c->claims[c->due_last].due_next) = at;
@@ -59,6 +61,8 @@ static void due_add(struct kv_claims *c, uint32_t at, uint64_t now)
 static void due_remove(struct kv_claims *c, uint32_t at)
 {
     struct claim *l = &c->claims[at];
+    if (l->holder->lasting)
+        return;
     *(l->due_prev == NONE ? &c->due_first : &c->claims[l->due_prev].due_next) = l->due_next;
     *(l->due_next == NONE ? &c->due_last : &c->claims[l->due_next].due_prev) = l->due_prev;
 }

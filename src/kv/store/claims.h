@@ -12,6 +12,7 @@
 #include "base/attr.h"
 #include "kv/common/memory.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { KV_CLAIM_NONE = UINT32_MAX };
@@ -21,6 +22,7 @@ struct kv_claims;
 /* A holder's claims in one table. */
 struct kv_claim_list {
     uint32_t first, count;
+    bool lasting; /* its claims have no end but with the holder, which is in this process */
 };
 #define KV_CLAIM_LIST_INIT                                                                         \
     {                                                                                              \
@@ -44,9 +46,10 @@ int kv_claims_find(const struct kv_claims *claims, const struct kv_claim_list *h
                    uint64_t handle, uint32_t *place) MUST_CHECK;
 uint64_t kv_claims_handle(const struct kv_claims *claims, uint32_t place);
 uint32_t kv_claims_entry(const struct kv_claims *claims, uint32_t place);
+/* When it ends; of a lasting one: when its holder should be done. */
 uint64_t kv_claims_expires_ns(const struct kv_claims *claims, uint32_t place);
 
-/* The claim that ends first; KV_CLAIM_NONE: none. */
+/* The claim that ends first, of those that do; KV_CLAIM_NONE: none. */
 uint32_t kv_claims_next(const struct kv_claims *claims);
 uint32_t kv_claims_count(const struct kv_claims *claims);
 

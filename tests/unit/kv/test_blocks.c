@@ -218,6 +218,44 @@ static void tickets_belong_to_their_holder(void **state)
     stop(&f);
 }
 
+/* One in this process writes to the arena itself: time does not take the room from it. */
+static void room_is_its_holders_until_the_commit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key key = key_of(1);
+    struct kv_block_lease lease, mine;
+    struct kv_block_room room, other;
+    uint64_t checksum = kv_checksum_add(0, "four", 4), ends;
+    start(&f);
+    f.other.open_puts.lasting = f.other.leases.lasting = true;
+    assert_int_equal(put(&f, 1), KV_OK);
+    assert_int_equal(kv_blocks_room_start(f.b, &f.other, &key, 1, 4, f.now, &room), KV_OK);
+    assert_int_equal(kv_blocks_room_start(f.b, &f.other, &key, 1, 4, f.now, &other), KV_OK);
+    assert_int_equal(kv_blocks_get(f.b, &f.other, &key, f.now, &mine), KV_OK);
+    assert_int_equal(get(&f, 1, &lease), KV_OK);
+    assert_int_equal(kv_blocks_next_tick(f.b), lease.expires_ns);
+    f.now = room.expires_ns + 1;
+    assert_int_equal(kv_blocks_release(f.b, &f.me, lease.handle, f.now), KV_EXPIRED);
+    memcpy(room.bytes, "four", 4);
+    assert_int_equal(kv_blocks_room_commit(f.b, &f.other, room.ticket, checksum, true, f.now),
+                     KV_OK);
+    assert_int_equal(kv_blocks_renew(f.b, &f.other, mine.handle, f.now, &ends), KV_MISS);
+    assert_int_equal(get(&f, 1, &lease), KV_OK);
+    assert_true(lease.len == 4 && memcmp(arena + lease.offset, "four", 4) == 0);
+    assert_int_equal(kv_blocks_verify(f.b, &f.me, lease.handle, f.now), KV_OK);
+    assert_int_equal(kv_blocks_room_commit(f.b, &f.other, other.ticket, checksum, false, f.now),
+                     KV_EXISTS);
+    assert_int_equal(kv_blocks_renew(f.b, &f.me, lease.handle, f.now, &ends), KV_OK);
+    uint64_t used = stat_of(&f).room_used; /* the deleted block, which is leased, too */
+    assert_int_equal(kv_blocks_release(f.b, &f.other, mine.handle, f.now), KV_OK);
+    assert_true(stat_of(&f).room_used < used);
+    assert_int_equal(kv_blocks_room_start(f.b, &f.other, &key, 1, 2 * ARENA, f.now, &room),
+                     KV_TOO_LARGE);
+    stop(&f);
+    assert_int_equal(f.other.leases.count + f.other.open_puts.count, 0);
+}
+
 /* ---- leases ---- */
 
 static void a_leased_block_stays_until_the_lease_ends(void **state)
@@ -761,6 +799,7 @@ int main(void)
         cmocka_unit_test(who_commits_first_wins_and_the_other_hears_it),
         cmocka_unit_test(a_put_that_is_never_committed_ends),
         cmocka_unit_test(tickets_belong_to_their_holder),
+        cmocka_unit_test(room_is_its_holders_until_the_commit),
         cmocka_unit_test(a_leased_block_stays_until_the_lease_ends),
         cmocka_unit_test(a_lease_ends_at_its_time_unless_renewed),
         cmocka_unit_test(leases_end_in_the_order_of_their_renewal),
