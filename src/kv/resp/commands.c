@@ -86,7 +86,7 @@ static enum kv_result get(struct resp_session *s, const struct resp_arg *key,
     return kv_named_get(resp_client(s), key->data, key->len, &out->named);
 }
 
-static void let_go(struct resp_session *s, struct resp_value *v)
+void resp_let_go(struct resp_session *s, struct resp_value *v)
 {
     if (v->host)
         resp_local_let_go(s, v);
@@ -102,7 +102,6 @@ static void reply_value(struct resp_session *s, const struct resp_arg *key, bool
     enum kv_result result = get(s, key, &v);
     if (result == KV_OK) {
         resp_send_value(s, &v, 0, v.named.len);
-        let_go(s, &v);
     } else if (result == KV_MISS || many) { /* MGET has no errors for single keys */
         resp_null(s);
     } else {
@@ -134,7 +133,7 @@ static void do_exists(struct resp_session *s, const struct resp_arg *args, uint3
             return;
         }
         if (result == KV_OK)
-            let_go(s, &v);
+            resp_let_go(s, &v);
         found += result == KV_OK;
     }
     resp_integer(s, found);
@@ -166,7 +165,7 @@ static void do_describe(struct resp_session *s, const struct resp_arg *args, uin
     }
     describe(s, args, result == KV_OK ? &v.named : NULL);
     if (result == KV_OK)
-        let_go(s, &v);
+        resp_let_go(s, &v);
 }
 
 static void do_getrange(struct resp_session *s, const struct resp_arg *args, uint32_t count)
@@ -192,11 +191,12 @@ static void do_getrange(struct resp_session *s, const struct resp_arg *args, uin
     to = to < 0 ? to + len : to;
     from = from < 0 ? 0 : from;
     to = to >= len ? len - 1 : to;
-    if (from <= to)
+    if (from <= to) {
         resp_send_value(s, &v, (uint32_t)from, (uint32_t)(to - from + 1));
-    else
+    } else {
         resp_text(s, "");
-    let_go(s, &v);
+        resp_let_go(s, &v);
+    }
 }
 
 /* ---- writing ---- */
@@ -529,14 +529,15 @@ static const struct command {
     uint32_t min, max; /* arguments, with the name */
     uint8_t flags;
     uint8_t brief_max; /* with so many it is about one key and may be tried without waiting */
+    uint8_t value;     /* the argument that is a value to set, after its key; 0: none */
 } commands[] = {
     {"GET", do_get, 2, 2, STORE, 2},
-    {"SET", do_set, 3, 8, STORE, 8},
+    {"SET", do_set, 3, 8, STORE, 8, 2},
     {"MGET", do_mget, 2, RESP_ARGS_MAX, STORE},
     {"MSET", do_mset, 3, RESP_ARGS_MAX, STORE},
-    {"SETNX", do_setnx, 3, 3, STORE, 3},
-    {"SETEX", do_setex, 4, 4, STORE, 4},
-    {"PSETEX", do_setex, 4, 4, STORE, 4},
+    {"SETNX", do_setnx, 3, 3, STORE, 3, 2},
+    {"SETEX", do_setex, 4, 4, STORE, 4, 3},
+    {"PSETEX", do_setex, 4, 4, STORE, 4, 3},
     {"DEL", do_del, 2, RESP_ARGS_MAX, STORE, 2},
     {"UNLINK", do_del, 2, RESP_ARGS_MAX, STORE, 2},
     {"EXISTS", do_exists, 2, RESP_ARGS_MAX, STORE, 2},
@@ -571,15 +572,29 @@ static void do_command(struct resp_session *s, const struct resp_arg *args, uint
         resp_array(s, 0);
 }
 
+static const struct command *const commands_end = commands + sizeof(commands) / sizeof(commands[0]);
+
+static const struct command *find(const struct resp_arg *name)
+{
+    const struct command *c = commands;
+    while (c < commands_end && !resp_is(name, c->name))
+        c++;
+    return c;
+}
+
+uint32_t resp_value_index(const struct resp_arg *name, uint32_t count)
+{
+    const struct command *c = find(name);
+    return c < commands_end && count >= c->min && count <= c->max ? c->value : 0;
+}
+
 void resp_execute(struct resp_session *s)
 {
     const struct resp_arg *args = s->request.args;
     uint32_t count = s->request.count;
-    const struct command *c = commands, *end = c + sizeof(commands) / sizeof(commands[0]);
+    const struct command *c = find(&args[0]), *end = commands_end;
     size_t before = s->out_len;
     int shown = args[0].len < 64 ? (int)args[0].len : 64;
-    while (c < end && !resp_is(&args[0], c->name))
-        c++;
     if (!s->allowed && (c == end || !(c->flags & ANYBODY)))
         resp_error(s, "NOAUTH Authentication required.");
     else if (c == end)

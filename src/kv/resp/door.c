@@ -19,11 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum {
-    BACKLOG = 128,
-    EVENTS_A_LOOK = 64,
-    SEND_LIMIT_S = 30 /* a peer that takes nothing for so long is gone */
-};
+enum { BACKLOG = 128, EVENTS_A_LOOK = 64 };
 
 /* A connection.  It is the loop's, or that of a thread of its own from then on. */
 struct session {
@@ -133,9 +129,7 @@ static struct session *take_place(struct resp_door *door, int fd)
 static void admit(struct resp_door *door, int fd)
 {
     static const char full[] = "-ERR max number of clients reached\r\n";
-    struct timeval limit = {.tv_sec = SEND_LIMIT_S};
     int on = 1;
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     if (door->options.addr.scheme == RPC_SCHEME_TCP)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     struct session *s = take_place(door, fd);

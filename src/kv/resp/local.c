@@ -143,6 +143,82 @@ bool resp_local_get(struct resp_session *s, const struct resp_arg *name, struct 
 
 /* ---- writing ---- */
 
+bool resp_local_place(struct resp_session *s, const struct resp_arg *name, size_t len)
+{
+    struct spot at;
+    struct kv_block_room room;
+    if (len > KV_NAMED_MAX || name->len > KV_NAMED_NAME_MAX)
+        return false;
+    bool found = visit(s, name->data, name->len, true, &at) &&
+                 kv_blocks_room_start(at.blocks, at.holder, &at.key, s->tenant,
+                                      KV_NAMED_HEAD + len + name->len + KV_NAMED_TAIL,
+                                      now_of(at.host), &room) == KV_OK;
+    resp_leave(s);
+    if (!found)
+        return false; /* the request will be told why */
+    s->placed = (struct resp_placed){.block = room.bytes,
+                                     .len = (uint32_t)len,
+                                     .ticket = room.ticket,
+                                     .expires_ns = room.expires_ns,
+                                     .key = at.key,
+                                     .host = at.host,
+                                     .holder = at.holder};
+    wire_store64(room.bytes, 0);
+    return true;
+}
+
+/* While they are in the cache. */
+static void hash_placed(struct resp_placed *p, uint32_t len)
+{
+    p->sum = kv_checksum_add(p->sum, p->block + p->hashed, len - p->hashed);
+    p->hashed = len;
+}
+
+void resp_local_placed(struct resp_session *s, uint32_t got)
+{
+    s->placed.got += got;
+    hash_placed(&s->placed, KV_NAMED_HEAD + s->placed.got);
+}
+
+void resp_local_unplace(struct resp_session *s)
+{
+    struct resp_placed *p = &s->placed;
+    if (!p->block)
+        return;
+    enter(s, p->host);
+    (void)kv_blocks_put_abort(kv_daemon_blocks(kv_host_daemon(p->host)), p->holder, p->ticket,
+                              now_of(p->host));
+    resp_leave(s);
+    p->block = NULL;
+}
+
+/* The value is in the store but for what the request says of it. */
+static bool set_placed(struct resp_session *s, const struct kv_named_set *set,
+                       enum kv_result *result)
+{
+    struct resp_placed *p = &s->placed;
+    uint8_t *tail = p->block + KV_NAMED_HEAD + p->len;
+    uint32_t name_len = (uint32_t)set->name_len;
+    resp_leave(s);
+    if (set->end_ms) {
+        wire_store64(p->block, set->end_ms);
+        p->sum = p->hashed = 0;
+    }
+    memcpy(tail, set->name, name_len);
+    wire_store32(tail + name_len, name_len);
+    hash_placed(p, KV_NAMED_HEAD + p->len + name_len + KV_NAMED_TAIL);
+    enter(s, p->host);
+    struct spot at = {.key = p->key, .host = p->host, .holder = p->holder};
+    at.blocks = kv_daemon_sole_blocks(kv_host_daemon(at.host), &at.key, true);
+    if (!at.blocks)
+        return false; /* the members have changed meanwhile */
+    p->block = NULL;
+    return done(&at,
+                kv_blocks_room_commit(at.blocks, at.holder, p->ticket, p->sum, !set->only_new,
+                                      now_of(at.host)),
+                result);
+}
+
 /* A put under way. */
 struct put {
     struct spot at;
@@ -200,6 +276,8 @@ bool resp_local_set(struct resp_session *s, const struct kv_named_set *set, enum
             return true;
         }
     }
+    if (s->placed.block && set->value == s->placed.block + KV_NAMED_HEAD)
+        return set_placed(s, set, result);
     if (!visit(s, set->name, set->name_len, true, &p.at))
         return false;
     enum kv_result is = (set->only_new ? kv_blocks_put_start : kv_blocks_replace_start)(
@@ -209,13 +287,12 @@ bool resp_local_set(struct resp_session *s, const struct kv_named_set *set, enum
     is = fill(s, &p, set);
     enter(s, p.at.host);
     uint64_t now = now_of(p.at.host);
-    if (!kv_daemon_sole_blocks(kv_host_daemon(p.at.host), &p.at.key, true)) {
-        (void)kv_blocks_put_abort(p.at.blocks, p.at.holder, p.ticket, now);
-        return false; /* the members have changed meanwhile */
-    }
-    if (is == KV_OK)
+    bool sole = kv_daemon_sole_blocks(kv_host_daemon(p.at.host), &p.at.key, true) != NULL;
+    if (sole && is == KV_OK)
         is = kv_blocks_put_commit(p.at.blocks, p.at.holder, p.ticket, now);
-    return done(&p.at, is, result);
+    else
+        (void)kv_blocks_put_abort(p.at.blocks, p.at.holder, p.ticket, now);
+    return sole && done(&p.at, is, result); /* else the members have changed meanwhile */
 }
 
 bool resp_local_delete(struct resp_session *s, const struct resp_arg *name, enum kv_result *result)

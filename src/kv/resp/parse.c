@@ -22,7 +22,9 @@ bool resp_number(const struct resp_arg *arg, int64_t *out)
 /* What is left to read. */
 struct reader {
     const char *data;
-    size_t len, at;
+    size_t len, at, max;
+    size_t beside;                  /* bytes that were apart */
+    const struct resp_apart *apart; /* NULL: none */
     const char *why;
 };
 
@@ -71,39 +73,45 @@ static void split_line(struct resp_arg line, struct resp_request *out)
     }
 }
 
-/* One argument of an array.  *need as resp_parse. */
-static int read_arg(struct reader *r, size_t max, struct resp_arg *out, size_t *need)
+/* One argument of an array.  *cut and *need as resp_parse. */
+static int read_arg(struct reader *r, struct resp_arg *out, struct resp_arg *cut, size_t *need)
 {
-    int64_t len;
-    int rc = read_count(r, '$', (int64_t)max, "invalid bulk length", &len);
+    int64_t number;
+    int rc = read_count(r, '$', (int64_t)r->max, "invalid bulk length", &number);
     if (rc <= 0)
         return rc;
-    if (len < 0)
+    if (number < 0)
         return -EPROTO;
-    if (r->at + (size_t)len + 2 > max)
+    size_t len = (size_t)number;
+    if (r->at + r->beside + len + 2 > r->max)
         return -EMSGSIZE;
-    if (r->len - r->at < (size_t)len + 2) {
-        *need = r->at + (size_t)len + 2;
+    bool apart = r->apart && r->apart->at == r->at && r->apart->arg.len == len;
+    size_t here = apart ? 0 : len;
+    if (r->len - r->at < here + 2) {
+        *need = r->at + here + 2;
+        *cut = (struct resp_arg){r->data + r->at, len};
         return 0;
     }
-    *out = (struct resp_arg){r->data + r->at, (size_t)len};
-    r->at += (size_t)len;
+    *out = apart ? r->apart->arg : (struct resp_arg){r->data + r->at, len};
+    r->at += here;
     r->why = "an argument is not followed by an end of line";
     if (memcmp(r->data + r->at, "\r\n", 2) != 0)
         return -EPROTO;
     r->at += 2;
+    r->beside += len - here;
     return 1;
 }
 
-static int read_array(struct reader *r, size_t max, struct resp_request *out, size_t *need)
+static int read_array(struct reader *r, struct resp_request *out, size_t *need)
 {
     int64_t count;
+    out->count = 0;
     int rc = read_count(r, '*', RESP_ARGS_MAX, "invalid multibulk length", &count);
     if (rc <= 0)
         return rc;
-    out->count = 0;
+    out->total = count > 0 ? (uint32_t)count : 0;
     for (int64_t i = 0; i < count; i++) {
-        rc = read_arg(r, max, &out->args[i], need);
+        rc = read_arg(r, &out->args[i], &out->cut, need);
         if (rc <= 0)
             return rc;
         out->count++;
@@ -111,15 +119,16 @@ static int read_array(struct reader *r, size_t max, struct resp_request *out, si
     return 1;
 }
 
-ptrdiff_t resp_parse(const char *data, size_t len, size_t max, struct resp_request *out,
-                     size_t *need, const char **why)
+ptrdiff_t resp_parse(const char *data, size_t len, size_t max, const struct resp_apart *apart,
+                     struct resp_request *out, size_t *need, const char **why)
 {
-    struct reader r = {.data = data, .len = len};
+    struct reader r = {.data = data, .len = len, .max = max, .apart = apart};
     struct resp_arg line = {0};
     *need = len + 1;
+    out->cut = (struct resp_arg){0};
     if (len == 0)
         return 0;
-    int rc = data[0] == '*' ? read_array(&r, max, out, need) : read_line(&r, &line);
+    int rc = data[0] == '*' ? read_array(&r, out, need) : read_line(&r, &line);
     if (rc == 1 && data[0] != '*')
         split_line(line, out);
     if (rc < 0)

@@ -16,7 +16,7 @@
 struct kv_host;
 
 struct resp_session_options {
-    int fd;                 /* blocking, with a limit for sends */
+    int fd;                 /* blocking */
     const char *socket;     /* of the KV daemon */
     struct kv_host **hosts; /* every daemon of this process, by index */
     uint32_t host_count;

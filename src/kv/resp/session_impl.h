@@ -1,4 +1,4 @@
-/* kv/resp/session_impl.h - the state of a session, for session.c, local.c and the commands. */
+/* kv/resp/session_impl.h - the state of a session, for replies.c, local.c and the commands. */
 #ifndef HAWSER_KV_RESP_SESSION_IMPL_H
 #define HAWSER_KV_RESP_SESSION_IMPL_H
 
@@ -7,8 +7,35 @@
 #include "kv/resp/session.h"
 
 enum {
-    RESP_OUT_BYTES = 16 << 10, /* replies that are written together */
+    RESP_GATHER_BYTES = 128 << 10, /* replies that are sent together */
+    RESP_PARTS_MAX = 16,       /* of them: values that stay where they are; of all sessions, half
+                                * of a daemon's leases */
     RESP_BRIEF_MAX = 128 << 10 /* longer values are served in a thread, others wait meanwhile */
+};
+
+struct resp_value {
+    struct kv_named named;
+    struct kv_host *host; /* where its lease is; NULL: the client has it */
+    struct kv_block_holder *holder;
+};
+
+/* Bytes that are not copied: they are sent when `at` bytes of `out` are. */
+struct resp_part {
+    size_t at, len;
+    const void *data;
+    struct resp_value value; /* host not NULL: to be let go then */
+};
+
+/* Room in the store for a value that is arriving. */
+struct resp_placed {
+    uint8_t *block;    /* NULL: none */
+    uint32_t len, got; /* of the value */
+    uint32_t hashed;   /* bytes of the block */
+    uint64_t sum, ticket, expires_ns;
+    size_t at; /* where the value would be, from in_at on */
+    struct kv_block_key key;
+    struct kv_host *host;
+    struct kv_block_holder *holder;
 };
 
 struct resp_session {
@@ -21,17 +48,22 @@ struct resp_session {
     bool must_wait;           /* it needs one: for the request, or to send what is in `out` */
     char *out;
     size_t out_len, out_size;
+    struct resp_part parts[RESP_PARTS_MAX];
+    uint32_t part_count;
+    size_t part_bytes;
     char *in;
     size_t in_at, in_len, in_size; /* bytes from in_at on are not served yet */
     size_t need;                   /* bytes from in_at on before another look */
+    bool brief_read;               /* a placed value came last: the next may follow */
     struct resp_request request;
+    struct resp_placed placed;
     struct kv_named_hash *hash;
     struct kv_host *visited; /* NULL: none; nothing may wait meanwhile */
     uint32_t visit_bytes;    /* copied and hashed in this visit */
     struct kv_block_holder holders[KV_DAEMONS_MAX];
 };
 
-/* ---- session.c: replies ---- */
+/* ---- replies.c ---- */
 
 void resp_send(struct resp_session *s, const void *data, size_t len);
 void resp_status(struct resp_session *s, const char *text);
@@ -44,14 +76,16 @@ void resp_map(struct resp_session *s, size_t pairs);
 void resp_bulk(struct resp_session *s, const void *data, size_t len);
 void resp_text(struct resp_session *s, const char *text);
 void resp_null(struct resp_session *s);
+/* A part of a value, straight from the arena; lets the value go once it is sent. */
+void resp_send_value(struct resp_session *s, struct resp_value *value, uint32_t from, uint32_t len);
+/* Whether so much is to be sent that nothing should be added. */
+bool resp_is_full(const struct resp_session *s);
+/* Sends what there is.  Where the session may not wait, the rest stays, with must_wait. */
+void resp_flush_out(struct resp_session *s);
+/* Memory of at least `need` bytes, `first` at least; false: none. */
+bool resp_grow(char **data, size_t *size, size_t need, size_t first);
 
 /* ---- local.c: values at this process's daemons ---- */
-
-struct resp_value {
-    struct kv_named named;
-    struct kv_host *host; /* where its lease is; NULL: the client has it */
-    struct kv_block_holder *holder;
-};
 
 /* Each is false, and has done nothing, where a client must be asked instead: the key is another
  * daemon's, the block is corrupt, or it is long and the session may not wait.  Else as the function
@@ -63,6 +97,13 @@ bool resp_local_delete(struct resp_session *s, const struct resp_arg *name, enum
 /* Of a value that resp_local_get gave. */
 enum kv_result resp_local_renew(struct resp_session *s, struct resp_value *value);
 void resp_local_let_go(struct resp_session *s, struct resp_value *value);
+
+/* Room in s->placed for a value of `len` bytes, which resp_local_set then takes without a copy.
+ * False: it is to be read into the buffer instead. */
+bool resp_local_place(struct resp_session *s, const struct resp_arg *name, size_t len);
+/* `got` bytes more are there. */
+void resp_local_placed(struct resp_session *s, uint32_t got);
+void resp_local_unplace(struct resp_session *s);
 
 /* Ends the visit at a daemon, if there is one: before anything that may wait. */
 void resp_leave(struct resp_session *s);
@@ -77,8 +118,10 @@ struct kv_client *resp_client(struct resp_session *s);
 void resp_result_error(struct resp_session *s, enum kv_result result);
 /* Whether an argument is a word, in any case. */
 bool resp_is(const struct resp_arg *arg, const char *word);
-/* A part of a value, straight from the arena; its lease is kept while the peer takes its time. */
-void resp_send_value(struct resp_session *s, struct resp_value *value, uint32_t from, uint32_t len);
+/* Of a value that `get` gave: also those that resp_send_value did not take. */
+void resp_let_go(struct resp_session *s, struct resp_value *value);
+/* Which argument of a request of so many is the value that it sets; 0: none. */
+uint32_t resp_value_index(const struct resp_arg *name, uint32_t count);
 
 /* Commands of names.c. */
 void resp_keys(struct resp_session *s, const struct resp_arg *args, uint32_t count);

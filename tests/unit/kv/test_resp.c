@@ -1,45 +1,50 @@
 /* The door for Redis clients, with a daemon and several connections in threads. */
 #include "unit.h"
 
+#include "base/clock.h"
 #include "block_calls.h"
 #include "kv/client/named.h"
 #include "kv/daemon/host.h"
 #include "kv/resp/door.h"
 
+#include <linux/sockios.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { CONNECTIONS = 4, ROUNDS = 50, VALUE = 150000, DAEMONS = 2 };
+enum { CONNECTIONS = 4, ROUNDS = 50, VALUE = 150000, DAEMONS = 2, ARENA = 16 << 20 };
 
 struct fixture {
     char dir[64], socket[96];
+    uint32_t daemons;
     struct kv_host *hosts[DAEMONS];
     pthread_t threads[DAEMONS];
     struct resp_door *door;
 };
 
-static void fixture_open(struct fixture *f)
+static void fixture_open_as(struct fixture *f, uint32_t daemons, uint64_t put_lasts_ns)
 {
     char why[RPC_WHY_CHARS] = "";
-    *f = (struct fixture){.dir = "/tmp/hawser-resp-XXXXXX"};
+    *f = (struct fixture){.dir = "/tmp/hawser-resp-XXXXXX", .daemons = daemons};
     assert_non_null(mkdtemp(f->dir));
     snprintf(f->socket, sizeof(f->socket), "%s/kvd", f->dir);
     struct resp_door_options door = {
-        .addr = {.scheme = RPC_SCHEME_UNIX}, .socket = f->socket, .host_count = DAEMONS};
-    for (uint32_t i = 0; i < DAEMONS; i++) {
+        .addr = {.scheme = RPC_SCHEME_UNIX}, .socket = f->socket, .host_count = daemons};
+    for (uint32_t i = 0; i < daemons; i++) {
         struct kv_host_options host = {.ranks = 1,
                                        .index = i,
-                                       .daemons = DAEMONS,
+                                       .daemons = daemons,
                                        .socket = f->socket,
                                        .store_bytes = 1 << 20,
                                        .store_entries = 64,
-                                       .arena_bytes = 16 << 20,
-                                       .blocks = {.entries = 256}};
+                                       .arena_bytes = ARENA,
+                                       .blocks = {.entries = 256, .put_lasts_ns = put_lasts_ns}};
         if (kv_host_create(&host, &f->hosts[i], why))
             fail_msg("%s", why);
         assert_int_equal(pthread_create(&f->threads[i], NULL, run_host, f->hosts[i]), 0);
@@ -50,10 +55,15 @@ static void fixture_open(struct fixture *f)
         fail_msg("%s", why);
 }
 
+static void fixture_open(struct fixture *f)
+{
+    fixture_open_as(f, DAEMONS, 0);
+}
+
 static void fixture_close(struct fixture *f)
 {
     resp_door_close(f->door);
-    for (uint32_t i = 0; i < DAEMONS; i++) {
+    for (uint32_t i = 0; i < f->daemons; i++) {
         kv_host_stop(f->hosts[i]);
         pthread_join(f->threads[i], NULL);
         kv_host_destroy(f->hosts[i]);
@@ -218,7 +228,7 @@ static void a_damaged_value_is_a_miss(void **state)
     int fd = dial(&f);
     ask(fd, "SET k precious\r\nGET k\r\n", "+OK\r\n$8\r\nprecious\r\n");
     for (uint32_t i = 0; i < DAEMONS && !found; i++)
-        found = memmem(kv_host_arena(f.hosts[i]), 16 << 20, "precious", 8);
+        found = memmem(kv_host_arena(f.hosts[i]), ARENA, "precious", 8);
     assert_non_null(found);
     *found = 'P';
     ask(fd, "GET k\r\nEXISTS k\r\nSET k new NX\r\nGET k\r\n", "$-1\r\n:0\r\n+OK\r\n$3\r\nnew\r\n");
@@ -265,6 +275,241 @@ static void closing_ends_all_connections(void **state)
     close(middle);
 }
 
+/* ---- values that come straight into the store ---- */
+
+static void send_part(int fd, const char *data, size_t len)
+{
+    assert_int_equal(send(fd, data, len, MSG_NOSIGNAL), len);
+}
+
+/* Until the session has read what was sent. */
+static void await_read(int fd)
+{
+    int left = 1;
+    for (uint64_t end = hw_now_ns() + 60 * HW_SEC; left > 0 && hw_now_ns() < end; sched_yield())
+        assert_int_equal(ioctl(fd, SIOCOUTQ, &left), 0);
+    assert_int_equal(left, 0);
+}
+
+/* Until so many puts are in progress at the first daemon. */
+static void await_puts(struct fixture *f, uint64_t count)
+{
+    struct kv_blocks_stat stat = {.open_puts = UINT64_MAX};
+    for (uint64_t end = hw_now_ns() + 60 * HW_SEC; stat.open_puts != count && hw_now_ns() < end;
+         sched_yield()) {
+        kv_host_enter(f->hosts[0]);
+        kv_blocks_stat(kv_daemon_blocks(kv_host_daemon(f->hosts[0])), &stat);
+        kv_host_leave(f->hosts[0]);
+    }
+    assert_int_equal(stat.open_puts, count);
+}
+
+/* A SET whose value has `len` bytes, each different from its neighbours, with what follows; and the
+ * reply to a GET. */
+struct large {
+    char *set, *got;
+    size_t set_len, got_len, head;
+};
+
+static struct large large_make(const char *name, char salt, size_t len, const char *more)
+{
+    struct large l = {.set = malloc(len + 256), .got = malloc(len + 32)};
+    assert_true(l.set && l.got);
+    l.head = (size_t)sprintf(l.set, "*%d\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$%zu\r\n", *more ? 5 : 3,
+                             strlen(name), name, len);
+    size_t got = (size_t)sprintf(l.got, "$%zu\r\n", len);
+    for (size_t i = 0; i < len; i++)
+        l.got[got + i] = l.set[l.head + i] = (char)(salt + i * 7 + i / 251);
+    l.set_len = l.head + len;
+    l.set_len += (size_t)sprintf(l.set + l.set_len, "\r\n%s", more);
+    l.got_len = got + len + 2;
+    memcpy(l.got + got + len, "\r\n", 2);
+    return l;
+}
+
+static void large_free(struct large *l)
+{
+    free(l->set);
+    free(l->got);
+}
+
+static void await_get(int fd, const char *name, const struct large *l)
+{
+    char get[64];
+    int n = snprintf(get, sizeof(get), "GET %s\r\n", name);
+    exchange(fd, get, (size_t)n, l->got, l->got_len);
+}
+
+/* Cut at `cut`, and again behind the value; a short request follows in the same bytes. */
+static void set_in_parts(int fd, const struct large *l, size_t cut)
+{
+    static const char next[] = "*2\r\n$6\r\nSTRLEN\r\n$1\r\nk\r\n";
+    char reply[64];
+    int n = snprintf(reply, sizeof(reply), "+OK\r\n:%d\r\n", 2 * VALUE);
+    send_part(fd, l->set, cut);
+    await_read(fd);
+    send_part(fd, l->set + cut, l->set_len - cut);
+    exchange(fd, next, sizeof(next) - 1, reply, (size_t)n);
+}
+
+static void cut_everywhere(uint64_t put_lasts_ns, const char *more)
+{
+    struct fixture f;
+    fixture_open_as(&f, DAEMONS, put_lasts_ns);
+    int fd = dial(&f);
+    struct large l = large_make("k", 1, 2 * VALUE, more);
+    ask(fd, "MSET t 1\r\n", "+OK\r\n"); /* from now on in a thread */
+    for (size_t cut = 1; cut < l.set_len; cut += cut < 80 || cut + 80 > l.set_len ? 1 : VALUE / 9) {
+        set_in_parts(fd, &l, cut);
+        if (cut % 8 == 0)
+            await_get(fd, "k", &l);
+    }
+    await_get(fd, "k", &l);
+    await_puts(&f, 0);
+    large_free(&l);
+    close(fd);
+    fixture_close(&f);
+}
+
+static void a_value_may_be_cut_anywhere(void **state)
+{
+    (void)state;
+    cut_everywhere(0, "");
+    cut_everywhere(0, "$2\r\nPX\r\n$8\r\n99999999\r\n"); /* its end comes after it */
+}
+
+/* A peer that is slower than a put lasts: the value goes on in the session's memory. */
+static void a_slow_value_leaves_the_store(void **state)
+{
+    (void)state;
+    cut_everywhere(1, "$2\r\nEX\r\n$8\r\n99999999\r\n");
+}
+
+static void two_that_set_one_name_are_each_whole(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open_as(&f, 1, 0);
+    struct large old = large_make("k", 0, 2 * VALUE, ""), one = large_make("k", 1, 3 * VALUE, ""),
+                 two = large_make("k", 2, 4 * VALUE, ""), three = large_make("k", 3, 5 * VALUE, "");
+    int a = dial(&f), b = dial(&f), c = dial(&f);
+    exchange(c, old.set, old.set_len, "+OK\r\n", 5);
+    send_part(a, one.set, one.set_len / 2);
+    send_part(b, two.set, two.set_len / 3);
+    await_puts(&f, 2);
+    await_get(c, "k", &old);
+    exchange(a, one.set + one.set_len / 2, one.set_len - one.set_len / 2, "+OK\r\n", 5);
+    await_get(c, "k", &one);
+    exchange(b, two.set + two.set_len / 3, two.set_len - two.set_len / 3, "+OK\r\n", 5);
+    await_get(c, "k", &two);
+    send_part(a, three.set, three.set_len - 3); /* one that ends meanwhile has set nothing */
+    await_puts(&f, 1);
+    close(a);
+    await_puts(&f, 0);
+    await_get(c, "k", &two);
+    /* SETNX, a wrong end, and a value that is not followed by an end of line. */
+    static const char nx[] = "*3\r\n$5\r\nSETNX\r\n$1\r\nk\r\n";
+    size_t tail = one.head - strlen("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n");
+    send_part(b, nx, sizeof(nx) - 1);
+    exchange(b, one.set + one.head - tail, one.set_len - one.head + tail, ":0\r\n", 4);
+    await_get(c, "k", &two);
+    three.set[three.set_len - 1] = 'x';
+    static const char why[] =
+        "-ERR Protocol error: an argument is not followed by an end of line\r\n";
+    exchange(b, three.set, three.set_len, why, sizeof(why) - 1);
+    await_puts(&f, 0);
+    await_get(c, "k", &two);
+    large_free(&old);
+    large_free(&one);
+    large_free(&two);
+    large_free(&three);
+    close(b);
+    close(c);
+    fixture_close(&f);
+}
+
+static void a_value_for_which_there_is_no_room_is_refused_in_step(void **state)
+{
+    (void)state;
+    static const char full[] = "-OOM the store is full of what cannot be evicted\r\n";
+    struct fixture f;
+    char why[128];
+    fixture_open_as(&f, 1, 0);
+    int n = snprintf(why, sizeof(why),
+                     "-ERR the value is longer than the store takes (at most %d bytes)\r\n",
+                     KV_NAMED_MAX);
+    struct large huge = large_make("k", 1, ARENA + 1, ""), half = large_make("h", 2, ARENA / 2, ""),
+                 other = large_make("k", 3, ARENA / 2 + VALUE, "");
+    int a = dial(&f), b = dial(&f);
+    exchange(a, huge.set, huge.set_len, why, (size_t)n);
+    ask(a, "SET k small\r\nGET k\r\n", "+OK\r\n$5\r\nsmall\r\n");
+    send_part(b, half.set, half.set_len / 2);
+    await_puts(&f, 1);
+    exchange(a, other.set, other.set_len, full, sizeof(full) - 1);
+    ask(a, "PING\r\n", "+PONG\r\n");
+    close(b);
+    await_puts(&f, 0);
+    exchange(a, other.set, other.set_len, "+OK\r\n", 5);
+    await_get(a, "k", &other);
+    large_free(&huge);
+    large_free(&half);
+    large_free(&other);
+    close(a);
+    fixture_close(&f);
+}
+
+/* Blocks that are being sent stay as they are while everything else is evicted and replaced. */
+static void a_value_that_is_being_sent_is_not_evicted(void **state)
+{
+    (void)state;
+    enum { LONG = 3 << 20, SHORT = 100000, GETS = 20 };
+    struct fixture f;
+    fixture_open_as(&f, 1, 0);
+    struct large l = large_make("l", 1, LONG, ""), m = large_make("m", 2, SHORT, ""),
+                 fill = large_make("x", 3, 1 << 20, ""), next = large_make("l", 4, LONG, "");
+    char *got = malloc(LONG + 64);
+    int slow = dial(&f), slower = dial(&f), other = dial(&f);
+    assert_non_null(got);
+    exchange(other, l.set, l.set_len, "+OK\r\n", 5);
+    exchange(other, m.set, m.set_len, "+OK\r\n", 5);
+    send_part(slow, "GET l\r\n", 7);
+    for (int i = 0; i < GETS; i++)
+        send_part(slower, "GET m\r\n", 7);
+    await_read(slow);
+    await_read(slower);
+    assert_int_equal(recv(slow, got, 1, MSG_PEEK), 1); /* it is on its way */
+    assert_int_equal(recv(slower, got, 1, MSG_PEEK), 1);
+    for (int i = 0; i < 2 * (ARENA >> 20); i++) {
+        fill.set[fill.head - strlen("\r\n$1048576\r\n") - 1] = (char)('A' + i);
+        exchange(other, fill.set, fill.set_len, "+OK\r\n", 5);
+    }
+    exchange(other, next.set, next.set_len, "+OK\r\n", 5);
+    await_get(other, "l", &next);
+    assert_int_equal(recv(slow, got, l.got_len, MSG_WAITALL), l.got_len);
+    assert_memory_equal(got, l.got, l.got_len);
+    int there = 1;
+    for (int i = 0; i < GETS; i++) { /* a GET that began later may be a miss */
+        assert_int_equal(recv(slower, got, 5, MSG_WAITALL), 5);
+        bool hit = memcmp(got, "$-1\r\n", 5) != 0;
+        assert_true(there || !hit);
+        there = hit;
+        if (hit) {
+            assert_int_equal(recv(slower, got + 5, m.got_len - 5, MSG_WAITALL), m.got_len - 5);
+            assert_memory_equal(got, m.got, m.got_len);
+        }
+    }
+    ask(slower, "PING\r\n", "+PONG\r\n");
+    large_free(&l);
+    large_free(&m);
+    large_free(&fill);
+    large_free(&next);
+    free(got);
+    close(slow);
+    close(slower);
+    close(other);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +518,11 @@ int main(void)
         cmocka_unit_test(a_connection_that_does_not_read_holds_nobody_up),
         cmocka_unit_test(a_damaged_value_is_a_miss),
         cmocka_unit_test(closing_ends_all_connections),
+        cmocka_unit_test(a_value_may_be_cut_anywhere),
+        cmocka_unit_test(a_slow_value_leaves_the_store),
+        cmocka_unit_test(two_that_set_one_name_are_each_whole),
+        cmocka_unit_test(a_value_for_which_there_is_no_room_is_refused_in_step),
+        cmocka_unit_test(a_value_that_is_being_sent_is_not_evicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

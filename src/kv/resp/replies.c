@@ -1,0 +1,296 @@
+/* replies.c - what goes to the peer: short replies are copied together, values stay in the arena
+ * and are sent from there with the replies around them. */
+#include "kv/resp/session_impl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+    OUT_FIRST = 16 << 10,     /* of the buffer */
+    PART_MIN = 4 << 10,       /* shorter values are copied: that costs less than a lease */
+    SEND_AT_A_TIME = 4 << 20, /* of a value, between two looks at its lease */
+    VECTORS = 2 * RESP_PARTS_MAX + 1,
+    HOLD_MS = 5000,       /* a peer may keep a block so long; then its bytes are copied */
+    SEND_LIMIT_MS = 30000 /* a peer that takes nothing for so long is gone */
+};
+
+bool resp_grow(char **data, size_t *size, size_t need, size_t first)
+{
+    size_t larger = *size ? *size : first;
+    while (larger < need)
+        larger *= 2;
+    if (larger == *size)
+        return true;
+    char *moved = realloc(*data, larger);
+    if (!moved)
+        return false;
+    *data = moved;
+    *size = larger;
+    return true;
+}
+
+/* ---- sending ---- */
+
+/* What is left to send. */
+struct rest {
+    struct iovec vectors[VECTORS];
+    uint32_t first, count;
+    size_t bytes;
+};
+
+static void rest_add(struct rest *r, const void *data, size_t len)
+{
+    assert(r->count < VECTORS);
+    if (len > 0)
+        r->vectors[r->count++] = (struct iovec){(void *)(uintptr_t)data, len};
+    r->bytes += len;
+}
+
+static void rest_of(const struct resp_session *s, struct rest *r)
+{
+    size_t at = 0;
+    r->first = r->count = 0;
+    r->bytes = 0;
+    for (uint32_t i = 0; i < s->part_count; i++) {
+        rest_add(r, s->out + at, s->parts[i].at - at);
+        rest_add(r, s->parts[i].data, s->parts[i].len);
+        at = s->parts[i].at;
+    }
+    rest_add(r, s->out + at, s->out_len - at);
+}
+
+static void rest_sent(struct rest *r, size_t sent)
+{
+    r->bytes -= sent;
+    while (sent > 0) {
+        struct iovec *v = &r->vectors[r->first];
+        size_t n = sent < v->iov_len ? sent : v->iov_len;
+        v->iov_base = (char *)v->iov_base + n;
+        v->iov_len -= n;
+        sent -= n;
+        r->first += v->iov_len == 0;
+    }
+}
+
+static void let_parts_go(struct resp_session *s)
+{
+    for (uint32_t i = 0; i < s->part_count; i++)
+        if (s->parts[i].value.host)
+            resp_local_let_go(s, &s->parts[i].value);
+    resp_leave(s);
+    s->part_count = 0;
+    s->part_bytes = 0;
+}
+
+/* Copies the rest, so that no block is kept for it. */
+static void keep_rest(struct resp_session *s, struct rest *r)
+{
+    size_t size = 0, len = 0;
+    char *copy = NULL;
+    if (resp_grow(&copy, &size, r->bytes, OUT_FIRST)) {
+        for (uint32_t i = r->first; i < r->count; len += r->vectors[i++].iov_len)
+            memcpy(copy + len, r->vectors[i].iov_base, r->vectors[i].iov_len);
+        free(s->out);
+        s->out = copy;
+        s->out_size = size;
+        s->out_len = len;
+    }
+    s->broken |= !copy;
+    let_parts_go(s);
+    if (copy)
+        rest_of(s, r);
+}
+
+/* Until the peer takes more.  False: it does not. */
+static bool await_peer(struct resp_session *s, struct rest *r, uint64_t since)
+{
+    uint64_t held_ms = (hw_now_ns() - since) / HW_MS;
+    bool holds = s->part_count > 0;
+    if (holds && held_ms >= HOLD_MS) {
+        keep_rest(s, r);
+        return !s->broken;
+    }
+    struct pollfd look = {.fd = s->options.fd, .events = POLLOUT};
+    int n = poll(&look, 1, holds ? (int)(HOLD_MS - held_ms) : SEND_LIMIT_MS);
+    return n > 0 || holds || (n < 0 && errno == EINTR);
+}
+
+void resp_flush_out(struct resp_session *s)
+{
+    struct rest r;
+    rest_of(s, &r);
+    if (r.bytes == 0)
+        return;
+    resp_leave(s);
+    uint64_t since = hw_now_ns();
+    while (r.bytes > 0 && !s->broken && !s->must_wait) {
+        struct msghdr message = {.msg_iov = r.vectors + r.first, .msg_iovlen = r.count - r.first};
+        ssize_t n = sendmsg(s->options.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0)
+            rest_sent(&r, (size_t)n);
+        else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            s->broken = true;
+        else if (errno == EAGAIN && s->may_wait)
+            s->broken |= !await_peer(s, &r, since);
+        else
+            s->must_wait = errno == EAGAIN;
+    }
+    if (s->must_wait)
+        keep_rest(s, &r);
+    else
+        s->out_len = 0;
+    let_parts_go(s);
+}
+
+bool resp_is_full(const struct resp_session *s)
+{
+    return s->part_count == RESP_PARTS_MAX || s->out_len + s->part_bytes >= RESP_GATHER_BYTES;
+}
+
+static void add_part(struct resp_session *s, const void *data, size_t len,
+                     const struct resp_value *value)
+{
+    assert(s->part_count < RESP_PARTS_MAX);
+    struct resp_part *part = &s->parts[s->part_count++];
+    *part = (struct resp_part){.at = s->out_len, .len = len, .data = data};
+    if (value)
+        part->value = *value;
+    s->part_bytes += len;
+}
+
+/* ---- replies ---- */
+
+void resp_send(struct resp_session *s, const void *data, size_t len)
+{
+    if (s->may_wait && s->out_len + len > RESP_GATHER_BYTES) {
+        if (s->part_count == RESP_PARTS_MAX)
+            resp_flush_out(s);
+        add_part(s, data, len, NULL);
+        resp_flush_out(s);
+        return;
+    }
+    if (!resp_grow(&s->out, &s->out_size, s->out_len + len, OUT_FIRST)) {
+        s->broken = true;
+        return;
+    }
+    memcpy(s->out + s->out_len, data, len);
+    s->out_len += len;
+}
+
+static void head(struct resp_session *s, char mark, int64_t number)
+{
+    char text[24], *at = text + sizeof(text);
+    uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    *--at = '\n';
+    *--at = '\r';
+    do
+        *--at = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (number < 0)
+        *--at = '-';
+    *--at = mark;
+    resp_send(s, at, (size_t)(text + sizeof(text) - at));
+}
+
+void resp_status(struct resp_session *s, const char *text)
+{
+    resp_send(s, "+", 1);
+    resp_send(s, text, strlen(text));
+    resp_send(s, "\r\n", 2);
+}
+
+void resp_error(struct resp_session *s, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    for (char *c = text; *c; c++) /* it may quote the request */
+        *c = (unsigned char)*c < ' ' ? ' ' : *c;
+    resp_send(s, "-", 1);
+    resp_send(s, text, strlen(text));
+    resp_send(s, "\r\n", 2);
+}
+
+void resp_integer(struct resp_session *s, int64_t value)
+{
+    head(s, ':', value);
+}
+
+void resp_array(struct resp_session *s, size_t count)
+{
+    head(s, '*', (int64_t)count);
+}
+
+void resp_map(struct resp_session *s, size_t pairs)
+{
+    head(s, s->resp3 ? '%' : '*', (int64_t)(s->resp3 ? pairs : 2 * pairs));
+}
+
+void resp_bulk(struct resp_session *s, const void *data, size_t len)
+{
+    head(s, '$', (int64_t)len);
+    resp_send(s, data, len);
+    resp_send(s, "\r\n", 2);
+}
+
+void resp_text(struct resp_session *s, const char *text)
+{
+    resp_bulk(s, text, strlen(text));
+}
+
+void resp_null(struct resp_session *s)
+{
+    resp_send(s, s->resp3 ? "_\r\n" : "$-1\r\n", s->resp3 ? 3 : 5);
+}
+
+static enum kv_result renew(struct resp_session *s, struct resp_value *v)
+{
+    return v->host ? resp_local_renew(s, v) : kv_block_renew(resp_client(s), &v->named.block);
+}
+
+/* A part after the other, since the lease of another process ends, and a block that was deleted
+ * should go. */
+static void send_long(struct resp_session *s, struct resp_value *value, const uint8_t *data,
+                      uint32_t len)
+{
+    struct kv_block_ref *block = &value->named.block;
+    for (uint32_t at = 0, n; at < len && !s->broken; at += n) {
+        n = len - at < SEND_AT_A_TIME ? len - at : SEND_AT_A_TIME;
+        bool late = hw_now_ns() + block->lasts_ns / 2 > block->expires_ns;
+        if (late && renew(s, value) != KV_OK) {
+            s->broken = true; /* the bytes may be others by now, and a part is sent */
+            break;
+        }
+        if (s->part_count == RESP_PARTS_MAX)
+            resp_flush_out(s);
+        add_part(s, data + at, n, NULL);
+        resp_flush_out(s);
+        s->broken |= !value->host && hw_now_ns() > block->expires_ns;
+    }
+}
+
+void resp_send_value(struct resp_session *s, struct resp_value *value, uint32_t from, uint32_t len)
+{
+    const uint8_t *data = value->named.data + from;
+    bool one = value->host && len <= SEND_AT_A_TIME;
+    if (s->may_wait && resp_is_full(s))
+        resp_flush_out(s);
+    head(s, '$', len);
+    if (len < PART_MIN)
+        resp_send(s, data, len);
+    else if (one)
+        add_part(s, data, len, value);
+    else
+        send_long(s, value, data, len);
+    resp_send(s, "\r\n", 2);
+    if (len < PART_MIN || !one)
+        resp_let_go(s, value);
+}
