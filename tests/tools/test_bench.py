@@ -55,7 +55,7 @@ class Bench(unittest.TestCase):
     def bench(self, *args, code=0, **env):
         result = subprocess.run([self.root / "tools/bench", *args], capture_output=True, text=True,
                                 env={"PATH": os.environ["PATH"], "HAWSER_BUILD": "build", **env},
-                                timeout=60, check=False)
+                                timeout=240, check=False)
         self.assertEqual(code, result.returncode, result.stdout + result.stderr)
         return result
 

@@ -58,7 +58,7 @@ class Demo(unittest.TestCase):
     def run_demo(self):
         env = {"PATH": os.environ["PATH"], "TMPDIR": self.path("tmp"), "HAWSER_BUILD": "build"}
         result = subprocess.run([self.path("tools/demo")], env=env, capture_output=True, text=True,
-                                timeout=60, check=False)
+                                timeout=240, check=False)
         self.assertEqual([], os.listdir(self.path("tmp")))
         return result
 

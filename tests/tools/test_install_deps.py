@@ -44,7 +44,7 @@ class InstallDeps(unittest.TestCase):
 
     def run_it(self, **env):
         result = subprocess.run([INSTALL_DEPS], env={"PATH": self.tmp.name, **env},
-                                capture_output=True, text=True, timeout=60, check=False)
+                                capture_output=True, text=True, timeout=240, check=False)
         self.assertEqual(0, result.returncode, result.stderr)
         return result.stderr
 

@@ -30,7 +30,7 @@ SKIPPED = 77
 CRASHED = "its session died with signal"
 SANITIZER = "Sanitizer"  # how each of them begins its report; UBSan's summary does
 STARVING = "VKT_STARVING"  # tests/vulkan/starving.h
-RUN_SECONDS = 120  # the slowest case needs two on an idle machine
+RUN_SECONDS = 240  # the slowest case needs two on an idle machine
 
 # How B may be asked to work: what it sets in the environment of the remote driver.
 MODES = {

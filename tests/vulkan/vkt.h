@@ -21,7 +21,7 @@ enum {
     VKT_QUEUES_MAX = 8,             /* enough for a second queue and each kind of family */
     VKT_KEPT_MAX = 8192,            /* objects of one case; the largest makes a thousand */
     VKT_BINDINGS_MAX = 8,           /* of a kernel; the largest has four */
-    VKT_WAIT_SECONDS = 60,          /* a hang fails with a name; the slowest case takes two */
+    VKT_WAIT_SECONDS = 200,         /* a hang fails with a name; the slowest case takes two */
     VKT_SHADER_BYTES_MAX = 1 << 20, /* SPIR-V of one shader; the largest has 4 KiB */
 };
 

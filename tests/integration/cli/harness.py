@@ -16,7 +16,7 @@ import tempfile
 import unittest
 
 HAWSER = os.environ["HAWSER"]
-TIMEOUT = 60
+TIMEOUT = 240
 
 DONE, FAILED, USAGE, UNREACHABLE, REFUSED = 0, 1, 2, 69, 77
 

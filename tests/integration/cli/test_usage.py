@@ -114,7 +114,7 @@ class Output(Case):
 
     def test_a_closed_standard_output_is_noticed(self):
         result = subprocess.run(["sh", "-c", '"$0" --version >&-', HAWSER], stderr=subprocess.PIPE,
-                                text=True, timeout=60)
+                                text=True, timeout=240)
         self.expect(result, FAILED, "cannot write the output")
 
 

@@ -330,7 +330,7 @@ class Endpoints(unittest.TestCase):
 
     def test_a_body_that_is_too_large(self):
         parts = urllib.parse.urlsplit(self.url)
-        with socket.create_connection((parts.hostname, parts.port), timeout=60) as client:
+        with socket.create_connection((parts.hostname, parts.port), timeout=240) as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                            b"Content-Length: 99999999\r\n\r\n{")
             answer = client.makefile("rb").read()
@@ -339,7 +339,7 @@ class Endpoints(unittest.TestCase):
 
     def test_bytes_that_are_no_http(self):
         parts = urllib.parse.urlsplit(self.url)
-        with socket.create_connection((parts.hostname, parts.port), timeout=60) as client:
+        with socket.create_connection((parts.hostname, parts.port), timeout=240) as client:
             client.sendall(b"\x00\x01\x02 nonsense\r\n\r\n")
         self.assertEqual(self.complete()["choices"][0]["finish_reason"], "length")
 
@@ -442,7 +442,7 @@ class Doors(Case):
             self.assertTrue(front.url.startswith("https://"))
             parts = urllib.parse.urlsplit(front.url)
             context = ssl.create_default_context(cafile=str(keys / "server.crt"))
-            with socket.create_connection((parts.hostname, parts.port), timeout=60) as plain, \
+            with socket.create_connection((parts.hostname, parts.port), timeout=240) as plain, \
                     context.wrap_socket(plain, server_hostname="localhost") as client:
                 client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 self.assertIn(b" 200 ", client.makefile("rb").read().split(b"\r\n")[0])
@@ -515,5 +515,5 @@ class Tools(Case):
 
 
 if __name__ == "__main__":
-    signal.alarm(300)
+    signal.alarm(1200)
     unittest.main()

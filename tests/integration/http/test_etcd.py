@@ -64,5 +64,5 @@ class Etcd(Case):
 
 
 if __name__ == "__main__":
-    signal.alarm(300)
+    signal.alarm(1200)
     unittest.main()

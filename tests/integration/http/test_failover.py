@@ -281,5 +281,5 @@ class Soak(Case):
 
 
 if __name__ == "__main__":
-    signal.alarm(400)
+    signal.alarm(1200)
     unittest.main()

@@ -105,7 +105,7 @@ static void rank_stop(struct rank *r)
 static struct kv_client *open_client(const struct rank *r)
 {
     struct kv_client_options options = {
-        .socket = r->socket, .staging_bytes = STAGING, .timeout_ns = 30 * HW_SEC};
+        .socket = r->socket, .staging_bytes = STAGING, .timeout_ns = 240 * HW_SEC};
     struct kv_client *client = NULL;
     char why[RPC_WHY_CHARS] = "";
     return kv_client_open(&options, &client, why) ? NULL : client;

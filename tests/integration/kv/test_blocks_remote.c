@@ -23,7 +23,7 @@
 
 enum { MEMBERS = 3, ARENA = 72 << 20, BLOCK = 32 << 20, MIB = 1 << 20, TRIES = 20 };
 
-static const uint64_t patience_ns = 30 * HW_SEC; /* of every wait here */
+static const uint64_t patience_ns = 240 * HW_SEC; /* of every wait here */
 
 struct member {
     char name[KV_MEMBER_NAME_CHARS], address[KV_MEMBER_ADDRESS_CHARS], socket[96];

@@ -30,7 +30,7 @@
 #define TTL (2 * HW_SEC)
 /* Less than the patience: a goodbye may come too late for a busy etcd. */
 #define LONG_TTL (25 * HW_SEC)
-#define PATIENCE (30 * HW_SEC) /* for etcd and a loaded machine; nothing takes as long as this */
+#define PATIENCE (240 * HW_SEC) /* for etcd and a loaded machine; nothing takes as long as this */
 
 enum { LINE_CHARS = 8192 };
 

@@ -66,7 +66,7 @@ class Import(Case):
     def text(self, model):
         """What random weights write is no UTF-8."""
         result = subprocess.run([HAWSER, "llm", "--model", model, "--prompt", PROMPT,
-                                 "--decode_steps", "8"], capture_output=True, timeout=60)
+                                 "--decode_steps", "8"], capture_output=True, timeout=240)
         self.assertEqual(result.returncode, DONE, result.stderr)
         return result.stdout.split(b"\n\nprefill")[0]
 

@@ -138,7 +138,7 @@ static void a_daemon_that_stops_holds_up_nobody_else(void **state)
     uint64_t other_id;
     uint32_t missing;
     pthread_t thread;
-    options.shadow.timeout_ns = 60 * HW_SEC;
+    options.shadow.timeout_ns = 240 * HW_SEC;
     options.untimed = true; /* what is evicted is fetched */
     server_start(&h, &options);
     a.remote = server_join(&h);

@@ -19,8 +19,8 @@
 
 static const uint32_t ids[] = {5, 6, 9}, more[] = {1, 2};
 
-static const uint64_t hang_ns = 30 * HW_SEC;  /* nothing is expected to take so long */
-static const uint64_t hasty_ns = 400 * HW_MS; /* a stuck worker is waited for that long */
+static const uint64_t hang_ns = 240 * HW_SEC; /* nothing is expected to take so long */
+static const uint64_t hasty_ns = 400 * HW_MS; /* a stuck worker is waited for that long at first */
 
 static const struct page_strategy *strategy_of(void **state)
 {
@@ -102,41 +102,58 @@ static void map_when_it_is_back(struct rig *r)
 {
     struct page_verdict v;
     int rc;
-    while ((rc = page_group_map(r->group, ids, 3, &v)) == -EHOSTDOWN)
-        assert_int_equal(v.rank, 2);
+    do
+        rc = page_group_map(r->group, ids, 3, &v);
+    while (rc == -EHOSTDOWN || rc == -ETIMEDOUT);
     if (rc)
         fail_msg("%s", v.why.text);
 }
 
-static void stop_and_continue(const struct page_strategy *strategy, enum trouble trouble)
+/* False where the machine stood still for so long that healthy workers missed the limit, too. */
+static bool stop_and_continue(const struct page_strategy *strategy, enum trouble trouble,
+                              uint64_t limit_ns)
 {
     struct rig r;
     struct page_verdict v;
-    rig_start(&r, strategy, hasty_ns);
-    rig_map(&r, more, 2);
-    rig_trouble(&r, trouble, 2);
-    uint64_t start = page_host_ns();
-    assert_int_equal(page_group_map(r.group, ids, 3, &v), -ETIMEDOUT);
-    assert_true(page_host_ns() - start >= hasty_ns);
-    assert_int_equal(v.rank, 2);
-    assert_string_equal(v.why.text, "rank 2: the worker did not answer within the time limit");
-    rig_expect_mapped(&r, 2, 1 << 2);
-    if (trouble == TROUBLE_STOP) { /* how a doubt is told does not depend on the trouble */
-        assert_int_equal(page_group_map(r.group, ids, 3, &v), -EHOSTDOWN);
-        rig_expect_mapped(&r, 2, 1 << 2);
+    rig_start(&r, strategy, limit_ns);
+    bool others_in_time = page_group_map(r.group, more, 2, &v) == 0;
+    if (others_in_time) {
+        rig_trouble(&r, trouble, 2);
+        uint64_t start = page_host_ns();
+        assert_int_equal(page_group_map(r.group, ids, 3, &v), -ETIMEDOUT);
+        assert_true(page_host_ns() - start >= limit_ns);
+        others_in_time =
+            !strcmp(v.why.text, "rank 2: the worker did not answer within the time limit");
     }
-    assert_int_equal(kill(page_processes_pid(r.processes, 2), SIGCONT), 0);
-    map_when_it_is_back(&r);
-    rig_expect_mapped(&r, 5, 0);
-    rig_unmap(&r, more, 2);
-    rig_expect_mapped(&r, 3, 0);
+    if (others_in_time) {
+        assert_int_equal(v.rank, 2);
+        rig_expect_mapped(&r, 2, 1 << 2);
+        if (trouble == TROUBLE_STOP) { /* how a doubt is told does not depend on the trouble */
+            assert_int_equal(page_group_map(r.group, ids, 3, &v), -EHOSTDOWN);
+            assert_int_equal(v.rank, 2);
+            rig_expect_mapped(&r, 2, 1 << 2);
+        }
+        assert_int_equal(kill(page_processes_pid(r.processes, 2), SIGCONT), 0);
+        map_when_it_is_back(&r);
+        rig_expect_mapped(&r, 5, 0);
+        rig_unmap(&r, more, 2);
+        rig_expect_mapped(&r, 3, 0);
+    }
+    rig_trouble(&r, TROUBLE_NONE, 0);
+    kill(page_processes_pid(r.processes, 2), SIGCONT);
     rig_stop(&r);
+    return others_in_time;
 }
 
 static void a_stuck_worker_is_named_and_comes_back_consistent(void **state)
 {
-    stop_and_continue(strategy_of(state), TROUBLE_STOP);
-    stop_and_continue(strategy_of(state), TROUBLE_STOP_INSIDE);
+    for (enum trouble trouble = TROUBLE_STOP; trouble <= TROUBLE_STOP_INSIDE; trouble++) {
+        uint64_t limit_ns = hasty_ns;
+        while (!stop_and_continue(strategy_of(state), trouble, limit_ns)) {
+            assert_true(limit_ns < hang_ns);
+            limit_ns *= 8;
+        }
+    }
 }
 
 static void a_limit_lowered_under_use_refuses_and_harms_nothing(void **state)

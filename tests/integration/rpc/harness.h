@@ -17,7 +17,7 @@
 #include <sys/types.h>
 
 enum {
-    HANG_MS = 20000, /* a wait this long has failed, on a loaded machine too */
+    HANG_MS = 240000, /* a wait this long has failed, on a loaded machine too */
     LOG_BYTES_MAX = 1 << 20
 };
 

@@ -17,7 +17,7 @@
 
 enum {
     FORKS = 24,           /* in the middle of another thread's work: some hit a lock that is held */
-    CHILD_SECONDS = 30,   /* a child that hangs is killed, and the test fails */
+    CHILD_SECONDS = 240,  /* a child that hangs is killed, and the test fails */
     ROUNDS = 16,          /* each finds pages protected again */
     DATA_WORDS = 16384,   /* 16 pages of 4 KiB, one of 64 KiB */
     ODD_BYTES = 4096 + 7, /* of one read: pages are not its edges */

@@ -17,7 +17,7 @@
 #include <sys/types.h>
 
 enum {
-    PATIENCE_MS = 30000, /* a wait this long has failed, on a loaded machine too */
+    PATIENCE_MS = 240000, /* a wait this long has failed, on a loaded machine too */
     LOG_BYTES_MAX = 1 << 20,
     OBJECTS_MAX = 64,
     PUSHES_MAX = 512,

@@ -16,7 +16,7 @@ void *run_host(void *host)
 struct kv_client *open_client(const char *socket, uint32_t staging_bytes)
 {
     struct kv_client_options options = {
-        .socket = socket, .staging_bytes = staging_bytes, .timeout_ns = 20 * HW_SEC};
+        .socket = socket, .staging_bytes = staging_bytes, .timeout_ns = 240 * HW_SEC};
     struct kv_client *client = NULL;
     char why[RPC_WHY_CHARS] = "";
     if (kv_client_open(&options, &client, why))

@@ -88,7 +88,7 @@ static void cluster_stop(struct cluster *c)
 static struct kv_client *open_client(struct cluster *c, uint32_t rank, uint32_t depth)
 {
     struct kv_client_options options = {
-        .socket = c->sockets[rank], .depth = depth, .timeout_ns = 20 * HW_SEC};
+        .socket = c->sockets[rank], .depth = depth, .timeout_ns = 240 * HW_SEC};
     struct kv_client *client = NULL;
     char why[RPC_WHY_CHARS] = "";
     if (kv_client_open(&options, &client, why))
@@ -109,7 +109,7 @@ static enum kv_result ask_while(struct kv_client *client, struct kv_key key,
                                 enum kv_result while_result)
 {
     enum kv_result result = while_result;
-    uint64_t until = hw_now_ns() + 30 * HW_SEC;
+    uint64_t until = hw_now_ns() + 240 * HW_SEC;
     while (result == while_result && hw_now_ns() < until)
         result = kv_client_get(client, key, NULL, 0, NULL);
     return result;

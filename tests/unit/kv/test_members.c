@@ -29,7 +29,7 @@
 enum {
     STEPS_MAX = 16,
     ANSWER_MAX = 512 << 10,
-    PATIENCE_MS = 20000, /* for a loaded machine */
+    PATIENCE_MS = 240000, /* for a loaded machine */
     LEASE = 77
 };
 

@@ -196,7 +196,7 @@ static int echo_once(struct rpc_client *c, uint8_t *data, size_t len, uint64_t s
     pattern_fill(data, len, seed);
     struct rpc_send send = send_of(METHOD_ECHO, &iov, data, len);
     send.stream = (uint8_t)(seed % RPC_STREAMS);
-    send.timeout_ns = 60 * HW_SEC;
+    send.timeout_ns = 240 * HW_SEC;
     int rc = rpc_client_call(c, &send, &answer);
     if (rc)
         return rc;

@@ -684,7 +684,7 @@ static void every_way_of_waiting_sees_bytes_and_deadlines(void **state)
         assert_int_equal(rpc_flush(duo.ep[CLIENT]), 0);
         struct rpc_msg *msg;
         while ((msg = rpc_recv(duo.ep[SERVER])) == NULL) {
-            assert_int_equal(rpc_wait(duo.ep[SERVER], 60 * HW_SEC), 0);
+            assert_int_equal(rpc_wait(duo.ep[SERVER], 240 * HW_SEC), 0);
             assert_true(rpc_poll(duo.ep[SERVER]) >= 0);
         }
         rpc_release(duo.ep[SERVER], msg);

@@ -17,7 +17,7 @@
 #include "venus/client/record/command.h"
 #include "venus/client/submit/queue.h"
 
-enum { RIG_QUEUES = 2, RIG_PATIENCE_MS = 30000 };
+enum { RIG_QUEUES = 2, RIG_PATIENCE_MS = 240000 };
 
 struct rig_server {
     struct rpc_listener *listener;

@@ -33,7 +33,7 @@ enum {
     TOO_MANY_BYTES = 64 << 20, /* for the sockets of all stripes together */
 };
 
-static const uint64_t patience_ns = 60 * HW_SEC;
+static const uint64_t patience_ns = 240 * HW_SEC;
 
 /* ---- cores: as many as a case needs ---- */
 

@@ -11,7 +11,7 @@
 #include <vulkan/vulkan_core.h>
 
 enum {
-    DUET_PATIENCE_MS = 20000, /* a wait this long has failed, on a loaded machine too */
+    DUET_PATIENCE_MS = 240000, /* a wait this long has failed, on a loaded machine too */
     DUET_PUSHES_MAX = 4096,
 };
 

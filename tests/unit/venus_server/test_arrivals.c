@@ -29,7 +29,7 @@ enum {
     LENGTH = 2 * VN_CHUNK_BYTES,
 };
 
-static const uint64_t patience_ns = 60 * HW_SEC;
+static const uint64_t patience_ns = 240 * HW_SEC;
 
 /* What one stripe brings, in order. */
 struct script {
