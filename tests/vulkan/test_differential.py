@@ -135,10 +135,15 @@ class Differential(unittest.TestCase):
         self.assertEqual(self.validate(': >"$log"', "one", self.behind_server()).returncode, 0)
 
     def test_a_message_of_the_layer_is_a_failure(self):
-        for options in ((), self.behind_server()):
-            done = self.validate('echo VUID-one >"$log"', "one", options)
-            self.assertEqual(done.returncode, 1)
-            self.assertIn("# VUID-one", done.stdout)
+        done = self.validate('echo VUID-one >"$log"')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("# VUID-one", done.stdout)
+
+    def test_a_message_of_the_layer_at_the_server_is_a_failure(self):
+        self.write("VkLayer_khronos_validation.json", "{}")
+        done = self.run_it('echo validation: VUID-one >>"$(cat "$here/log")"', *self.behind_server(), "--validate")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("# validation: VUID-one", done.stdout)
 
     def test_a_bug_that_the_layer_calls_its_own_is_no_failure(self):
         late = 'printf "UNASSIGNED-VkSemaphore-state-timeout: late\\n    Objects: 1\\n" >"$log"\n'
