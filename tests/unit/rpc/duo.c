@@ -388,10 +388,13 @@ void pattern_fill(uint8_t *p, size_t n, uint64_t seed)
 {
     struct hw_rng rng;
     hw_rng_seed(&rng, seed);
-    for (size_t i = 0; i < n; i += 8) {
-        uint64_t v = hw_rng_u64(&rng);
-        memcpy(p + i, &v, n - i < 8 ? n - i : 8);
+    uint64_t v;
+    for (; n >= sizeof v; p += sizeof v, n -= sizeof v) { /* a copy of a fixed size is no call */
+        v = hw_rng_u64(&rng);
+        memcpy(p, &v, sizeof v);
     }
+    v = hw_rng_u64(&rng);
+    memcpy(p, &v, n);
 }
 
 uint64_t pattern_hash(const uint8_t *p, size_t n)
