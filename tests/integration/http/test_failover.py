@@ -1,6 +1,7 @@
 """A worker dies, hangs or is drained in the middle of streams: each client gets the very text that
 it gets when nothing happens."""
 
+import os
 import random
 import signal
 import socket
@@ -223,7 +224,8 @@ class LostEnds(Case):
 
 
 class Soak(Case):
-    CLIENTS, KILLS = 40, 3
+    # Under a sanitizer a death in the middle of many texts is what counts, not how many there are.
+    CLIENTS, KILLS = (12, 1) if "HAWSER_SANITIZED" in os.environ else (40, 3)
 
     def test_clients_while_workers_are_killed(self):
         """Zero lost or different answers."""
