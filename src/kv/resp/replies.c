@@ -13,6 +13,7 @@
 
 enum {
     OUT_FIRST = 16 << 10,     /* of the buffer */
+    OUT_KEPT = 1 << 20,       /* of it, between replies */
     PART_MIN = 4 << 10,       /* shorter values are copied: that costs less than a lease */
     SEND_AT_A_TIME = 4 << 20, /* of a value, between two looks at its lease */
     VECTORS = 2 * RESP_PARTS_MAX + 1,
@@ -108,9 +109,11 @@ static void keep_rest(struct resp_session *s, struct rest *r)
 }
 
 /* Until the peer takes more.  False: it does not. */
-static bool await_peer(struct resp_session *s, struct rest *r, uint64_t since)
+static bool await_peer(struct resp_session *s, struct rest *r, uint64_t *since)
 {
-    uint64_t held_ms = (hw_now_ns() - since) / HW_MS;
+    uint64_t now = hw_now_ns();
+    *since = *since ? *since : now;
+    uint64_t held_ms = (now - *since) / HW_MS;
     bool holds = s->part_count > 0;
     if (holds && held_ms >= HOLD_MS) {
         keep_rest(s, r);
@@ -124,11 +127,11 @@ static bool await_peer(struct resp_session *s, struct rest *r, uint64_t since)
 void resp_flush_out(struct resp_session *s)
 {
     struct rest r;
-    rest_of(s, &r);
-    if (r.bytes == 0)
+    if (s->out_len == 0 && s->part_count == 0)
         return;
+    rest_of(s, &r);
     resp_leave(s);
-    uint64_t since = hw_now_ns();
+    uint64_t since = 0; /* when the peer stopped taking; 0: it did not */
     while (r.bytes > 0 && !s->broken && !s->must_wait) {
         struct msghdr message = {.msg_iov = r.vectors + r.first, .msg_iovlen = r.count - r.first};
         ssize_t n = sendmsg(s->options.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -137,7 +140,7 @@ void resp_flush_out(struct resp_session *s)
         else if (n == 0 || (errno != EAGAIN && errno != EINTR))
             s->broken = true;
         else if (errno == EAGAIN && s->may_wait)
-            s->broken |= !await_peer(s, &r, since);
+            s->broken |= !await_peer(s, &r, &since);
         else
             s->must_wait = errno == EAGAIN;
     }
@@ -145,6 +148,11 @@ void resp_flush_out(struct resp_session *s)
         keep_rest(s, &r);
     else
         s->out_len = 0;
+    if (s->out_len == 0 && s->out_size > OUT_KEPT) {
+        free(s->out);
+        s->out = NULL;
+        s->out_size = 0;
+    }
     let_parts_go(s);
 }
 
