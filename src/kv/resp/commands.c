@@ -22,20 +22,18 @@ static void syntax_error(struct resp_session *s)
 
 /* ---- the store ---- */
 
-/* False: the daemon is gone, which was told. */
+/* A client costs a region of memory at the daemon, so a session has one only when something needs
+ * it. False: the daemon does not take it; resp_result_error says why. */
 static bool attach(struct resp_session *s)
 {
-    char why[RPC_WHY_CHARS] = "";
     struct kv_client_options options = {
         .socket = s->options.socket, .staging_bytes = KV_NAMED_STAGING, .tenant = s->tenant};
     if (s->client && kv_client_status(s->client) == 0 && kv_client_tenant(s->client) == s->tenant)
         return true;
     resp_leave(s);
     kv_client_close(s->client);
-    if (kv_client_open(&options, &s->client, why)) {
+    if (kv_client_open(&options, &s->client, s->why))
         s->client = NULL;
-        resp_error(s, "ERR the KV daemon: %s", why);
-    }
     return s->client != NULL;
 }
 
@@ -48,6 +46,10 @@ struct kv_client *resp_client(struct resp_session *s)
 
 void resp_result_error(struct resp_session *s, enum kv_result result)
 {
+    if (s->why[0]) {
+        resp_error(s, "ERR the KV daemon: %s", s->why);
+        return;
+    }
     switch (result) {
     case KV_FULL:
         resp_error(s, "OOM the store is full of what cannot be evicted");
@@ -69,11 +71,11 @@ void resp_result_error(struct resp_session *s, enum kv_result result)
     }
 }
 
-/* Whether the client can be asked; else the request is served again, in a thread. */
+/* Whether the client can be asked; else the request is served again, in a thread, or fails. */
 static bool may_ask(struct resp_session *s)
 {
     s->must_wait = !s->may_wait;
-    return s->may_wait;
+    return s->may_wait && attach(s);
 }
 
 static enum kv_result get(struct resp_session *s, const struct resp_arg *key,
@@ -521,7 +523,11 @@ typedef void command_fn(struct resp_session *s, const struct resp_arg *args, uin
 
 static command_fn do_command;
 
-enum { ANYBODY = 1, STORE = 2 }; /* before AUTH, too; needs the daemon */
+enum {
+    ANYBODY = 1,
+    STORE = 2,
+    CLIENT = 4
+}; /* before AUTH, too; of the store; by the client alone */
 
 static const struct command {
     const char *name;
@@ -546,12 +552,12 @@ static const struct command {
     {"PTTL", do_describe, 2, 2, STORE, 2},
     {"TYPE", do_describe, 2, 2, STORE, 2},
     {"GETRANGE", do_getrange, 4, 4, STORE, 4},
-    {"DBSIZE", do_dbsize, 1, 1, STORE},
-    {"INFO", do_info, 1, RESP_ARGS_MAX, STORE},
-    {"KEYS", resp_keys, 2, 2, STORE},
-    {"SCAN", resp_scan, 2, 8, STORE},
-    {"FLUSHDB", resp_flush, 1, 2, STORE},
-    {"FLUSHALL", resp_flush, 1, 2, STORE},
+    {"DBSIZE", do_dbsize, 1, 1, STORE | CLIENT},
+    {"INFO", do_info, 1, RESP_ARGS_MAX, STORE | CLIENT},
+    {"KEYS", resp_keys, 2, 2, STORE | CLIENT},
+    {"SCAN", resp_scan, 2, 8, STORE | CLIENT},
+    {"FLUSHDB", resp_flush, 1, 2, STORE | CLIENT},
+    {"FLUSHALL", resp_flush, 1, 2, STORE | CLIENT},
     {"PING", do_ping, 1, 2, 0},
     {"ECHO", do_echo, 2, 2, 0},
     {"SELECT", do_select, 2, 2, 0},
@@ -595,6 +601,7 @@ void resp_execute(struct resp_session *s)
     const struct command *c = find(&args[0]), *end = commands_end;
     size_t before = s->out_len;
     int shown = args[0].len < 64 ? (int)args[0].len : 64;
+    s->why[0] = 0;
     if (!s->allowed && (c == end || !(c->flags & ANYBODY)))
         resp_error(s, "NOAUTH Authentication required.");
     else if (c == end)
@@ -603,10 +610,12 @@ void resp_execute(struct resp_session *s)
         resp_error(s, "ERR wrong number of arguments for '%.*s' command", shown, args[0].data);
     else if (!(c->flags & STORE))
         c->run(s, args, count);
-    else if (s->may_wait ? attach(s) : count <= c->brief_max)
+    else if (s->may_wait ? !(c->flags & CLIENT) || attach(s) : count <= c->brief_max)
         c->run(s, args, count);
+    else if (s->may_wait)
+        resp_result_error(s, KV_PEER_LOST);
     else
-        s->must_wait = !s->may_wait;
+        s->must_wait = true;
     if (s->must_wait)
         s->out_len = before; /* what was replied so far means nothing */
 }

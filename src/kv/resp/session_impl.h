@@ -41,6 +41,7 @@ struct resp_placed {
 struct resp_session {
     struct resp_session_options options;
     struct kv_client *client; /* NULL: not attached; see resp_client */
+    char why[RPC_WHY_CHARS];  /* it could not be, in this request */
     bool allowed;             /* no password is wanted, or it was given */
     uint64_t tenant;          /* 0: none */
     bool resp3, ends, broken; /* ends: after this reply; broken: at once */
