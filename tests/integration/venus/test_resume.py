@@ -14,7 +14,7 @@ from test_lost import WAITS_END
 VKT = pathlib.Path(os.environ["VKT_PROGRAMS"])
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models/kjv.gguf"
 OPEN = 12000  # bytes: behind them a session is open
-PAUSE = 6.0  # seconds: longer than a heartbeat, and than an end that was told is waited for
+PAUSE = 5.0  # seconds: longer than a heartbeat, and than the window of who was cut off before
 
 
 class Relay:
@@ -196,12 +196,17 @@ class Resume(GpuCase):
         program.expect("works")
 
     def test_a_pause_is_not_the_peers_silence(self):
-        """Programs, sessions and the server stand still and go on; one was cut off before."""
+        """Programs stand still and go on: of one server they alone, of the other all that it has
+        started and itself, too.  One was cut off before."""
         log = {"VENUS_LOG_LEVEL": "INFO"}
-        server = GpuServer(self.dir / "log", "--listen", f"127.0.0.1:0,unix:{self.dir}/s", env=log)
+        runs = GpuServer(self.dir / "runs", "--heartbeat", "100ms", "--listen",
+                         f"127.0.0.1:0,unix:{self.dir}/r,shm:{self.dir}/rm")
+        self.addCleanup(runs.stop)
+        server = GpuServer(self.dir / "log", "--resume-window", "4s", "--listen",
+                           f"127.0.0.1:0,unix:{self.dir}/s", env=log)
         self.addCleanup(server.stop)
         relay = Relay(self, server.addresses[0])
-        ways = [(relay.address, "1"), (server.addresses[0], "0"), (server.addresses[1], "0")]
+        ways = [(relay.address, "1")] + [(each, "0") for each in server.addresses + runs.addresses]
         programs = [Program(self, "many", "witness", servers=[address],
                             env={"VENUS_RESUME": resume, **log}) for address, resume in ways]
         for program in programs:
@@ -215,6 +220,7 @@ class Resume(GpuCase):
         server.signal_sessions(signal.SIGSTOP)
         server.process.send_signal(signal.SIGSTOP)
         threading.Event().wait(PAUSE)
+        self.assertEqual(len(runs.sessions()), 3)
         relay.closed = False
         server.process.send_signal(signal.SIGCONT)
         server.signal_sessions(signal.SIGCONT)
