@@ -1,7 +1,7 @@
 #include "rpc/server.h"
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/looks.h"
 #include "rpc/callers.h"
 #include "rpc/handover.h"
 #include "rpc/methods.h"
@@ -18,7 +18,8 @@
 
 enum {
     EVENTS_A_TURN = 64,
-    ACCEPTS_A_TURN = 16 /* a flood of callers must not starve those who are served */
+    ACCEPTS_A_TURN = 16, /* a flood of callers must not starve those who are served */
+    LOOKS_A_STALL = 4
 };
 
 static const uint64_t stalled_default_ns = 10 * HW_SEC;
@@ -33,13 +34,13 @@ struct conn {
     struct conn *next, *prev;
     struct rpc_ep *ep;
     enum conn_state state;
-    int fd;            /* that epoll watches; -1: it is cut */
-    unsigned events;   /* what epoll watches for */
-    uint64_t since_ns; /* of this state; for CONN_OPEN since when nothing was taken */
-    uint64_t bytes_sent;
-    bool told;     /* `opened` was called and accepted it */
-    bool detached; /* another process has it */
-    bool offered;  /* it may resume, with the key */
+    int fd;                        /* that epoll watches; -1: it is cut */
+    unsigned events;               /* what epoll watches for */
+    uint64_t since_ns;             /* of this state */
+    uint64_t bytes_sent, taken_ns; /* that the peer took, and when, by the server's looks */
+    bool told;                     /* `opened` was called and accepted it */
+    bool detached;                 /* another process has it */
+    bool offered;                  /* it may resume, with the key */
     struct rpc_resume_key key;
     /* It takes the place of a connection that was cut, by this call. */
     struct conn *heir_of;
@@ -72,6 +73,7 @@ struct rpc_server {
     uint32_t offered; /* of those that are open */
     uint64_t offers;  /* ever: names of sessions */
     uint64_t sweep_at_ns;
+    struct hw_looks looks;   /* for peers that take nothing */
     uint64_t scarce_said_ns; /* when a want of descriptors or memory was last logged; 0: never */
     bool stopped;
     char full[80]; /* what a client is told that is one too many */
@@ -107,6 +109,7 @@ int rpc_server_create(const struct rpc_server_options *options, struct rpc_serve
         s->options.max_clients = RPC_SERVER_CLIENTS_DEFAULT;
     if (s->options.stalled_ns == 0)
         s->options.stalled_ns = stalled_default_ns;
+    hw_looks_init(&s->looks, s->options.stalled_ns / LOOKS_A_STALL, hw_now_ns());
     snprintf(s->full, sizeof s->full, "the server has its limit of %u clients (--max-clients)",
              s->options.max_clients);
     s->stop_fd = -1;
@@ -389,12 +392,13 @@ static bool linger_is_over(struct conn *c, uint64_t now)
 static bool is_stalled(struct rpc_server *s, struct conn *c, uint64_t now)
 {
     uint64_t sent = hw_counter_load(&rpc_ep_stats(c->ep)->bytes_sent);
+    uint64_t looked = hw_looks_at(&s->looks, now);
     if (!rpc_pending(c->ep) || sent != c->bytes_sent) {
         c->bytes_sent = sent;
-        c->since_ns = now;
+        c->taken_ns = looked;
         return false;
     }
-    return now - c->since_ns >= s->options.stalled_ns;
+    return looked - c->taken_ns >= s->options.stalled_ns;
 }
 
 static void watch_for(struct rpc_server *s, struct conn *c)

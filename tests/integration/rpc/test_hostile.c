@@ -10,11 +10,13 @@
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -570,6 +572,73 @@ static void test_client_that_returns_no_credit(void **state)
     expect_closed(&f, fd, "the peer vanished");
 }
 
+/* All that was asked for comes.  False when the server closes before.  *slowest: of the reads. */
+static bool reads_blobs(int fd, uint32_t count, uint64_t *slowest)
+{
+    static uint8_t scrap[BLOB];
+    uint64_t got = 0, before = now_ms();
+    ssize_t n = 1;
+    for (*slowest = 0; n > 0 && got < (uint64_t)count * BLOB; before = now_ms()) {
+        assert_true(poll_fd(fd, POLLIN, HANG_MS));
+        n = recv(fd, scrap, sizeof scrap, 0);
+        got += n > 0 ? (uint64_t)n : 0;
+        if (now_ms() - before > *slowest)
+            *slowest = now_ms() - before;
+    }
+    return n > 0;
+}
+
+/* Until the server can write no more.  Since when. */
+static uint64_t until_full(int fd, struct rpc_client *healthy)
+{
+    int waits = 0, before = -1;
+    uint64_t since = 0;
+    for (int same = 0; same < 4; same++) {
+        client_works(healthy);
+        poll(NULL, 0, 10);
+        assert_int_equal(ioctl(fd, FIONREAD, &waits), 0);
+        if (waits != before) {
+            same = 0;
+            since = now_ms();
+        }
+        before = waits;
+    }
+    return since;
+}
+
+/* Neither has run for longer than a client may read nothing.  A test that was itself late proves
+ * nothing, and is done again. */
+static void test_server_that_stood_still_blames_nobody(void **state)
+{
+    (void)state;
+    enum { BLOBS = 256, LATE_MS = STALLED_MS / 4 };
+    bool has_read, late;
+    uint64_t slowest;
+    do {
+        struct fixture f;
+        struct server_spec spec = plain();
+        spec.config.max_calls = 0;
+        start(&f, &spec);
+        int fd = raw_open(&f.server, &(struct rpc_config){.window_bytes = RPC_WINDOW_MAX});
+        for (uint32_t i = 0; i < BLOBS; i++)
+            ask_for_blob(fd, i);
+        uint64_t filled = until_full(fd, f.healthy);
+        assert_int_equal(kill(f.server.pid, SIGSTOP), 0);
+        late = now_ms() - filled > LATE_MS;
+        poll(NULL, 0, STALLED_MS * 3 / 2);
+        uint64_t woke = now_ms();
+        assert_int_equal(kill(f.server.pid, SIGCONT), 0);
+        poll(NULL, 0, LATE_MS / 2); /* for the server to look, and to find nothing read */
+        late = late || now_ms() - woke > LATE_MS;
+        has_read = reads_blobs(fd, BLOBS, &slowest);
+        late = late || slowest > LATE_MS;
+        close(fd);
+        server_expect_warned(&f.server, 1); /* it vanishes, or was dropped */
+        finish(&f, 1);
+    } while (!has_read && late);
+    assert_true(has_read);
+}
+
 static void test_ping_flood_without_reading(void **state)
 {
     (void)state;
@@ -702,6 +771,7 @@ int main(void)
         cmocka_unit_test(test_reply_to_no_call),
         cmocka_unit_test(test_push_from_a_client),
         cmocka_unit_test(test_client_that_never_reads),
+        cmocka_unit_test(test_server_that_stood_still_blames_nobody),
         cmocka_unit_test(test_client_that_returns_no_credit),
         cmocka_unit_test(test_ping_flood_without_reading),
         cmocka_unit_test(test_descriptors_run_out),
