@@ -21,6 +21,7 @@ static const char *const known[] = {
     "HAWSER_SOFTGPU_DIR",
     "HAWSER_SOFTGPU_OFFLINE",
     "HAWSER_TEST_DATA",
+    "HAWSER_STAGE_TIMEOUT_S",
     "HAWSER_TP_TIMEOUT_S",
     "HAWSER_TRACE",
     "HAWSER_VISIBLE_DEVICES",

@@ -1,9 +1,11 @@
 #include "serve/service_llm.h"
 
 #include "base/units.h"
+#include "command/connect.h"
 #include "llm/engine/backend.h"
 #include "page/trace/trace.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +228,65 @@ static void tell_models(const struct service_llm *s, const struct cmd_list *item
     }
 }
 
+/* ---- layers ---- */
+
+static enum cmd_exit read_layers(struct service_llm *s, const struct service_llm_options *o)
+{
+    char why[LLM_WHY_CHARS];
+    if (!o->layers)
+        return CMD_DONE;
+    if (s->count != 1)
+        return cmd_fail(CMD_USAGE, "serve: --layers is about one model, and there are %u",
+                        s->count);
+    if (o->tp > 1)
+        return cmd_fail(CMD_USAGE, "serve: --layers and --tp cannot be combined");
+    if (llm_pipeline_parse(o->layers, &s->pipeline, why) ||
+        llm_pipeline_check(&s->pipeline, llm_file_config(s->files[0])->layers, why))
+        return cmd_fail(CMD_USAGE, "serve: --layers %s: %s", o->layers, why);
+    s->pipeline.security = &s->security;
+    if (!s->pipeline.is_stage)
+        return cmd_load_security(&(struct cmd_connect_options){0}, &s->security);
+    if (o->shadow || o->kv_group)
+        return cmd_fail(CMD_USAGE, "serve: --layers %s: %s is for the front", o->layers,
+                        o->shadow ? "--shadow" : "--kv-group");
+    return CMD_DONE;
+}
+
+static enum cmd_exit open_stage(struct service_llm *s, const struct service_llm_options *o)
+{
+    char why[LLM_WHY_CHARS];
+    struct llm_stage_options options = {
+        .file = s->files[0],
+        .backend = service_llm_backends[o->backend],
+        .config = {.threads = (unsigned)o->threads, .math = (enum llm_math)o->math},
+        .layers = s->pipeline.stages[0].layers,
+        .kv_bytes = o->kv_bytes};
+    if (llm_stage_create(&options, &s->stage, why))
+        return cmd_fail(CMD_FAILED, "serve: %s: %s", o->models.items[0], why);
+    printf("layers %s of %u of %s, for a front elsewhere\n", o->layers,
+           llm_file_config(s->files[0])->layers, s->names[0]);
+    return CMD_DONE;
+}
+
+/* What a failed start is to the shell: a stage may be out of reach. */
+static enum cmd_exit exit_for(const struct service_llm_options *o, int rc)
+{
+    switch (o->layers ? rc : -EIO) {
+    case -EIO:
+    case -ENOMEM:
+    case -EINVAL:
+    case -ENODEV:
+    case -ESTALE:
+    case -EXDEV:
+    case -EBUSY:
+    case -ENOSYS:
+    case -ENOSPC:
+        return CMD_FAILED;
+    default:
+        return cmd_exit_for(rc);
+    }
+}
+
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o,
                                bool in_turn)
 {
@@ -234,11 +295,17 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     const char *needs = o->shadow ? "--shadow" : needs_shadow(o);
     if (o->models.count == 0 && needs)
         return cmd_fail(CMD_USAGE, "serve: %s is about a model's KV cache: --model FILE", needs);
+    if (o->models.count == 0 && o->layers)
+        return cmd_fail(CMD_USAGE, "serve: --layers is about a model: --model FILE");
     if (o->models.count == 0)
         return CMD_DONE;
     enum cmd_exit code = CMD_DONE;
     for (size_t i = 0; i < o->models.count && code == CMD_DONE; i++)
         code = open_model(s, o->models.items[i]);
+    if (code == CMD_DONE)
+        code = read_layers(s, o);
+    if (code == CMD_DONE && s->pipeline.is_stage)
+        return open_stage(s, o);
     if (code != CMD_DONE)
         return code;
     code = join_group(s, o);
@@ -256,6 +323,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
                    .math = (enum llm_math)o->math,
                    .threads = (unsigned)o->threads,
                    .tp = (uint32_t)o->tp,
+                   .pipeline = o->layers ? &s->pipeline : NULL,
                    .context = (uint32_t)o->context},
         .grace_ns = o->grace_ns,
         .upload_bytes = o->upload_bytes,
@@ -270,14 +338,17 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     bool lends = true; /* an off switch, for comparison; a malformed value is warned about */
     (void)hw_env_bool("HAWSER_LLM_LEND", true, &lends);
     options.no_lend = !lends;
-    if (llm_worker_create(&options, &s->worker, why))
-        return cmd_fail(CMD_FAILED, "serve: %s: %s", o->models.items[0], why);
+    int rc = llm_worker_create(&options, &s->worker, why);
+    if (rc)
+        return cmd_fail(exit_for(o, rc), "serve: %s: %s", o->models.items[0], why);
     tell_models(s, &o->models);
     return CMD_DONE;
 }
 
 int service_llm_attach(struct service_llm *s, struct rpc_server *server)
 {
+    if (s->stage)
+        return rpc_server_watch(server, llm_stage_event_fd(s->stage), llm_stage_deliver, s->stage);
     if (!s->worker)
         return 0;
     return rpc_server_watch(server, llm_worker_event_fd(s->worker), llm_worker_deliver, s->worker);
@@ -286,6 +357,8 @@ int service_llm_attach(struct service_llm *s, struct rpc_server *server)
 void service_llm_close(struct service_llm *s)
 {
     llm_worker_destroy(s->worker);
+    llm_stage_destroy(s->stage);
+    rpc_security_fini(&s->security);
     int rc = page_trace_destroy(s->trace);
     if (rc)
         cmd_warn("serve: HAWSER_PAGE_TRACE: the file is not complete: %s", strerror(-rc));
@@ -302,6 +375,8 @@ bool service_llm_serves(const struct service_llm *s)
 
 bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg *msg)
 {
+    if (s->stage)
+        return llm_stage_handle(s->stage, ep, msg);
     return s->worker && llm_worker_handle(s->worker, ep, msg);
 }
 
@@ -313,6 +388,8 @@ void service_llm_sleeps(struct service_llm *s, bool begins)
 
 void service_llm_closed(struct service_llm *s, struct rpc_ep *ep, int status)
 {
+    if (s->stage)
+        llm_stage_closed(s->stage, ep);
     if (s->worker)
         llm_worker_closed(s->worker, ep, status);
 }

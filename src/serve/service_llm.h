@@ -6,6 +6,8 @@
 #define HAWSER_SERVE_SERVICE_LLM_H
 
 #include "command/command.h"
+#include "llm/stage/pipeline.h"
+#include "llm/stage/stage.h"
 #include "llm/worker/worker.h"
 #include "page/member.h"
 #include "rpc/server.h"
@@ -17,7 +19,7 @@ struct service_llm_options {
     int backend, math;
     uint64_t threads, tp, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences,
         tokens;
-    const char *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
+    const char *layers, *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
     uint64_t shadow_bytes, tenant, share;
     bool share_prefixes, downloads;
 };
@@ -60,6 +62,13 @@ struct service_llm_options {
          .help = "tensor-parallel workers: N processes compute each model together, with a\n"      \
                  "share of its heads and rows each, and --threads threads [0: the cores divided\n" \
                  "by N]; with --backend vulkan each on the next GPU"},                             \
+        {.name = "layers",                                                                         \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "STAGES",                                                                     \
+         .offset = offsetof(type, member.layers),                                                  \
+         .help = "stages of one model's layers, each at a server: 0-15@local,16-31@HOST:PORT;\n"   \
+                 "that server is started with --layers 16-31 and has only those layers' weights\n" \
+                 "and KV"},                                                                        \
         {.name = "context",                                                                        \
          .kind = CMD_U64,                                                                          \
          .argument = "N",                                                                          \
@@ -174,8 +183,11 @@ struct service_llm {
     char names[LLM_SERVED_MODELS_MAX][LLM_SERVED_NAME_CHARS];
     uint32_t count;
     struct page_member kv_group;
-    struct page_trace *trace;  /* of the first model; NULL: none */
-    struct llm_worker *worker; /* NULL: no model was asked for */
+    struct page_trace *trace;     /* of the first model; NULL: none */
+    struct rpc_security security; /* towards servers with layers */
+    struct llm_pipeline_config pipeline;
+    struct llm_worker *worker; /* NULL: no model was asked for, or some of its layers */
+    struct llm_stage *stage;   /* of those; NULL: none */
 };
 
 /* Replaces the store of `--shadow host` in this process: an experiment puts a slow link before it.
@@ -192,7 +204,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
 int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
 void service_llm_close(struct service_llm *s);
 
-/* True when there is a worker. */
+/* True when there is a worker; false also for a server with some layers. */
 bool service_llm_serves(const struct service_llm *s);
 
 /* True when the message was the worker's, which then releases it. */

@@ -80,7 +80,7 @@ struct plan {
     double step_ns;
     struct llm_tp_cost cost;
     double tensor_messages, tensor_bytes, tensor_ns; /* one after the other; to one worker */
-    double layers_bytes, layers_ns;                  /* of a row's way to the next worker */
+    double layers_messages, layers_bytes, layers_ns; /* to each other worker, and back */
     char refused[LLM_WHY_CHARS];                     /* why tensors cannot be split; "": they can */
     bool can_layers;
 };
@@ -153,7 +153,8 @@ static void compute(struct plan *p)
         (rows * c->layers * (double)p->cost.values + c->vocab) * sizeof(float) * (n - 1) / n;
     p->tensor_ns = p->step_ns / n + p->tensor_messages * latency + transfer_ns(p, p->tensor_bytes);
     p->layers_bytes = rows * c->width * sizeof(float);
-    p->layers_ns = p->step_ns + n * (latency + transfer_ns(p, p->layers_bytes));
+    p->layers_messages = 2 * (n - 1);
+    p->layers_ns = p->step_ns + p->layers_messages * (latency + transfer_ns(p, p->layers_bytes));
 }
 
 /* ---- telling ---- */
@@ -216,31 +217,31 @@ static void print_tensor(const struct plan *p)
 
 static void print_layers(const struct plan *p)
 {
-    unsigned long long n = p->o->workers, rows = p->o->rows;
+    unsigned long long rows = p->o->rows;
     char step[HW_FORMAT_CHARS], latency[HW_FORMAT_CHARS], sent[HW_FORMAT_CHARS],
         all[HW_FORMAT_CHARS];
     char size[HW_FORMAT_CHARS];
-    printf("layers   every worker has some layers; rows go around, and the first has the output\n");
+    printf(
+        "layers   every worker has some layers; the first sends rows to each other one in turn,\n"
+        "         gets them back, and has the output (hawser serve --layers)\n");
     if (!p->can_layers) {
         printf("         not possible: %u layers, and each worker needs one\n\n", p->model->layers);
         return;
     }
-    printf("         to the next worker: %llu rows x %u x 4 B = %s\n", rows, p->model->width,
+    printf("         one way: %llu rows x %u x 4 B = %s\n", rows, p->model->width,
            hw_format_size(size, (uint64_t)p->layers_bytes));
-    printf("         %s + %llu x (%s + %s) = %s\n", time_text(step, p->step_ns), n,
-           time_text(latency, (double)p->line.one_way_ns),
+    printf("         %s + %.0f x (%s + %s) = %s\n\n", time_text(step, p->step_ns),
+           p->layers_messages, time_text(latency, (double)p->line.one_way_ns),
            time_text(sent, transfer_ns(p, p->layers_bytes)), time_text(all, p->layers_ns));
-    printf("         with %llu such steps under way: one every %s / %llu = %s\n\n", n,
-           time_text(step, p->layers_ns), n, time_text(all, p->layers_ns / (double)n));
 }
 
 /* Where both take the same time. */
 static void print_limit(const struct plan *p)
 {
     double n = (double)p->o->workers;
-    double gain = p->step_ns * (1 - 1 / n) + n * transfer_ns(p, p->layers_bytes) -
+    double gain = p->step_ns * (1 - 1 / n) + p->layers_messages * transfer_ns(p, p->layers_bytes) -
                   transfer_ns(p, p->tensor_bytes);
-    double limit = gain / (p->tensor_messages - n);
+    double limit = gain / (p->tensor_messages - p->layers_messages);
     char text[HW_FORMAT_CHARS];
     if (limit > 0)
         printf("         at this rate tensor pays below a latency of %s, layers above\n",
@@ -305,10 +306,10 @@ const struct cmd_command cmd_plan = {
     .operands_max = 1,
     .description =
         "Prints what a step takes when the workers split every tensor (hawser serve --tp), and\n"
-        "when each has some of the layers, over a line of --link, with the arithmetic.  The\n"
-        "shapes are those of the model FILE; the time of a step on one worker is measured here,\n"
-        "or given.  Today workers are processes of one host: of a line between hosts the plan\n"
-        "says what such a split would cost.",
+        "when each has some of the layers (hawser serve --layers), over a line of --link, with\n"
+        "the arithmetic.  The shapes are those of the model FILE; the time of a step on one\n"
+        "worker is measured here, or given.  With --tp workers are processes of one host today:\n"
+        "of a line between hosts the plan says what such a split would cost.",
     .options = options,
     .environment = environment,
     .examples = "hawser plan model.gguf --link 1ms,10Gbit\n"

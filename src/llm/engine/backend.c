@@ -1,6 +1,10 @@
 #include "llm/engine/backend.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* Plus one whenever a change makes other bits: stored KV is not mixed then, nor are stages. */
+enum { ARITHMETIC = 2 };
 
 const struct llm_backend_ops *const llm_backends[] = {&llm_backend_cpu, &llm_backend_vulkan,
                                                       &llm_backend_reference, NULL};
@@ -14,4 +18,13 @@ const struct llm_backend_ops *llm_backend_find(const char *name)
             return llm_backends[i];
     }
     return NULL;
+}
+
+void llm_backend_arithmetic(const struct llm_backend *b, char text[LLM_ARITHMETIC_CHARS])
+{
+    if (b->ops->exact)
+        snprintf(text, LLM_ARITHMETIC_CHARS, "exact %d", ARITHMETIC);
+    else
+        snprintf(text, LLM_ARITHMETIC_CHARS, "%s %d: %.*s", b->ops->name, ARITHMETIC,
+                 LLM_ARITHMETIC_CHARS - 48, b->device);
 }

@@ -30,11 +30,14 @@ enum {
     LLM_ROPE_TABLES_MAX = 2,  /* of angles: layers with a window, or queries, may have their own */
     LLM_KV_POSITIONS = 64,    /* of a page; a power of two, so that page tables need shifts only */
     LLM_THREADS_MAX = 256,    /* cores of a large server */
+    LLM_STAGES_MAX = 16,      /* of a model's layers, each a server: a row waits for all in turn */
+    LLM_ARITHMETIC_CHARS = 160,
 };
 
 struct llm_backend;
 struct llm_layers;
 struct llm_split;
+struct llm_stages;
 struct llm_buffer;    /* bytes at the device */
 struct llm_weight;    /* rows of a matrix, in the device's own layout */
 struct llm_kv_memory; /* K and V, in pages */
@@ -65,6 +68,9 @@ struct llm_kv_shape {
     uint32_t row_values;
     uint32_t pages; /* ids are below it */
     uint32_t run;   /* pages of a slab, mapped together; divides pages; page p is in slab p / run */
+    /* Layers of stage i use pages from pool_ends[i - 1] on and below pool_ends[i], whole slabs.
+     * Without stages there is one pool. */
+    uint32_t pools, pool_ends[LLM_STAGES_MAX];
 };
 
 /* Rows of one page of one tensor. */
@@ -295,6 +301,7 @@ struct llm_backend {
     const struct llm_backend_ops *ops;
     char device[128];              /* for people: "2 threads, i8mm", "NVIDIA H200" */
     const struct llm_split *split; /* what of a model it computes (llm/engine/split.h); NULL: all */
+    const struct llm_stages *stages; /* which layers (llm/engine/stages.h); NULL: all */
     bool kv_lost; /* all content of its KV memory is gone.  Whoever keeps sequences drops them and
                    * clears this; every use of KV fails before */
 };
@@ -302,6 +309,10 @@ struct llm_backend {
 extern const struct llm_backend_ops llm_backend_reference;
 extern const struct llm_backend_ops llm_backend_cpu;
 extern const struct llm_backend_ops llm_backend_vulkan;
+
+/* Backends with the same text compute the same bits: "exact", or the backend and its device; and a
+ * number that grows when a change of the program changes bits. */
+void llm_backend_arithmetic(const struct llm_backend *b, char text[LLM_ARITHMETIC_CHARS]);
 
 /* All of them, NULL at the end; find: by name, or NULL. */
 extern const struct llm_backend_ops *const llm_backends[];

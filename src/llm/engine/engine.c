@@ -7,6 +7,7 @@
 #include "llm/engine/prefixes.h"
 #include "llm/engine/rope.h"
 #include "llm/model/why.h"
+#include "llm/stage/pipeline.h"
 #include "llm/tp/tp.h"
 
 #include <assert.h>
@@ -16,8 +17,7 @@
 #include <string.h>
 
 enum {
-    WARM_ROWS = 8,  /* more rows use the same kernels, on every backend */
-    ARITHMETIC = 2, /* plus one whenever a change makes other bits: stored KV is not mixed then */
+    WARM_ROWS = 8, /* more rows use the same kernels, on every backend */
 };
 
 /* Outside a step it has the pages of its rows and those that were reserved. */
@@ -147,8 +147,10 @@ static int build(struct llm_engine *e, const struct llm_file *file,
     struct llm_tp_config tp = {.ranks = options->tp, .path = options->path, .file = file};
     int rc = choose_context(e, options->context, why);
     if (rc == 0)
-        rc = options->tp > 1 ? llm_tp_open(ops, &config, &tp, &e->backend, why)
-                             : ops->open(&config, &e->backend, why);
+        rc = options->pipeline
+                 ? llm_pipeline_open(ops, &config, options->pipeline, file, &e->backend, why)
+             : options->tp > 1 ? llm_tp_open(ops, &config, &tp, &e->backend, why)
+                               : ops->open(&config, &e->backend, why);
     if (rc == 0)
         rc = make_rope(e, file, why);
     if (rc == 0)
@@ -238,13 +240,9 @@ uint32_t llm_engine_context(const struct llm_engine *e)
 
 void llm_engine_arithmetic(const struct llm_engine *e, char text[LLM_ARITHMETIC_CHARS])
 {
-    const struct llm_backend *b = e->backend;
-    if (b->ops->exact)
-        snprintf(text, LLM_ARITHMETIC_CHARS, "exact %d%s", ARITHMETIC,
-                 e->long_factors ? ", long" : "");
-    else
-        snprintf(text, LLM_ARITHMETIC_CHARS, "%s %d: %.*s%s", b->ops->name, ARITHMETIC,
-                 LLM_ARITHMETIC_CHARS - 48, b->device, e->long_factors ? ", long" : "");
+    llm_backend_arithmetic(e->backend, text);
+    if (e->long_factors)
+        strncat(text, ", long", LLM_ARITHMETIC_CHARS - strlen(text) - 1);
 }
 
 uint64_t llm_engine_kernel_ns(const struct llm_engine *e)
@@ -446,7 +444,7 @@ static int extend(struct llm_seq *seq, uint32_t positions, char *why)
     int rc = 0;
     for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++) {
         struct layer *layer = &seq->layers[l];
-        rc = llm_kv_cache_extend(seq->engine->cache, &layer->pages, positions, why);
+        rc = llm_kv_cache_extend(seq->engine->cache, l, &layer->pages, positions, why);
         if (rc == 0 && layer->rows % LLM_KV_POSITIONS && positions > layer->rows)
             rc = own_page(seq, l, layer->rows, why);
     }
@@ -851,7 +849,7 @@ int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_
         return -ERANGE;
     struct layer *to_fill = &seq->layers[layer];
     char why[LLM_WHY_CHARS];
-    int rc = llm_kv_cache_extend(seq->engine->cache, &to_fill->pages, to, why);
+    int rc = llm_kv_cache_extend(seq->engine->cache, layer, &to_fill->pages, to, why);
     forget_tokens(seq);
     seq->is_unknown = true;
     for (uint32_t p = from; p < to && rc == 0; p += LLM_KV_POSITIONS - p % LLM_KV_POSITIONS)

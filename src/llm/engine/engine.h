@@ -20,7 +20,6 @@
 enum {
     LLM_ROWS_MAX = 4096,      /* of one step; a longer prompt takes several */
     LLM_SEQUENCES_MAX = 1024, /* of one engine */
-    LLM_ARITHMETIC_CHARS = 160,
 };
 
 struct llm_engine_options {
@@ -34,8 +33,9 @@ struct llm_engine_options {
      * engine; NULL: none. */
     struct page_limit *kv_limit;
     struct page_trace *kv_trace;
-    uint32_t tp;        /* tensor-parallel workers, each with so many threads; 0, 1: none */
-    const char *path;   /* of the file, where there are: each opens it */
+    uint32_t tp;      /* tensor-parallel workers, each with so many threads; 0, 1: none */
+    const char *path; /* of the file, where there are: each opens it */
+    const struct llm_pipeline_config *pipeline; /* stages of layers; NULL: one; not with tp */
     bool keep_prefixes; /* pages of computed tokens stay for llm_seq_adopt while memory lasts */
 };
 
@@ -43,15 +43,15 @@ struct llm_engine;
 struct llm_seq;
 struct page_limit;
 struct page_trace;
+struct llm_pipeline_config;
 
 int llm_engine_create(const struct llm_file *file, const struct llm_engine_options *options,
                       struct llm_engine **out, char *why) MUST_CHECK;
 void llm_engine_destroy(struct llm_engine *engine);
 const struct llm_config *llm_engine_config(const struct llm_engine *engine);
 uint32_t llm_engine_context(const struct llm_engine *engine);
-/* Engines with the same text compute the same bits: "exact", or the backend, a number that grows
- * when a change of the program changes bits, then the backend's device; and ", long" where the
- * context makes a model take longrope's long factors. */
+/* Engines with the same text compute the same bits: the backend's, and ", long" where the context
+ * makes a model take longrope's long factors. */
 void llm_engine_arithmetic(const struct llm_engine *engine, char text[LLM_ARITHMETIC_CHARS]);
 
 /* KV pages of all layers and sequences: in use, and all that the limit allows now.  Pages that are

@@ -2,6 +2,7 @@
 
 #include "llm/engine/rope.h"
 #include "llm/engine/split.h"
+#include "llm/engine/stages.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
@@ -56,9 +57,11 @@ struct llm_graph {
     const struct llm_file *file;
     const struct llm_config *config;
     const struct llm_split *split; /* the backend's; NULL: this process computes everything */
+    struct llm_stages stages;      /* the backend's, or one of all layers */
+    uint32_t page_layer;           /* whose pages are the first of a batch's */
     struct llm_share own[OUTPUTS]; /* but OUT_ALL; of each expert */
     struct slice *slices;
-    int gather_error;           /* of the run */
+    int error;                  /* of the run: of a gather or a pass */
     char *why;                  /* of the run */
     struct llm_buffer *vectors; /* norms and biases */
     uint64_t vectors_used;
@@ -351,16 +354,24 @@ static int make_vectors(struct llm_graph *g, char *why)
     return g->backend->ops->buffer_create(g->backend, bytes, &g->vectors, why);
 }
 
+static int bind_stage(struct llm_graph *g, const struct llm_stage_layers *stage, char *why)
+{
+    int rc = 0;
+    for (uint32_t l = stage->first; l < stage->end && stage->is_local && rc == 0; l++)
+        rc = bind_layer(g, l, why);
+    return rc;
+}
+
 static int bind_all(struct llm_graph *g, char *why)
 {
     int rc = make_vectors(g, why);
-    if (rc == 0)
+    if (rc == 0 && g->stages.is_front)
         rc = bind_tables(g, WHOLE_MODEL, model_matrices, ARRAY_LEN(model_matrices), model_vectors,
                          ARRAY_LEN(model_vectors), why);
     if (rc == 0 && g->split && !g->output) /* every row is embedded, a share of them multiplied */
         rc = bind(g, WHOLE_MODEL, "token_embd.weight", OUT_VOCAB, &g->output, why);
-    for (uint32_t l = 0; l < g->config->layers && rc == 0; l++)
-        rc = bind_layer(g, l, why);
+    for (uint32_t i = 0; i < g->stages.count && rc == 0; i++)
+        rc = bind_stage(g, &g->stages.items[i], why);
     return rc;
 }
 
@@ -401,6 +412,12 @@ int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
     g->file = file;
     g->config = config;
     g->split = backend->split;
+    g->stages = backend->stages
+                    ? *backend->stages
+                    : (struct llm_stages){.count = 1,
+                                          .items = {{.end = config->layers, .is_local = true}},
+                                          .is_front = true};
+    g->page_layer = llm_stages_own(&g->stages).first;
     find_own(g);
     int rc = bind_all(g, why);
     if (rc) {
@@ -538,10 +555,10 @@ static void multiply(struct llm_graph *g, uint32_t rows, struct llm_place in,
 static void gather(struct llm_graph *g, struct llm_place place, uint32_t rows, enum output output)
 {
     struct llm_gather op = {.place = place, .rows = rows, .first_only = output == OUT_VOCAB};
-    if (!g->split || g->gather_error)
+    if (!g->split || g->error)
         return;
     count_outputs(g->config, output, &op.width, &op.unit);
-    g->gather_error = g->split->gather(g->split->user, &op, g->why);
+    g->error = g->split->gather(g->split->user, &op, g->why);
 }
 
 /* Adds a product to the residual stream.  Where a norm, a multiplier or other workers' shares come
@@ -613,10 +630,11 @@ static void attention(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
                   {.weight = layer->v, .bias = layer->v_bias, .out = a->v}}};
     ops->matmul(g->backend, &qkv);
     turn(g, l, batch);
-    struct llm_op_append append = {.kv = kv, .layer = l, .k = a->k, .v = a->v};
+    uint32_t list = l - g->page_layer;
+    struct llm_op_append append = {.kv = kv, .layer = list, .k = a->k, .v = a->v};
     ops->append(g->backend, &append);
     struct llm_op_attend attend = {.kv = kv,
-                                   .layer = l,
+                                   .layer = list,
                                    .q = a->q,
                                    .out = a->att,
                                    .heads = g->own[OUT_HEADS].count,
@@ -785,17 +803,67 @@ static int finish(struct llm_graph *g, uint64_t *kernel_ns, char *why)
     uint64_t ns = 0;
     int rc = g->backend->ops->finish(g->backend, &ns, why);
     *kernel_ns += ns;
-    return rc ? rc : g->gather_error;
+    return rc ? rc : g->error;
+}
+
+/* Another server computes the stage.  After the last one only rows are needed that have an output.
+ */
+static void pass(struct llm_graph *g, uint32_t stage, const struct llm_batch *batch,
+                 bool has_states)
+{
+    uint32_t all[LLM_GRAPH_ROWS_MAX];
+    struct llm_pass op = {
+        .stage = stage, .x = g->acts.x, .wanted = batch->picks, .wanted_count = batch->pick_count};
+    if (has_states || stage + 1 < g->stages.count) {
+        for (uint32_t i = 0; i < batch->rows; i++)
+            all[i] = i;
+        op.wanted = all;
+        op.wanted_count = batch->rows;
+    }
+    g->error = g->stages.pass(g->stages.user, &op, g->why);
+}
+
+static void all_stages(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
+                       bool has_states)
+{
+    for (uint32_t i = 0; i < g->stages.count && !g->error; i++) {
+        const struct llm_stage_layers *stage = &g->stages.items[i];
+        if (!stage->is_local)
+            pass(g, i, batch, has_states);
+        for (uint32_t l = stage->first; l < stage->end && stage->is_local && !g->error; l++)
+            one_layer(g, kv, l, batch);
+    }
 }
 
 /* After begin; the caller calls finish. */
-static void record(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch)
+static void record(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
+                   bool has_states)
 {
     embed(g);
-    for (uint32_t l = 0; l < g->config->layers && !g->gather_error; l++)
-        one_layer(g, kv, l, batch);
-    if (batch->pick_count > 0 && !g->gather_error)
+    all_stages(g, kv, batch, has_states);
+    if (batch->pick_count > 0 && !g->error)
         outputs(g, batch->pick_count);
+}
+
+int llm_graph_pass(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
+                   float *rows, uint64_t *kernel_ns, char *why)
+{
+    const struct llm_backend_ops *ops = g->backend->ops;
+    uint64_t bytes = (uint64_t)batch->rows * g->config->width * sizeof *rows;
+    assert(!g->stages.is_front && batch->rows >= 1 && batch->rows <= LLM_GRAPH_ROWS_MAX);
+    *kernel_ns = 0;
+    g->error = 0;
+    g->why = why;
+    int rc = make_room(g, batch->rows, 0, why);
+    if (rc == 0)
+        rc = ops->upload(g->backend, g->acts.x, rows, bytes, why);
+    if (rc == 0)
+        rc = ops->begin(g->backend, batch, why);
+    if (rc)
+        return rc;
+    all_stages(g, kv, batch, true);
+    rc = finish(g, kernel_ns, why);
+    return rc ? rc : ops->download(g->backend, g->acts.x, rows, bytes, why);
 }
 
 int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
@@ -806,15 +874,15 @@ int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct ll
     assert(batch->rows >= 1 && batch->rows <= LLM_GRAPH_ROWS_MAX);
     assert(!states || batch->pick_count == 0);
     *kernel_ns = 0;
-    g->gather_error = 0;
+    g->error = 0;
     g->why = why;
     int rc = make_room(g, batch->rows, batch->pick_count, why);
     if (rc == 0)
         rc = ops->begin(g->backend, batch, why);
     if (rc)
         return rc;
-    record(g, kv, batch);
-    if (states)
+    record(g, kv, batch, states != NULL);
+    if (states && !g->error)
         norm(g, a->x, a->h, batch->rows, g->output_norm, g->output_norm_bias);
     rc = finish(g, kernel_ns, why);
     if (rc == 0 && states)
@@ -837,6 +905,6 @@ int llm_graph_prepare(struct llm_graph *g, struct llm_kv_memory *kv, const struc
         rc = ops->begin(g->backend, batch, why);
     if (rc)
         return rc;
-    record(g, kv, batch);
+    record(g, kv, batch, false);
     return ops->prepare(g->backend, why);
 }

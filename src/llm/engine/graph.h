@@ -33,6 +33,10 @@ void llm_graph_destroy(struct llm_graph *graph);
  * without picks.  0, -ENOMEM, -EIO. */
 int llm_graph_run(struct llm_graph *graph, struct llm_kv_memory *kv, const struct llm_batch *batch,
                   float *logits, float *states, uint64_t *kernel_ns, char *why) MUST_CHECK;
+/* The same of a server with one stage (llm/engine/stages.h): `rows`, of width values each, go
+ * through its layers.  The batch's pages are those of its layers; it has no picks. */
+int llm_graph_pass(struct llm_graph *graph, struct llm_kv_memory *kv, const struct llm_batch *batch,
+                   float *rows, uint64_t *kernel_ns, char *why) MUST_CHECK;
 /* Prepares such a batch without computing it.  0, -ENOMEM, -EIO. */
 int llm_graph_prepare(struct llm_graph *graph, struct llm_kv_memory *kv,
                       const struct llm_batch *batch, char *why) MUST_CHECK;

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "llm/engine/engine.h"
+#include "llm/engine/stages.h"
 #include "llm/model/why.h"
 #include "page/slabs.h"
 
@@ -23,10 +24,19 @@ struct page {
 
 static_assert(LLM_SEQUENCES_MAX < UINT16_MAX, "a page is in one list of a sequence at most");
 
+/* Pages of one stage's layers, or of all. */
+struct pool {
+    struct llm_kv_cache *cache;
+    struct page_slabs *slabs;
+    uint32_t first; /* page */
+    uint32_t first_layer, end_layer;
+};
+
 struct llm_kv_cache {
     struct llm_backend *backend;
     struct llm_kv_memory *kv;
-    struct page_slabs *slabs;
+    struct pool pools[LLM_STAGES_MAX];
+    uint32_t pool_count;
     struct page_limit *limit; /* NULL: none */
     struct page *pages;       /* by id */
     uint32_t page_count, run;
@@ -37,37 +47,81 @@ struct llm_kv_cache {
     void *user;
 };
 
+typedef int change(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why);
+
+/* A pool's slabs count from 0, the backend's from the first pool's. */
+static int change_slabs(const struct pool *pool, change *one, const uint32_t *ids, size_t count,
+                        struct page_error *why)
+{
+    uint32_t slabs[PAGE_BATCH_MAX], first = pool->first / pool->cache->run;
+    char text[LLM_WHY_CHARS] = "";
+    assert(count <= PAGE_BATCH_MAX);
+    for (size_t i = 0; i < count; i++)
+        slabs[i] = first + ids[i];
+    int rc = one(pool->cache->kv, slabs, count, text);
+    return rc ? page_fail(why, rc, 0, "%s", text) : 0;
+}
+
 static int map_slabs(void *user, const uint32_t *ids, size_t count, struct page_error *why)
 {
-    struct llm_kv_cache *cache = user;
-    char text[LLM_WHY_CHARS] = "";
-    int rc = cache->backend->ops->kv_map(cache->kv, ids, count, text);
-    return rc ? page_fail(why, rc, 0, "%s", text) : 0;
+    const struct pool *pool = user;
+    return change_slabs(pool, pool->cache->backend->ops->kv_map, ids, count, why);
 }
 
 static int unmap_slabs(void *user, const uint32_t *ids, size_t count, struct page_error *why)
 {
-    struct llm_kv_cache *cache = user;
-    char text[LLM_WHY_CHARS] = "";
-    int rc = cache->backend->ops->kv_unmap(cache->kv, ids, count, text);
-    return rc ? page_fail(why, rc, 0, "%s", text) : 0;
+    const struct pool *pool = user;
+    return change_slabs(pool, pool->cache->backend->ops->kv_unmap, ids, count, why);
 }
 
-static int make_slabs(struct llm_kv_cache *cache, uint32_t layers, struct page_trace *trace,
-                      char *why)
+static int make_slabs(struct pool *pool, uint32_t pages, struct page_trace *trace, char *why)
 {
-    struct page_slabs_config config = {.pages = cache->page_count,
+    struct llm_kv_cache *cache = pool->cache;
+    uint32_t layers = pool->end_layer - pool->first_layer;
+    struct page_slabs_config config = {.pages = pages,
                                        .run = cache->run,
                                        .map = map_slabs,
                                        .unmap = unmap_slabs,
-                                       .user = cache,
+                                       .user = pool,
                                        .reserve = (RESERVE_PAGES * layers - 1) / cache->run + 1,
                                        .limit = cache->limit,
                                        .slab_bytes = cache->slab_bytes,
                                        .trace = trace};
     struct page_error error = {0};
-    int rc = page_slabs_create(&config, &cache->slabs, &error);
+    int rc = page_slabs_create(&config, &pool->slabs, &error);
     return rc ? llm_why(why, rc, "KV pages: %s", error.text) : 0;
+}
+
+/* Each stage has pages in proportion to its layers, so that all are full at the same length of
+ * sequences.  No page less. */
+static void divide(struct llm_kv_cache *cache, const struct llm_config *config,
+                   struct llm_kv_shape *shape)
+{
+    const struct llm_stages *stages = cache->backend->stages;
+    uint64_t all = shape->pages, run = shape->run, end = 0;
+    shape->pools = cache->pool_count = stages ? stages->count : 1;
+    for (uint32_t i = 0; i < shape->pools; i++) {
+        struct pool *pool = &cache->pools[i];
+        pool->cache = cache;
+        pool->first = (uint32_t)end;
+        pool->first_layer = stages ? stages->items[i].first : 0;
+        pool->end_layer = stages ? stages->items[i].end : config->layers;
+        uint64_t pages = all * (pool->end_layer - pool->first_layer) / config->layers;
+        end += (pages / run + (pages % run > 0 || pages == 0)) * run;
+        shape->pool_ends[i] = (uint32_t)end;
+    }
+    shape->pages = (uint32_t)end;
+}
+
+/* The trace has one pool's numbers. */
+static int make_pools(struct llm_kv_cache *cache, const struct llm_kv_shape *shape,
+                      struct page_trace *trace, char *why)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < cache->pool_count && rc == 0; i++)
+        rc = make_slabs(&cache->pools[i], shape->pool_ends[i] - cache->pools[i].first,
+                        i == 0 ? trace : NULL, why);
+    return rc;
 }
 
 static int count_pages(const struct llm_config *config, uint64_t bytes, struct llm_kv_shape *shape,
@@ -105,8 +159,8 @@ int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *co
     if (!cache)
         return llm_why(why, -ENOMEM, "no memory for the KV cache");
     shape.run = run_for(backend->ops, &shape, limit != NULL);
-    shape.pages = (shape.pages + shape.run - 1) / shape.run * shape.run; /* no page less */
     cache->backend = backend;
+    divide(cache, config, &shape);
     cache->limit = limit;
     cache->page_count = shape.pages;
     cache->run = shape.run;
@@ -116,7 +170,7 @@ int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *co
                       : llm_why(why, -ENOMEM, "no memory for a table of %u KV pages", shape.pages);
     if (rc == 0) {
         cache->slab_bytes = backend->ops->kv_slab(cache->kv);
-        rc = make_slabs(cache, config->layers, trace, why);
+        rc = make_pools(cache, &shape, trace, why);
     }
     if (rc) {
         llm_kv_cache_destroy(cache);
@@ -130,16 +184,20 @@ void llm_kv_cache_destroy(struct llm_kv_cache *cache)
 {
     if (!cache)
         return;
-    page_slabs_destroy(cache->slabs);
+    for (uint32_t i = 0; i < cache->pool_count; i++)
+        page_slabs_destroy(cache->pools[i].slabs);
     cache->backend->ops->kv_destroy(cache->backend, cache->kv);
     free(cache->pages);
     free(cache);
 }
 
-/* Pages of the slabs that so many bytes are; 0: as many as there are. */
+/* Pages of the slabs that so many bytes are; 0: as many as there are.  Each pool may have a slab
+ * that is not full. */
 static uint32_t pages_within(const struct llm_kv_cache *cache, uint64_t bytes)
 {
-    uint64_t pages = bytes ? bytes / cache->slab_bytes * cache->run : cache->page_count;
+    uint64_t slabs = bytes / cache->slab_bytes, partial = cache->pool_count - 1;
+    uint64_t pages =
+        bytes ? (slabs > partial ? slabs - partial : 0) * cache->run : cache->page_count;
     return pages < cache->page_count ? (uint32_t)pages : cache->page_count;
 }
 
@@ -151,10 +209,14 @@ uint32_t llm_kv_cache_most(const struct llm_kv_cache *cache)
 void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *all)
 {
     struct page_slabs_stats stats;
-    page_slabs_stats(cache->slabs, &stats);
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < cache->pool_count; i++) {
+        page_slabs_stats(cache->pools[i].slabs, &stats);
+        taken += stats.used;
+    }
     uint32_t most = pages_within(cache, cache->limit ? page_limit_get(cache->limit) : 0);
     uint32_t own = pages_within(cache, cache->limit ? page_limit_own(cache->limit) : 0);
-    *used = stats.used - cache->idle;
+    *used = taken - cache->idle;
     *all = most < own ? most : own;
 }
 
@@ -166,8 +228,10 @@ uint64_t llm_kv_cache_bytes(const struct llm_kv_cache *cache, uint64_t pages)
 void llm_kv_cache_trim(struct llm_kv_cache *cache)
 {
     struct page_error error = {0};
-    if (page_slabs_trim(cache->slabs, &error))
-        hw_warn(HW_CAT_LLM, "KV pages stay mapped: %s", error.text);
+    for (uint32_t i = 0; i < cache->pool_count; i++) {
+        if (page_slabs_trim(cache->pools[i].slabs, &error))
+            hw_warn(HW_CAT_LLM, "KV pages stay mapped: %s", error.text);
+    }
 }
 
 bool llm_kv_cache_reclaim(struct llm_kv_cache *cache)
@@ -178,6 +242,22 @@ bool llm_kv_cache_reclaim(struct llm_kv_cache *cache)
 struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache)
 {
     return cache->kv;
+}
+
+static struct pool *pool_of_layer(struct llm_kv_cache *cache, uint32_t layer)
+{
+    struct pool *pool = cache->pools;
+    while (layer >= pool->end_layer)
+        pool++;
+    return pool;
+}
+
+static struct pool *pool_of_page(struct llm_kv_cache *cache, uint32_t page)
+{
+    uint32_t i = cache->pool_count - 1;
+    while (page < cache->pools[i].first)
+        i--;
+    return &cache->pools[i];
 }
 
 static uint32_t pages_for(uint32_t positions)
@@ -199,27 +279,35 @@ static int make_room(struct llm_pages *pages, uint32_t count)
 }
 
 /* With idle pages, if there are no others. */
-static int allocate(struct llm_kv_cache *cache, uint32_t *ids, uint32_t count, char *why)
+static int allocate(struct pool *pool, uint32_t *ids, uint32_t count, char *why)
 {
+    struct llm_kv_cache *cache = pool->cache;
     struct page_error error = {0};
     int rc;
     do
-        rc = page_slabs_take(cache->slabs, ids, count, &error);
+        rc = page_slabs_take(pool->slabs, ids, count, &error);
     while (rc == -ENOSPC && llm_kv_cache_reclaim(cache));
     if (rc)
         return llm_why(why, rc, "KV pages: %s", error.text);
     for (uint32_t i = 0; i < count; i++) {
+        ids[i] += pool->first;
         assert(cache->pages[ids[i]].lists == 0 && !cache->pages[ids[i]].is_held);
         cache->pages[ids[i]].lists = 1;
     }
     return 0;
 }
 
-static void free_pages(struct llm_kv_cache *cache, const uint32_t *ids, uint32_t count)
+/* Of one layer, so of one pool; changes the list. */
+static void free_pages(struct llm_kv_cache *cache, uint32_t *ids, uint32_t count)
 {
     struct page_error error = {0};
+    if (count == 0)
+        return;
+    const struct pool *pool = pool_of_page(cache, ids[0]);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] -= pool->first;
     /* On failure, too, the allocator has the pages again. */
-    if (count && page_slabs_give(cache->slabs, ids, count, &error))
+    if (page_slabs_give(pool->slabs, ids, count, &error))
         hw_warn(HW_CAT_LLM, "KV pages stay mapped: %s", error.text);
 }
 
@@ -233,8 +321,8 @@ static bool leave(struct llm_kv_cache *cache, uint32_t id)
     return page->lists == 0 && !page->is_held;
 }
 
-int llm_kv_cache_extend(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions,
-                        char *why)
+int llm_kv_cache_extend(struct llm_kv_cache *cache, uint32_t layer, struct llm_pages *pages,
+                        uint32_t positions, char *why)
 {
     uint32_t before = pages->count, needed = pages_for(positions);
     if (needed <= before)
@@ -244,7 +332,7 @@ int llm_kv_cache_extend(struct llm_kv_cache *cache, struct llm_pages *pages, uin
     while (pages->count < needed) {
         uint32_t rest = needed - pages->count;
         uint32_t count = rest < PAGE_BATCH_MAX ? rest : PAGE_BATCH_MAX;
-        int rc = allocate(cache, pages->ids + pages->count, count, why);
+        int rc = allocate(pool_of_layer(cache, layer), pages->ids + pages->count, count, why);
         if (rc) {
             llm_kv_cache_shorten(cache, pages, before * LLM_KV_POSITIONS);
             return rc;
@@ -325,7 +413,7 @@ int llm_kv_cache_own(struct llm_kv_cache *cache, struct llm_pages *pages, uint32
     if (cache->pages[old].lists == 1 && !cache->pages[old].is_held)
         return 0;
     void *bytes = malloc(LLM_KV_POSITIONS * cache->row_bytes);
-    int rc = bytes ? allocate(cache, &copy, 1, why)
+    int rc = bytes ? allocate(pool_of_page(cache, old), &copy, 1, why)
                    : llm_why(why, -ENOMEM, "no memory to copy a KV page");
     if (rc == 0) {
         rc = copy_page(cache, old, copy, bytes, why);

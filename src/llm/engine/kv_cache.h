@@ -4,7 +4,8 @@
  * page/slabs.h hands out page ids and asks the backend to map slabs of them; a layer of a sequence
  * has a list of ids.  A page may be in several lists, and it may be held for lists to come; it is
  * free once it is in none and not held.  A page that is held only is idle: it counts as free, and
- * whoever holds it must release it when there are no others.
+ * whoever holds it must release it when there are no others.  With stages (llm/engine/stages.h)
+ * each has a pool of pages, which only its layers use.
  *
  * Trust: callers have checked positions against the context.
  * Threads: one at a time.  Lifetime: create/destroy; lists are shortened to 0 before. */
@@ -41,9 +42,10 @@ void llm_kv_cache_trim(struct llm_kv_cache *cache);
 /* Releases an idle page, or some.  false: there are none. */
 bool llm_kv_cache_reclaim(struct llm_kv_cache *cache);
 
-/* Pages for so many positions.  0; -ENOSPC (no page free), -ENOMEM, -EIO: then nothing changed. */
-int llm_kv_cache_extend(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions,
-                        char *why) MUST_CHECK;
+/* Pages of a layer for so many positions.  0; -ENOSPC (no page free), -ENOMEM, -EIO: then nothing
+ * changed. */
+int llm_kv_cache_extend(struct llm_kv_cache *cache, uint32_t layer, struct llm_pages *pages,
+                        uint32_t positions, char *why) MUST_CHECK;
 /* Gives up the pages past so many positions; with 0 also the list. */
 void llm_kv_cache_shorten(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions);
 

@@ -110,20 +110,31 @@ static int explain(struct llm_remote *r, uint32_t method, int rc, char *why)
                    r->reply.len ? (const char *)r->reply.data : "");
 }
 
-static int exchange(struct llm_remote *r, const struct llm_request *request)
+static int exchange(struct llm_remote *r, uint32_t method, const struct iovec *iov, int iov_count)
 {
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)wire_enc_data(&r->enc),
-                        .iov_len = wire_enc_len(&r->enc)};
-    struct rpc_send send = {.method = request->method,
-                            .iov = &iov,
-                            .iov_count = iov.iov_len ? 1 : 0,
-                            .timeout_ns = r->timeout_ns};
+    struct rpc_send send = {
+        .method = method, .iov = iov, .iov_count = iov_count, .timeout_ns = r->timeout_ns};
     r->reply.done = false;
     r->reply.len = 0;
     int rc = rpc_client_call_async(r->client, &send, on_reply, &r->reply);
     if (rc == 0)
         rc = rpc_client_wait(r->client, is_done, &r->reply, HW_NEVER);
     return r->reply.done ? r->reply.status : rc;
+}
+
+int llm_remote_exchange(struct llm_remote *r, uint32_t method, const struct iovec *iov,
+                        int iov_count, struct wire_dec *answer, char *why)
+{
+    int rc = exchange(r, method, iov, iov_count);
+    if (rc)
+        return explain(r, method, rc, why);
+    wire_dec_init(answer, r->reply.data, r->reply.len);
+    return 0;
+}
+
+int llm_remote_status(const struct llm_remote *r)
+{
+    return rpc_client_status(r->client);
 }
 
 int llm_remote_call(struct llm_remote *r, const struct llm_request *request,
@@ -134,8 +145,10 @@ int llm_remote_call(struct llm_remote *r, const struct llm_request *request,
     int rc = wire_enc_error(&r->enc);
     if (rc)
         return llm_why(why, rc, "%s: the request is too large", llm_method_name(request->method));
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)wire_enc_data(&r->enc),
+                        .iov_len = wire_enc_len(&r->enc)};
     uint64_t began = hw_now_ns();
-    rc = exchange(r, request);
+    rc = exchange(r, request->method, &iov, iov.iov_len ? 1 : 0);
     r->rpc_ns += hw_now_ns() - began;
     llm_byte_account_mark(&r->account, rpc_client_stats(r->client), llm_request_class(request),
                           rc ? LLM_CONTROL : received);

@@ -31,6 +31,12 @@ void llm_remote_close(struct llm_remote *remote);
 int llm_remote_call(struct llm_remote *remote, const struct llm_request *request,
                     enum llm_class received, struct wire_dec *answer, char *why) MUST_CHECK;
 
+/* The same of any method, with these bytes, which are not counted by class. */
+int llm_remote_exchange(struct llm_remote *remote, uint32_t method, const struct iovec *iov,
+                        int iov_count, struct wire_dec *answer, char *why) MUST_CHECK;
+/* 0 while the connection lives, else what ended it. */
+int llm_remote_status(const struct llm_remote *remote);
+
 /* Sends bytes in pieces; returns when they are written. */
 int llm_remote_upload(struct llm_remote *remote, enum llm_upload kind, const void *bytes,
                       uint64_t size, char *why) MUST_CHECK;

@@ -155,6 +155,7 @@ class Plan(Model):
         limit = (10e6 + 2 * width * 4 - sent) / (messages - 2) / 1e6
         self.assertAlmostEqual(number(r"below a latency of ([\d.]+)ms"), limit, delta=0.006)
         text = self.plan(path, "--link", "10ms,1Gbit", "--step", "20ms")
+        self.assertIn("(hawser serve --layers)", text)
         self.assertRegex(text, "pays +layers: .*; one worker takes 20ms, so split only a model")
 
     def test_what_is_not_possible_is_said(self):

@@ -1,0 +1,476 @@
+#include "llm/stage/stage.h"
+
+#include "base/log.h"
+#include "llm/engine/graph.h"
+#include "llm/engine/rope.h"
+#include "llm/model/why.h"
+#include "llm/stage/message.h"
+#include "llm/tp/command.h"
+#include "page/page.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    JOBS_MAX = 16, /* that wait: a front has one call under way, and others are turned away */
+    FAREWELL = 0,  /* a job's method: the endpoint has closed */
+};
+
+/* A message.  It belongs to the server's thread, then the queue, the stage's thread, and the
+ * server's again. */
+struct job {
+    struct job *next;
+    struct rpc_ep *ep;
+    struct rpc_msg *msg; /* to answer; NULL: the endpoint is gone (server) */
+    uint32_t method;
+    int status;
+    struct wire_enc answer;
+    char why[LLM_WHY_CHARS];
+    size_t len;
+    uint8_t bytes[]; /* of the request */
+};
+
+struct jobs {
+    struct job *first, **end;
+};
+
+struct llm_stage {
+    struct llm_stage_options options;
+    struct llm_stages stages; /* one */
+    struct llm_backend *backend;
+    struct llm_graph *graph;
+    const struct llm_config *config;
+    uint64_t size; /* of the file */
+    uint8_t hash[LLM_STAGE_HASH_BYTES];
+    int event_fd;
+    pthread_t thread;
+    bool thread_runs;
+    struct job *jobs[JOBS_MAX]; /* that are not answered yet (server) */
+    uint32_t job_count;         /* (server) */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct jobs queue, done; /* (lock) */
+    bool stopping;           /* (lock) */
+    /* The rest is the stage's thread's. */
+    const struct rpc_ep *front; /* only compared; NULL: none */
+    struct llm_kv_memory *kv;
+    struct llm_stage_open shape;
+    struct llm_stage_limits limits;
+    uint8_t *mapped; /* of each slab */
+    uint64_t mapped_count, slab_bytes;
+    struct llm_stage_step step;
+};
+
+static void jobs_init(struct jobs *jobs)
+{
+    jobs->first = NULL;
+    jobs->end = &jobs->first;
+}
+
+static void jobs_append(struct jobs *jobs, struct job *job)
+{
+    job->next = NULL;
+    *jobs->end = job;
+    jobs->end = &job->next;
+}
+
+static struct job *jobs_take(struct jobs *jobs)
+{
+    struct job *job = jobs->first;
+    if (job) {
+        jobs->first = job->next;
+        if (!jobs->first)
+            jobs->end = &jobs->first;
+    }
+    return job;
+}
+
+static void job_free(struct job *job)
+{
+    wire_enc_fini(&job->answer);
+    free(job);
+}
+
+/* ---- a front comes and goes ---- */
+
+static void forget_front(struct llm_stage *s)
+{
+    s->backend->ops->kv_destroy(s->backend, s->kv);
+    free(s->mapped);
+    s->kv = NULL;
+    s->mapped = NULL;
+    s->mapped_count = 0;
+    s->front = NULL;
+}
+
+static int check_open(const struct llm_stage *s, const struct llm_stage_open *o, char *why)
+{
+    const struct llm_stage_layers *own = &s->options.layers;
+    if (s->front)
+        return llm_why(why, -EBUSY, "it has another front");
+    if (o->size != s->size || memcmp(o->hash, s->hash, sizeof o->hash) != 0)
+        return llm_why(why, -ESTALE,
+                       "the model's file there has other bytes: give both servers the same file");
+    if (o->first != own->first || o->end != own->end)
+        return llm_why(why, -ESTALE, "it has layers %u-%u, not %u-%u", own->first, own->end - 1,
+                       o->first, o->end - 1);
+    if (o->row_values != s->config->kv_heads * s->config->head_dim || o->run == 0 ||
+        o->pages == 0 || o->pages > PAGE_COUNT_MAX || o->pages % o->run)
+        return llm_why(why, -EPROTO, "a malformed shape of KV");
+    return 0;
+}
+
+static int open_front(struct llm_stage *s, struct job *job)
+{
+    struct llm_stage_open o;
+    char arithmetic[LLM_ARITHMETIC_CHARS];
+    if (llm_stage_open_get(job->bytes, job->len, &o))
+        return llm_why(job->why, -EPROTO, "a malformed request");
+    int rc = check_open(s, &o, job->why);
+    if (rc)
+        return rc;
+    struct llm_kv_shape shape = {.row_values = o.row_values,
+                                 .pages = o.pages,
+                                 .run = o.run,
+                                 .pools = 1,
+                                 .pool_ends = {o.pages}};
+    s->mapped = calloc(o.pages / o.run, 1);
+    rc = s->mapped ? s->backend->ops->kv_create(s->backend, &shape, &s->kv, job->why)
+                   : llm_why(job->why, -ENOMEM, "no memory for a table of KV slabs");
+    if (rc) {
+        forget_front(s);
+        return rc;
+    }
+    s->front = job->ep;
+    s->shape = o;
+    s->limits.pages = o.pages;
+    s->slab_bytes = s->backend->ops->kv_slab(s->kv);
+    llm_backend_arithmetic(s->backend, arithmetic);
+    wire_put_str(&job->answer, arithmetic);
+    wire_put_u64(&job->answer, s->slab_bytes);
+    return 0;
+}
+
+/* ---- KV ---- */
+
+static int change_slabs(struct llm_stage *s, struct job *job, bool maps)
+{
+    const struct llm_backend_ops *ops = s->backend->ops;
+    uint32_t slabs[PAGE_BATCH_MAX];
+    int64_t count = llm_stage_slabs_get(job->bytes, job->len, slabs, PAGE_BATCH_MAX,
+                                        s->shape.pages / s->shape.run);
+    for (int64_t i = 0; i < count; i++) {
+        if (s->mapped[slabs[i]] == maps)
+            count = -EPROTO;
+        else
+            s->mapped[slabs[i]] = maps; /* also finds a slab that is named twice */
+    }
+    if (count < 0) { /* the table is wrong now, and so is the front */
+        forget_front(s);
+        return llm_why(job->why, -EPROTO, "malformed slabs of KV");
+    }
+    uint64_t limit = s->options.kv_bytes,
+             bytes = (s->mapped_count + (uint64_t)count) * s->slab_bytes;
+    int rc = 0;
+    if (maps && limit && bytes > limit)
+        rc = llm_why(job->why, -ENOSPC, "its KV memory of %llu bytes is full (--kv-memory)",
+                     (unsigned long long)limit);
+    if (rc == 0)
+        rc = (maps ? ops->kv_map : ops->kv_unmap)(s->kv, slabs, (size_t)count, job->why);
+    if (rc == 0)
+        s->mapped_count =
+            maps ? s->mapped_count + (uint64_t)count : s->mapped_count - (uint64_t)count;
+    for (int64_t i = 0; i < count && rc; i++)
+        s->mapped[slabs[i]] = !maps;
+    return rc;
+}
+
+static bool is_mapped(const struct llm_stage *s, uint32_t page)
+{
+    return page < s->shape.pages && s->mapped[page / s->shape.run];
+}
+
+static int move_rows(struct llm_stage *s, struct job *job, bool writes)
+{
+    const struct llm_backend_ops *ops = s->backend->ops;
+    struct llm_kv_rows rows;
+    struct wire_dec rest;
+    int rc = llm_stage_rows_get(job->bytes, job->len, &rows, &rest);
+    size_t bytes = rc ? 0 : (size_t)rows.count * s->shape.row_values * sizeof(uint16_t);
+    if (rc || rows.count == 0 || !is_mapped(s, rows.page) ||
+        wire_dec_left(&rest) != (writes ? bytes : 0))
+        return llm_why(job->why, -EPROTO, "malformed rows of KV");
+    if (writes)
+        return ops->kv_write(s->kv, &rows, wire_get_bytes(&rest, bytes), job->why);
+    uint8_t *to = wire_enc_space(&job->answer, bytes);
+    return to ? ops->kv_read(s->kv, &rows, to, job->why)
+              : llm_why(job->why, -ENOMEM, "no memory for an answer");
+}
+
+/* ---- steps ---- */
+
+static int run_step(struct llm_stage *s, struct job *job)
+{
+    struct llm_stage_step *step = &s->step;
+    struct llm_batch *batch = &step->batch;
+    uint64_t kernel_ns;
+    int rc = llm_stage_step_get(job->bytes, job->len, &s->limits, step);
+    if (rc == -ENOMEM)
+        return llm_why(job->why, rc, "no memory for a step");
+    for (uint64_t i = 0; rc == 0 && i < (uint64_t)batch->layers * batch->page_count; i++)
+        rc = is_mapped(s, batch->pages[i]) ? 0 : -EPROTO;
+    if (rc)
+        return llm_why(job->why, rc, "a malformed step");
+    batch->row_copies = s->config->experts ? s->config->experts_used : 1;
+    rc = llm_graph_pass(s->graph, s->kv, batch, step->x, &kernel_ns, job->why);
+    for (uint32_t i = 0; i < step->wanted_count && rc == 0; i++)
+        wire_put_bytes(&job->answer, step->x + (size_t)step->wanted[i] * s->config->width,
+                       s->config->width * sizeof(float));
+    if (rc == 0 && wire_enc_error(&job->answer))
+        rc = llm_why(job->why, -ENOMEM, "no memory for an answer");
+    return rc;
+}
+
+static int obey(struct llm_stage *s, struct job *job)
+{
+    if (job->method == FAREWELL) {
+        if (s->front == job->ep)
+            forget_front(s);
+        return 0;
+    }
+    if (job->method != LLM_STAGE_OPEN && s->front != job->ep)
+        return llm_why(job->why, -EPERM, "a front opens a stage first");
+    switch (job->method) {
+    case LLM_STAGE_OPEN:
+        return open_front(s, job);
+    case LLM_STAGE_MAP:
+    case LLM_STAGE_UNMAP:
+        return change_slabs(s, job, job->method == LLM_STAGE_MAP);
+    case LLM_STAGE_READ:
+    case LLM_STAGE_WRITE:
+        return move_rows(s, job, job->method == LLM_STAGE_WRITE);
+    default:
+        return run_step(s, job);
+    }
+}
+
+static void *work(void *user)
+{
+    struct llm_stage *s = user;
+    uint64_t one = 1;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopping) {
+        struct job *job = jobs_take(&s->queue);
+        if (!job) {
+            pthread_cond_wait(&s->wake, &s->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&s->lock);
+        job->status = obey(s, job);
+        pthread_mutex_lock(&s->lock);
+        jobs_append(&s->done, job);
+        ssize_t n = write(s->event_fd, &one, sizeof one);
+        (void)n; /* fails only when the counter is full, which is readable, too */
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- messages ---- */
+
+static void enqueue(struct llm_stage *s, struct job *job)
+{
+    pthread_mutex_lock(&s->lock);
+    jobs_append(&s->queue, job);
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void answer(struct rpc_ep *ep, struct rpc_msg *msg, int status, const void *data, size_t len)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+    struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = len ? 1 : 0};
+    if (msg->kind == RPC_CALL)
+        (void)rpc_reply(ep, msg, status, &send); /* the server closes one that has ended */
+    rpc_release(ep, msg);
+    (void)rpc_flush(ep); /* the server's next turn sends the rest */
+}
+
+bool llm_stage_handle(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    static const char full[] = "too many calls wait at this stage";
+    if (msg->method < LLM_STAGE_OPEN || msg->method >= LLM_STAGE_END)
+        return false;
+    struct job *job = s->job_count < JOBS_MAX ? calloc(1, sizeof *job + msg->len) : NULL;
+    if (!job) {
+        answer(ep, msg, -EBUSY, full, sizeof full - 1);
+        return true;
+    }
+    job->ep = ep;
+    job->msg = msg;
+    job->method = msg->method;
+    job->len = msg->len;
+    memcpy(job->bytes, msg->data, msg->len);
+    wire_enc_init(&job->answer, WIRE_MESSAGE_MAX);
+    s->jobs[s->job_count++] = job;
+    enqueue(s, job);
+    return true;
+}
+
+/* Only the endpoint that is the front, or may become it, has jobs or KV; the thread knows which. */
+void llm_stage_closed(struct llm_stage *s, struct rpc_ep *ep)
+{
+    for (uint32_t i = 0; i < s->job_count; i++) {
+        struct job *job = s->jobs[i];
+        if (job->ep != ep || !job->msg)
+            continue;
+        rpc_release(ep, job->msg);
+        job->msg = NULL;
+    }
+    struct job *farewell = calloc(1, sizeof *farewell);
+    if (!farewell) { /* the front's memory stays until the process ends */
+        hw_error(HW_CAT_LLM, "no memory to end a front: start this stage again");
+        return;
+    }
+    farewell->ep = ep;
+    farewell->method = FAREWELL;
+    wire_enc_init(&farewell->answer, 0);
+    enqueue(s, farewell);
+}
+
+static void finish(struct llm_stage *s, struct job *job)
+{
+    for (uint32_t i = 0; i < s->job_count; i++) {
+        if (s->jobs[i] == job) {
+            s->jobs[i] = s->jobs[--s->job_count];
+            break;
+        }
+    }
+    if (job->msg && job->status)
+        answer(job->ep, job->msg, job->status, job->why, strnlen(job->why, RPC_ERROR_TEXT_MAX));
+    else if (job->msg)
+        answer(job->ep, job->msg, 0, wire_enc_data(&job->answer), wire_enc_len(&job->answer));
+    job_free(job);
+}
+
+int llm_stage_event_fd(const struct llm_stage *s)
+{
+    return s->event_fd;
+}
+
+void llm_stage_deliver(void *stage)
+{
+    struct llm_stage *s = stage;
+    struct jobs jobs;
+    uint64_t rung;
+    ssize_t n = read(s->event_fd, &rung, sizeof rung);
+    (void)n; /* 0: an earlier call took the answers */
+    pthread_mutex_lock(&s->lock);
+    jobs.first = s->done.first;
+    jobs.end = jobs.first ? s->done.end : &jobs.first;
+    jobs_init(&s->done);
+    pthread_mutex_unlock(&s->lock);
+    for (struct job *job; (job = jobs_take(&jobs));)
+        finish(s, job);
+}
+
+/* ---- life ---- */
+
+/* What a step of a front must have, whatever factors its angles have. */
+static int read_limits(struct llm_stage *s, char *why)
+{
+    struct llm_rope *rope;
+    if (llm_rope_create(s->config, NULL, &rope))
+        return llm_why(why, -ENOMEM, "no memory for the rope's tables");
+    s->limits = (struct llm_stage_limits){.width = s->config->width,
+                                          .layers = s->options.layers.end - s->options.layers.first,
+                                          .context = LLM_CONTEXT_MAX,
+                                          .rope_pairs = llm_rope_pairs(rope),
+                                          .rope_tables = llm_rope_tables(rope)};
+    llm_rope_destroy(rope);
+    return 0;
+}
+
+static int load(struct llm_stage *s, char *why)
+{
+    const struct llm_backend_ops *ops = llm_backend_find(s->options.backend);
+    if (!ops)
+        return llm_why(why, -ENODEV, "there is no backend '%s'", s->options.backend);
+    int rc = read_limits(s, why);
+    if (rc == 0)
+        rc = ops->open(&s->options.config, &s->backend, why);
+    if (rc)
+        return rc;
+    s->stages = (struct llm_stages){.count = 1, .items = {s->options.layers}};
+    s->stages.items[0].is_local = true;
+    s->backend->stages = &s->stages;
+    llm_tp_hash(s->options.file, &s->size, s->hash);
+    return llm_graph_create(s->backend, s->options.file, &s->graph, why);
+}
+
+int llm_stage_create(const struct llm_stage_options *options, struct llm_stage **out, char *why)
+{
+    struct llm_stage *s = calloc(1, sizeof *s);
+    if (!s)
+        return llm_why(why, -ENOMEM, "no memory for a stage");
+    s->options = *options;
+    s->config = llm_file_config(options->file);
+    jobs_init(&s->queue);
+    jobs_init(&s->done);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int rc = s->event_fd < 0 ? -errno : 0;
+    if (rc)
+        llm_why_set(why, "no event descriptor: %s", strerror(-rc));
+    if (rc == 0)
+        rc = load(s, why);
+    if (rc == 0) {
+        rc = -pthread_create(&s->thread, NULL, work, s);
+        s->thread_runs = rc == 0;
+        if (rc)
+            llm_why_set(why, "no thread: %s", strerror(-rc));
+    }
+    if (rc) {
+        llm_stage_destroy(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void llm_stage_destroy(struct llm_stage *s)
+{
+    if (!s)
+        return;
+    if (s->thread_runs) {
+        pthread_mutex_lock(&s->lock);
+        s->stopping = true;
+        pthread_cond_signal(&s->wake);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    for (struct job *job; (job = jobs_take(&s->queue));)
+        job_free(job);
+    for (struct job *job; (job = jobs_take(&s->done));)
+        job_free(job);
+    if (s->backend)
+        forget_front(s);
+    llm_graph_destroy(s->graph);
+    if (s->backend) {
+        s->backend->stages = NULL;
+        s->backend->ops->close(s->backend);
+    }
+    llm_stage_step_fini(&s->step);
+    pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->lock);
+    if (s->event_fd >= 0)
+        close(s->event_fd);
+    free(s);
+}

@@ -1,0 +1,510 @@
+/* Stages of layers at several servers: the same bits as one server, for any number of stages and
+ * kinds of models; prefixes, layers written back, hidden states; a stage that is lost between steps
+ * and comes back, or does not; who is refused; messages that are not a front's.  `test-llm-stage
+ * vulkan`: on a GPU. */
+#include "bits.h"
+
+#include "llm/stage/message.h"
+#include "llm/stage/pipeline.h"
+#include "llm/stage/stage.h"
+#include "llm/tp/command.h"
+#include "llm/worker/remote.h"
+#include "page/limit.h"
+#include "rpc/server.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+
+/* ---- servers ---- */
+
+struct stage_server {
+    struct rpc_server *server;
+    struct llm_stage *stage;
+    pthread_t thread;
+};
+
+static char folder[] = "/tmp/hawser-stage-XXXXXX";
+
+static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    struct stage_server *s = user;
+    if (!llm_stage_handle(s->stage, ep, msg)) {
+        (void)rpc_reply(ep, msg, -ENOSYS, &(struct rpc_send){0});
+        rpc_release(ep, msg);
+    }
+}
+
+static void on_closed(void *user, struct rpc_ep *ep, int status)
+{
+    (void)status;
+    llm_stage_closed(((struct stage_server *)user)->stage, ep);
+}
+
+static const struct rpc_server_ops server_ops = {.message = on_message, .closed = on_closed};
+
+static void *serve(void *user)
+{
+    rpc_server_run(((struct stage_server *)user)->server);
+    return NULL;
+}
+
+/* At a socket that is named for the first layer. */
+static void start(struct stage_server *s, const struct model *m, uint32_t first, uint32_t end,
+                  uint64_t kv_bytes)
+{
+    struct llm_stage_options options = {.file = m->file,
+                                        .backend = backend,
+                                        .config = {.threads = 1},
+                                        .layers = {.first = first, .end = end},
+                                        .kv_bytes = kv_bytes};
+    struct rpc_server_options server = {.ops = &server_ops, .user = s};
+    struct rpc_addr addr;
+    char text[80], cause[RPC_WHY_CHARS] = "";
+    snprintf(text, sizeof text, "unix:%s/%u", folder, first);
+    assert_int_equal(rpc_addr_parse(text, &addr, cause), 0);
+    if (llm_stage_create(&options, &s->stage, why))
+        fail_msg("%s", why);
+    assert_int_equal(rpc_server_create(&server, &s->server), 0);
+    assert_int_equal(
+        rpc_server_watch(s->server, llm_stage_event_fd(s->stage), llm_stage_deliver, s->stage), 0);
+    if (rpc_server_listen(s->server, &addr, &(struct rpc_net_options){0}, NULL, cause))
+        fail_msg("%s", cause);
+    assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
+}
+
+static void stop(struct stage_server *s)
+{
+    rpc_server_stop(s->server);
+    pthread_join(s->thread, NULL);
+    rpc_server_destroy(s->server);
+    llm_stage_destroy(s->stage);
+}
+
+/* ---- fronts ---- */
+
+/* "0@local,1-2@" and so on: a place that is empty is the socket of that layer. */
+static void describe(const char *layers, struct llm_pipeline_config *config)
+{
+    char text[256] = "";
+    for (const char *at = layers; *at;) {
+        size_t len = strcspn(at, ","), used = strlen(text);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%.*s", used ? "," : "",
+                                 (int)len, at);
+        if (at[len - 1] == '@')
+            snprintf(text + used, sizeof text - used, "unix:%s/%d", folder, atoi(at));
+        at += len + (at[len] == ',');
+    }
+    if (llm_pipeline_parse(text, config, why))
+        fail_msg("%s: %s", text, why);
+    config->away_ns = 1; /* no test waits; one that wants a stage back has started it */
+}
+
+static int open_front(const struct model *m, const char *layers, uint32_t rows_bytes,
+                      struct page_limit *limit, struct llm_engine **out)
+{
+    struct llm_pipeline_config config;
+    struct llm_engine_options options = {.backend = backend,
+                                         .threads = 1,
+                                         .kv_bytes = 1 << 20,
+                                         .kv_limit = limit,
+                                         .pipeline = layers ? &config : NULL,
+                                         .keep_prefixes = true};
+    if (layers)
+        describe(layers, &config);
+    config.rows_bytes = rows_bytes;
+    return llm_engine_create(m->file, &options, out, why);
+}
+
+static struct llm_engine *front(const struct model *m, const char *layers, uint32_t rows_bytes)
+{
+    struct llm_engine *engine;
+    if (open_front(m, layers, rows_bytes, NULL, &engine))
+        fail_msg("%s: %s", layers ? layers : "alone", why);
+    return engine;
+}
+
+static void states_of(struct llm_engine *engine, float *states)
+{
+    struct llm_seq *seq = seq_open(engine);
+    struct llm_row rows[5];
+    for (uint32_t i = 0; i < 5; i++)
+        rows[i] = (struct llm_row){.seq = seq, .token = token_at(i)};
+    assert_int_equal(llm_engine_step_states(engine, rows, 5, states, why), 0);
+    llm_seq_destroy(seq);
+}
+
+static float wanted_states[5 * 256], got_states[5 * 256];
+
+static void compute_alone(const struct model *m)
+{
+    struct llm_engine *alone = front(m, NULL, 0);
+    forget(&wanted);
+    compute(alone, &wanted);
+    states_of(alone, wanted_states);
+    llm_engine_destroy(alone);
+}
+
+/* ---- the same bits ---- */
+
+static void same_bits_of(const struct model *m, const char *layers, uint32_t rows_bytes)
+{
+    struct llm_engine *engine = front(m, layers, rows_bytes);
+    forget(&got);
+    compute(engine, &got);
+    llm_engine_destroy(engine);
+    if (memcmp(&wanted, &got, sizeof got) != 0)
+        fail_msg("%s: layers %s compute other bits", llm_arch_name(llm_file_config(m->file)->arch),
+                 layers);
+}
+
+/* One stage is the front's, or none is; a step of one message or of several. */
+static void any_number_of_stages_computes_the_same_bits(void **state)
+{
+    struct model m;
+    struct stage_server first, second, third, rest;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start(&first, &m, 0, 1, 0);
+    start(&second, &m, 1, 2, 0);
+    start(&third, &m, 2, 3, 0);
+    same_bits_of(&m, "0-2@local", 0);
+    same_bits_of(&m, "0@local,1@,2@", 0);
+    same_bits_of(&m, "0@,1@local,2@", 7 * 1024);
+    stop(&second);
+    start(&rest, &m, 1, 3, 0);
+    same_bits_of(&m, "0@local,1-2@", 100 * 1024);
+    stop(&first);
+    stop(&third);
+    stop(&rest);
+    model_close(&m);
+}
+
+static void a_front_may_have_no_layers(void **state)
+{
+    struct model m;
+    struct stage_server all;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start(&all, &m, 0, 3, 0);
+    same_bits_of(&m, "0-2@", 0);
+    stop(&all);
+    model_close(&m);
+}
+
+/* Two tables of angles, none, experts, tied outputs. */
+static void every_kind_of_model_can_be_staged(void **state)
+{
+    static const enum llm_arch archs[] = {LLM_GEMMA3, LLM_GPT2, LLM_QWEN2MOE, LLM_GPT_OSS};
+    (void)state;
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
+        struct model m;
+        struct stage_server rest;
+        model_open(&m, archs[i], i % 2 ? LLM_F16 : LLM_Q4_K);
+        compute_alone(&m);
+        start(&rest, &m, 1, 3, 0);
+        same_bits_of(&m, "0@local,1-2@", 0);
+        stop(&rest);
+        model_close(&m);
+    }
+}
+
+/* ---- what an engine does with KV ---- */
+
+static void check_next(struct llm_engine *engine, struct llm_seq *seq)
+{
+    assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), 0);
+    assert_memory_equal(got.logits, wanted.logits + PROMPT * VOCAB, VOCAB * sizeof(float));
+}
+
+static void prefixes_restored_layers_and_states_are_as_with_one_server(void **state)
+{
+    struct model m;
+    struct stage_server rest;
+    uint32_t tokens[PROMPT];
+    (void)state;
+    for (uint32_t i = 0; i < PROMPT; i++)
+        tokens[i] = token_at(i);
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start(&rest, &m, 1, 3, 0);
+    struct llm_engine *engine = front(&m, "0@local,1-2@", 0);
+    states_of(engine, got_states);
+    assert_memory_equal(wanted_states, got_states, sizeof got_states);
+    struct llm_seq *seq = seq_open(engine), *alike = seq_open(engine);
+    assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+    uint32_t adopted = llm_seq_adopt(alike, tokens, PROMPT);
+    assert_int_equal(adopted, PROMPT / LLM_KV_POSITIONS * LLM_KV_POSITIONS);
+    assert_int_equal(feed(engine, alike, adopted, PROMPT, got.logits), 0);
+    check_next(engine, alike);
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        assert_int_equal(llm_seq_read_kv(seq, l, 0, PROMPT, got.kv[l]), 0);
+        llm_seq_evict(seq, l);
+        assert_int_equal(llm_seq_write_kv(seq, l, 0, PROMPT, got.kv[l]), 0);
+    }
+    check_next(engine, seq);
+    llm_seq_truncate(seq, 70);
+    assert_int_equal(feed(engine, seq, 70, PROMPT, got.logits), 0);
+    check_next(engine, seq);
+    llm_seq_destroy(seq);
+    llm_seq_destroy(alike);
+    llm_engine_destroy(engine);
+    stop(&rest);
+    model_close(&m);
+}
+
+/* A page of a layer is 32 KiB: K and V of 64 rows of 128 values. */
+static void a_stage_bounds_its_own_memory(void **state)
+{
+    struct model m;
+    struct stage_server rest;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    start(&rest, &m, 1, 3, 4 * 32 << 10);
+    struct llm_engine *engine = front(&m, "0@local,1-2@", 0);
+    struct llm_seq *seq = seq_open(engine);
+    assert_int_equal(llm_seq_reserve(seq, 2 * LLM_KV_POSITIONS, why), 0);
+    assert_int_equal(llm_seq_reserve(seq, 3 * LLM_KV_POSITIONS, why), -ENOSPC);
+    assert_non_null(strstr(why, "stage 1-2@"));
+    assert_non_null(strstr(why, "is full (--kv-memory)"));
+    assert_int_equal(feed(engine, seq, 0, LLM_KV_POSITIONS, got.logits), 0);
+    llm_seq_destroy(seq);
+    llm_engine_destroy(engine);
+    stop(&rest);
+    model_close(&m);
+}
+
+/* ---- a stage is lost ---- */
+
+static void a_stage_that_is_lost_is_named_and_comes_back(void **state)
+{
+    struct model m;
+    struct stage_server second, third;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start(&second, &m, 1, 2, 0);
+    start(&third, &m, 2, 3, 0);
+    struct llm_engine *engine = front(&m, "0@local,1@,2@", 0);
+    struct llm_seq *seq = seq_open(engine), *fresh = seq_open(engine);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+        stop(&third);
+        if (again) { /* it is away: no step, whoever asks */
+            assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
+            assert_non_null(strstr(why, "stage 2@unix:"));
+            assert_non_null(strstr(why, "is lost"));
+            assert_true(feed(engine, fresh, 0, 1, got.logits) < 0);
+            assert_non_null(strstr(why, "stage 2@unix:"));
+            assert_int_equal(llm_seq_length(fresh), 0);
+        }
+        start(&third, &m, 2, 3, 0);
+        assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
+        struct llm_layers missing = llm_seq_missing(seq);
+        assert_int_equal(llm_layers_count(&missing), LAYERS);
+        llm_seq_truncate(seq, 0);
+        assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+        assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
+        check_next(engine, seq);
+        llm_seq_truncate(seq, 0);
+    }
+    /* Sequences without rows lose none: the step is repeated. */
+    stop(&second);
+    start(&second, &m, 1, 2, 0);
+    assert_int_equal(feed(engine, fresh, 0, PROMPT, got.logits), 0);
+    assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
+    llm_seq_destroy(seq);
+    llm_seq_destroy(fresh);
+    llm_engine_destroy(engine);
+    stop(&second);
+    stop(&third);
+    model_close(&m);
+}
+
+/* ---- refusals ---- */
+
+static void refused(const struct model *m, const char *layers, int status, const char *text)
+{
+    struct llm_engine *engine;
+    assert_int_equal(open_front(m, layers, 0, NULL, &engine), status);
+    if (!strstr(why, text))
+        fail_msg("'%s' does not say '%s'", why, text);
+}
+
+static void who_is_no_stage_of_the_model_is_refused(void **state)
+{
+    struct model m, other;
+    struct stage_server rest, last;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    model_open(&other, LLM_LLAMA, LLM_F16);
+    refused(&m, "0@local,1-2@", -ENOENT, "stage 1-2@unix:");
+    start(&rest, &m, 1, 3, 0);
+    refused(&other, "0@local,1-2@", -ESTALE, "other bytes: give both servers the same file");
+    start(&last, &m, 2, 3, 0);
+    refused(&m, "0@local,1@,2@", -ESTALE, "it has layers 1-2, not 1-1");
+    stop(&last);
+    refused(&m, "0@local,1-3@", -EINVAL, "layer 3; the model has layers 0 to 2");
+    struct llm_engine *engine = front(&m, "0@local,1-2@", 0);
+    refused(&m, "0@local,1-2@", -EBUSY, "it has another front");
+    llm_engine_destroy(engine);
+    llm_engine_destroy(front(&m, "0@local,1-2@", 0)); /* the place is free again */
+    stop(&rest);
+    model_close(&other);
+    model_close(&m);
+}
+
+static void bad_stages_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"", "each stage has a place"},
+        {"0-3,4-7@local", "each stage has a place"},
+        {"x@local", "'x' is no run of layers"},
+        {"3-1@local", "'3-1' is no run of layers"},
+        {"0-@local", "'0-' is no run of layers"},
+        {"0-99999@local", "is no run of layers"},
+        {"0-3@local,4-7@:x:y", "':x:y'"},
+        {"0-3@local,5-7@local", "layer 4 has none"},
+        {"0-3@local,3-7@local", "layer 3 has two"},
+        {"1-7@local", "layer 0 has none"},
+        {"0-3@local,4-5@h:1,6-7@local", "2 stages are local; one at most can be"},
+        {"0-6@local", "layer 7 has none"},
+        {"0-8@local", "layer 8; the model has layers 0 to 7"},
+        {"5-8", "layer 8; the model has layers 0 to 7"},
+    };
+    struct llm_pipeline_config c;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int rc = llm_pipeline_parse(bad[i].text, &c, why);
+        if (rc == 0)
+            rc = llm_pipeline_check(&c, 8, why);
+        if (rc != -EINVAL || !strstr(why, bad[i].why))
+            fail_msg("%s: %d, %s", bad[i].text, rc, why);
+    }
+    assert_int_equal(llm_pipeline_parse("4-7", &c, why), 0);
+    assert_true(c.is_stage);
+    assert_int_equal(llm_pipeline_check(&c, 8, why), 0);
+    assert_int_equal(llm_pipeline_parse("0-3@h:1,4@local,5-7@[::1]:2", &c, why), 0);
+    assert_int_equal(llm_pipeline_check(&c, 8, why), 0);
+    assert_int_equal(c.stages[2].layers.first, 5);
+    assert_int_equal(c.stages[2].addr.port, 2);
+    assert_true(c.stages[1].layers.is_local && !c.stages[2].layers.is_local);
+}
+
+/* ---- messages ---- */
+
+static int send_bytes(struct llm_remote *r, uint32_t method, const struct wire_enc *e)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)wire_enc_data(e),
+                        .iov_len = wire_enc_len(e)};
+    struct wire_dec answer;
+    return llm_remote_exchange(r, method, &iov, 1, &answer, why);
+}
+
+static int send_slabs(struct llm_remote *r, uint32_t method, uint32_t a, uint32_t b)
+{
+    struct wire_enc e;
+    uint8_t bytes[32];
+    wire_enc_init_fixed(&e, bytes, sizeof bytes);
+    llm_stage_slabs_put(&e, (uint32_t[]){a, b}, a == b ? 1 : 2);
+    return send_bytes(r, method, &e);
+}
+
+static int send_row(struct llm_remote *r, uint32_t page)
+{
+    static uint32_t zeros[2];
+    static float rope[32], x[256];
+    struct llm_batch batch = {.rows = 1,
+                              .positions = zeros,
+                              .seqs = zeros,
+                              .seq_count = 1,
+                              .page_first = zeros,
+                              .pages = (uint32_t[]){page, page + 1},
+                              .page_count = 1,
+                              .rope = rope,
+                              .rope_pairs = 16,
+                              .rope_tables = 1};
+    struct llm_stage_part part = {
+        .batch = &batch, .rows = 1, .end_layer = 2, .wanted = zeros, .wanted_count = 1};
+    struct wire_enc e;
+    wire_enc_init(&e, 1 << 20);
+    llm_stage_step_put(&e, &part);
+    wire_put_bytes(&e, x, sizeof x);
+    int rc = send_bytes(r, LLM_STAGE_STEP, &e);
+    wire_enc_fini(&e);
+    return rc;
+}
+
+/* What a step names must be mapped, and nobody may write before he has opened. */
+static void a_stage_checks_what_a_front_says(void **state)
+{
+    struct model m;
+    struct stage_server rest;
+    struct llm_remote *r;
+    struct llm_pipeline_config config;
+    struct rpc_client_options options = {0};
+    struct llm_stage_open open = {.first = 1, .end = 3, .row_values = 128, .pages = 64, .run = 4};
+    uint8_t bytes[64], again[64];
+    struct wire_enc e;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    start(&rest, &m, 1, 3, 0);
+    describe("0@local,1-2@", &config);
+    if (llm_remote_open(&config.stages[1].addr, &(struct rpc_net_options){0}, &options,
+                        UINT64_C(60) * 1000000000, &r, why))
+        fail_msg("%s", why);
+    assert_int_equal(send_slabs(r, LLM_STAGE_MAP, 0, 1), -EPERM);
+    llm_tp_hash(m.file, &open.size, open.hash);
+    wire_enc_init_fixed(&e, bytes, sizeof bytes);
+    llm_stage_open_put(&e, &open);
+    struct wire_enc cut = e;
+    wire_enc_trim(&cut, wire_enc_len(&e) - 1);
+    assert_int_equal(send_bytes(r, LLM_STAGE_OPEN, &cut), -EPROTO);
+    open.run = 3;
+    wire_enc_init_fixed(&cut, again, sizeof again);
+    llm_stage_open_put(&cut, &open);
+    assert_int_equal(send_bytes(r, LLM_STAGE_OPEN, &cut), -EPROTO);
+    assert_int_equal(send_bytes(r, LLM_STAGE_OPEN, &e), 0);
+    assert_int_equal(send_row(r, 4), -EPROTO);
+    assert_int_equal(send_slabs(r, LLM_STAGE_MAP, 1, 1), 0);
+    assert_int_equal(send_row(r, 4), 0);
+    assert_int_equal(send_row(r, 7), -EPROTO); /* the second layer's page is in the next slab */
+    assert_int_equal(send_row(r, UINT32_MAX), -EPROTO);
+    assert_int_equal(send_slabs(r, LLM_STAGE_UNMAP, 1, 1), 0);
+    assert_int_equal(send_row(r, 4), -EPROTO);
+    assert_int_equal(send_slabs(r, LLM_STAGE_MAP, 1, 16), -EPROTO); /* 16 slabs, 0 to 15 */
+    assert_int_equal(send_slabs(r, LLM_STAGE_MAP, 1, 2), -EPERM);   /* that ended the front */
+    llm_remote_close(r);
+    stop(&rest);
+    model_close(&m);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2)
+        backend = argv[1];
+    if (!mkdtemp(folder))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_of_stages_computes_the_same_bits),
+        cmocka_unit_test(a_front_may_have_no_layers),
+        cmocka_unit_test(every_kind_of_model_can_be_staged),
+        cmocka_unit_test(prefixes_restored_layers_and_states_are_as_with_one_server),
+        cmocka_unit_test(a_stage_bounds_its_own_memory),
+        cmocka_unit_test(a_stage_that_is_lost_is_named_and_comes_back),
+        cmocka_unit_test(who_is_no_stage_of_the_model_is_refused),
+        cmocka_unit_test(bad_stages_are_refused),
+        cmocka_unit_test(a_stage_checks_what_a_front_says),
+    };
+    const struct CMUnitTest on_gpu[] = {
+        cmocka_unit_test(prefixes_restored_layers_and_states_are_as_with_one_server),
+    };
+    int failed = argc == 2 ? cmocka_run_group_tests(on_gpu, NULL, NULL)
+                           : cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(folder);
+    return failed;
+}
