@@ -488,7 +488,9 @@ static enum cmd_exit start_front(struct server *s)
     if (!front.at)
         return CMD_DONE;
     if (!service_llm_serves(&s->llm))
-        return cmd_fail(CMD_USAGE, "serve: --http answers with a model: give --model FILE");
+        return cmd_fail(CMD_USAGE, "serve: --http answers with a %s",
+                        s->llm.stage ? "whole model: ask the front of these layers"
+                                     : "model: give --model FILE");
     enum cmd_exit code = listen_for_front(s, &worker.addr);
     if (code == CMD_DONE)
         code = http_front_start(&front, &s->front, &url);

@@ -12,7 +12,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, TIMEOUT, USAGE, Case, Server, hawser
+from harness import DONE, FAILED, TIMEOUT, UNREACHABLE, USAGE, Case, Server, hawser
 
 LAYERS, WIDTH, HEADS, VOCAB, CONTEXT = 2, 64, 4, 2048, 256
 CLIENTS, STEPS = 4, 16
@@ -123,6 +123,50 @@ class Serving(Case):
                 except OSError:
                     pass  # it ended meanwhile
         raise AssertionError("there is no other worker")
+
+    def test_layers_at_several_servers(self):
+        """Clients at a time, a prompt of two batches; a stage is killed in the middle, and comes back."""
+        self.expect(hawser("model", "synth", "--arch", "llama", "--layers", 3, "--width", WIDTH, "--heads",
+                           HEADS, "--vocab", VOCAB, "--context", 1024, "-o", self.dir / "three.gguf"), DONE)
+
+        def serve(*args, at="127.0.0.1:0"):
+            server = Server("--model", self.dir / "three.gguf", "--threads", 1, "--listen", at, *args)
+            self.addCleanup(server.stop)
+            return server
+
+        def layers(stages, code, *texts, more=()):
+            self.expect(hawser("serve", "--no-devices", "--model", self.dir / "three.gguf", "--listen",
+                               "127.0.0.1:0", "--layers", stages, *more), code, *texts)
+
+        asked = [chr(97 + i) * length for i, length in enumerate((20, 700, 90))]
+        with serve("--http", "127.0.0.1:0") as server:
+            alone = [self.complete(server, prompt, 1, 100)[0] for prompt in asked]
+        last = serve("--layers", "2")
+        there = last.addresses[0]
+        stages = f"0@local,1@{serve('--layers', '1').addresses[0]},2@{there}"
+        front = serve("--layers", stages, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+        layers(stages, FAILED, "stage 1@", "it has another front")
+        with ThreadPoolExecutor(len(asked)) as pool:
+            runs = [pool.submit(self.complete, front, prompt, 1, 100) for prompt in asked]
+            until = time.monotonic() + TIMEOUT
+            while self.figures(front)["llm_generated_total"] < 10:
+                self.assertLess(time.monotonic(), until)
+            last.stop(signal.SIGKILL)
+            last = serve("--layers", "2", at=there)
+            self.assertEqual([run.result()[0] for run in runs], alone)
+        code, stderr = front.stop()
+        self.assertEqual(code, DONE, stderr)
+        self.assertIn(f"stage 2@{there} is lost", stderr)
+        # One message each, and nothing is lost.
+        layers(f"0@local,1-2@{there}", FAILED, "it has layers 2-2, not 1-2")
+        layers(f"0@local,2@{there}", USAGE, "layer 1 has none; each layer has one stage")
+        layers("0-5", USAGE, "the model has layers 0 to 2")
+        layers(f"0-1@local,2@{there}", USAGE, "--layers and --tp cannot be combined", more=["--tp", 2])
+        layers("1-2", USAGE, "--http answers with a whole model", more=["--http", "127.0.0.1:0"])
+        self.expect(hawser("serve", "--no-devices", "--model", self.model, "--listen", "127.0.0.1:0",
+                           "--layers", f"0@local,1@{there}"), FAILED, "give both servers the same file")
+        last.stop()
+        layers(f"0-1@local,2@{there}", UNREACHABLE, f"stage 2@{there}: cannot reach")
 
     def test_kvctl_moves_memory_while_requests_run(self):
         """Two models under one limit that goes down and up: texts wait, and none changes."""
