@@ -90,13 +90,13 @@ class Serving(Case):
 
     def test_texts_outlive_a_tensor_parallel_worker(self):
         """A worker is killed again and again: texts pause, with and without a store, and none changes."""
-        tokens = 150
+        tokens, alone = 100, None
         for shadow in ([], ["--shadow", "host"]):
             server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1, "--tp", 2,
                             "--http", "127.0.0.1:0", "--kv-memory", "4MiB", *shadow)
             try:
                 asked = [chr(97 + i) * (20 + 30 * i) for i in range(CLIENTS)]
-                alone = [self.complete(server, prompt, 1, tokens)[0] for prompt in asked]
+                alone = alone or [self.complete(server, prompt, 1, tokens)[0] for prompt in asked]
                 with ThreadPoolExecutor(CLIENTS) as pool:
                     runs = [pool.submit(self.complete, server, prompt, 1, tokens) for prompt in asked]
                     for _ in range(2):  # a text that loses its rows more than three times fails
