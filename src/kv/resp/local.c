@@ -167,7 +167,7 @@ bool resp_local_place(struct resp_session *s, const struct resp_arg *name, size_
     return true;
 }
 
-/* While they are in the cache. */
+/* Hashes the block up to `len`, as soon as the bytes are there: they are in the cache. */
 static void hash_placed(struct resp_placed *p, uint32_t len)
 {
     p->sum = kv_checksum_add(p->sum, p->block + p->hashed, len - p->hashed);

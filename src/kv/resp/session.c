@@ -31,8 +31,8 @@ static bool grow_in(struct resp_session *s, size_t need)
     return false;
 }
 
-/* Lets the rest of a long value come straight into the store, where its request says enough.  What
- * came after the last complete request is no more than the value's beginning. */
+/* Lets the rest of a long value come straight into the store, where its request says enough.  The
+ * buffer ends with what has come of the value. */
 static void place_value(struct resp_session *s)
 {
     const struct resp_request *r = &s->request;

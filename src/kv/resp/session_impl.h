@@ -8,8 +8,7 @@
 
 enum {
     RESP_GATHER_BYTES = 128 << 10, /* replies that are sent together */
-    RESP_PARTS_MAX = 16,       /* of them: values that stay where they are; of all sessions, half
-                                * of a daemon's leases */
+    RESP_PARTS_MAX = 16,       /* values among them; all sessions take half of a daemon's leases */
     RESP_BRIEF_MAX = 128 << 10 /* longer values are served in a thread, others wait meanwhile */
 };
 
@@ -102,8 +101,9 @@ void resp_local_let_go(struct resp_session *s, struct resp_value *value);
 /* Room in s->placed for a value of `len` bytes, which resp_local_set then takes without a copy.
  * False: it is to be read into the buffer instead. */
 bool resp_local_place(struct resp_session *s, const struct resp_arg *name, size_t len);
-/* `got` bytes more are there. */
+/* `got` bytes more of the value are there. */
 void resp_local_placed(struct resp_session *s, uint32_t got);
+/* Gives the room back, if there is any. */
 void resp_local_unplace(struct resp_session *s);
 
 /* Ends the visit at a daemon, if there is one: before anything that may wait. */
@@ -119,7 +119,7 @@ struct kv_client *resp_client(struct resp_session *s);
 void resp_result_error(struct resp_session *s, enum kv_result result);
 /* Whether an argument is a word, in any case. */
 bool resp_is(const struct resp_arg *arg, const char *word);
-/* Of a value that `get` gave: also those that resp_send_value did not take. */
+/* Ends the lease on a value, unless resp_send_value has taken it. */
 void resp_let_go(struct resp_session *s, struct resp_value *value);
 /* Which argument of a request of so many is the value that it sets; 0: none. */
 uint32_t resp_value_index(const struct resp_arg *name, uint32_t count);

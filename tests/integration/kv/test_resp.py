@@ -100,7 +100,7 @@ class RespCase(Case):
             if r("GET", "short") is None:
                 break
         self.assertEqual(r("SET", "short", "new", "NX"), "OK")
-        large = os.urandom(1 << 20) * 40
+        large = os.urandom(1 << 20) * 12
         self.assertEqual(r("SET", "large", large), "OK")
         self.assertEqual(other("GET", "large"), large)
         self.error(r("SET", "a"), "wrong number of arguments")
