@@ -299,6 +299,11 @@ bool rpc_ep_is_behind(const struct rpc_ep *ep)
     return t->ops->is_behind && t->ops->is_behind(t);
 }
 
+bool rpc_ep_passes_fds(const struct rpc_ep *ep)
+{
+    return ep->transport->ops->send_fds && ep->peer_takes_fds;
+}
+
 struct rpc_transport *rpc_ep_transport(struct rpc_ep *ep)
 {
     return ep->transport;

@@ -140,6 +140,8 @@ const char *rpc_ep_peer_name(const struct rpc_ep *ep); /* the peer's own word: f
 uint32_t rpc_ep_peer_capabilities(const struct rpc_ep *ep);
 uint32_t rpc_ep_message_max(const struct rpc_ep *ep); /* largest payload the peer takes */
 struct rpc_transport *rpc_ep_transport(struct rpc_ep *ep);
+/* Whether descriptors can go to the peer; known once the handshake is done. */
+bool rpc_ep_passes_fds(const struct rpc_ep *ep);
 
 /* Whether the line has more than it can carry at once; false where nobody knows.  Any thread. */
 bool rpc_ep_is_behind(const struct rpc_ep *ep);

@@ -40,7 +40,7 @@ static int check_fds(const struct rpc_ep *ep, const struct rpc_send *send, size_
 {
     if (send->fd_count < 0 || send->fd_count > RPC_FDS_MAX)
         return -EINVAL;
-    if (!ep->transport->ops->send_fds || !ep->peer_takes_fds)
+    if (!rpc_ep_passes_fds(ep))
         return -EOPNOTSUPP;
     return payload > RPC_INLINE_BYTES ? -EMSGSIZE : 0;
 }

@@ -384,6 +384,7 @@ static int start_rpc(struct server *s)
                    .window_bytes = (uint32_t)o->window_bytes,
                    .max_calls = (uint32_t)o->max_calls,
                    .heartbeat_ns = o->heartbeat_ns,
+                   .takes_fds = true, /* of memory that programs share */
                    .tolerates_silence = true,
                    .spin_ns = VN_SPIN_NS},
         .max_clients = (uint32_t)o->max_clients,

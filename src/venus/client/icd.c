@@ -13,6 +13,7 @@
 #include "venus/client/device/image_formats.h"
 #include "venus/client/device/instance.h"
 #include "venus/client/device/physical_device.h"
+#include "venus/client/memory/external.h"
 #include "venus/client/memory/memory.h"
 #include "venus/client/object/descriptor.h"
 #include "venus/client/object/descriptor_layout.h"
@@ -39,14 +40,31 @@ VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL vk_icdGetPhysicalDeviceProcAddr(VkInsta
                                                                          const char *name);
 
 static const struct vnc_entry *const tables[] = {
-    vnc_entries_icd,           vnc_entries_instance,    vnc_entries_physical_device,
-    vnc_entries_image_formats, vnc_entries_debug,       vnc_entries_device,
-    vnc_entries_fault,         vnc_entries_queue,       vnc_entries_sync,
-    vnc_entries_memory,        vnc_entries_resource,    vnc_entries_host_copy,
-    vnc_entries_command,       vnc_entries_descriptor,  vnc_entries_descriptor_layout,
-    vnc_entries_pipeline,      vnc_entries_query,       vnc_entries_render_pass,
-    vnc_entries_private_data,  vnc_entries_deferred,    vnc_entries_wsi_surface,
-    vnc_entries_wsi_x11,       vnc_entries_wsi_wayland, vnc_entries_wsi_swapchain,
+    vnc_entries_icd,
+    vnc_entries_instance,
+    vnc_entries_physical_device,
+    vnc_entries_image_formats,
+    vnc_entries_debug,
+    vnc_entries_device,
+    vnc_entries_fault,
+    vnc_entries_queue,
+    vnc_entries_sync,
+    vnc_entries_memory,
+    vnc_entries_resource,
+    vnc_entries_host_copy,
+    vnc_entries_external,
+    vnc_entries_command,
+    vnc_entries_descriptor,
+    vnc_entries_descriptor_layout,
+    vnc_entries_pipeline,
+    vnc_entries_query,
+    vnc_entries_render_pass,
+    vnc_entries_private_data,
+    vnc_entries_deferred,
+    vnc_entries_wsi_surface,
+    vnc_entries_wsi_x11,
+    vnc_entries_wsi_wayland,
+    vnc_entries_wsi_swapchain,
     vnc_entries_wsi_alias,
 };
 

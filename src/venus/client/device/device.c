@@ -1,6 +1,7 @@
 /* Logical devices; see device.h. */
 #include "venus/client/device/device.h"
 
+#include "venus/client/device/physical_device.h"
 #include "venus/client/locks.h"
 #include "venus/client/memory/upload.h"
 #include "venus/client/submit/queue.h"
@@ -90,9 +91,7 @@ static VkResult keep_extensions(struct vnc_device *device, const VkDeviceCreateI
     if (!device->extensions)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     for (uint32_t i = 0; i < info->enabledExtensionCount; i++) {
-        const struct vn_extension_info *extension =
-            vn_extension_find(info->ppEnabledExtensionNames[i]);
-        if (!extension || !extension->device || !vnc_icd_has_extension(extension))
+        if (!vnc_physical_device_has(device->physical, info->ppEnabledExtensionNames[i]))
             return VK_ERROR_EXTENSION_NOT_PRESENT;
         char *name = strdup(info->ppEnabledExtensionNames[i]);
         if (!name)

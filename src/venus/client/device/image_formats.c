@@ -2,6 +2,7 @@
 #include "venus/client/device/image_formats.h"
 
 #include "venus/client/device/instance.h"
+#include "venus/client/memory/external.h"
 #include "vn_client.gen.h"
 
 enum { ANSWER_MAX = 1020 }; /* an answer with every structure of 1.3 takes some 200 bytes */
@@ -95,12 +96,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_image(VkPhysicalDevice device, VkForma
     return closed == VK_SUCCESS ? result : closed;
 }
 
-/* Handles of the operating system are not supported; 0 asks as if the structure were not there. */
-static bool asks_for_external(const VkPhysicalDeviceImageFormatInfo2 *info)
+/* 0 asks as if the structure were not there. */
+static bool asks_for_unknown_handle(VkPhysicalDevice device,
+                                    const VkPhysicalDeviceImageFormatInfo2 *info)
 {
     const VkPhysicalDeviceExternalImageFormatInfo *external =
         vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_IMAGE_FORMAT_INFO);
-    return external && external->handleType;
+    return external && external->handleType &&
+           !vnc_external_has(VNC_OBJECT(vnc_physical_device, device), external->handleType);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL get_image2(VkPhysicalDevice device,
@@ -112,7 +115,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_image2(VkPhysicalDevice device,
         (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_EXTERNAL_IMAGE_FORMAT_PROPERTIES);
     if (external)
         external->externalMemoryProperties = (VkExternalMemoryProperties){0};
-    if (asks_for_external(info)) {
+    if (asks_for_unknown_handle(device, info)) {
         out->imageFormatProperties = (VkImageFormatProperties){0};
         return VK_ERROR_FORMAT_NOT_SUPPORTED;
     }
@@ -122,6 +125,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_image2(VkPhysicalDevice device,
     if (result == VK_SUCCESS)
         result =
             vn_dec_reply_vkGetPhysicalDeviceImageFormatProperties2(&q.reply, device, info, out);
+    if (external)
+        vnc_external_offer(&external->externalMemoryProperties);
     VkResult closed = question_close(&q);
     if (result == VK_ERROR_FORMAT_NOT_SUPPORTED)
         out->imageFormatProperties = (VkImageFormatProperties){0};

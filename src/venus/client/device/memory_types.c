@@ -105,6 +105,16 @@ uint32_t vnc_memory_types_translate(const struct vnc_memory_types *types, uint32
     return bits;
 }
 
+uint32_t vnc_memory_types_unmappable(const struct vnc_memory_types *types)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < types->offered.memoryTypeCount; i++) {
+        if (!(types->offered.memoryTypes[i].propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT))
+            bits |= 1u << i;
+    }
+    return bits;
+}
+
 void vnc_memory_types_budget(const struct vnc_memory_types *types,
                              const VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver,
                              VkPhysicalDeviceMemoryBudgetPropertiesEXT *offered)

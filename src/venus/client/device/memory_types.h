@@ -32,6 +32,9 @@ bool vnc_memory_types_is_cached(const struct vnc_memory_types *types, uint32_t t
 /* memoryTypeBits of the driver to ours. */
 uint32_t vnc_memory_types_translate(const struct vnc_memory_types *types, uint32_t driver_bits);
 
+/* The offered types that the host cannot map. */
+uint32_t vnc_memory_types_unmappable(const struct vnc_memory_types *types);
+
 /* Budgets of the driver's heaps to ours. */
 void vnc_memory_types_budget(const struct vnc_memory_types *types,
                              const VkPhysicalDeviceMemoryBudgetPropertiesEXT *driver,

@@ -47,6 +47,13 @@ static uint32_t driver_version(const struct vnc_snapshot *s,
     return extension->version;
 }
 
+/* Descriptors reach the server on a Unix socket only, and memory that others write must not be
+ * mapped: both ends' copies would differ. */
+static bool can_share_memory(const struct vnc_physical_device *device)
+{
+    return vnc_link_passes_fds(device->link) && vnc_memory_types_unmappable(&device->types);
+}
+
 static int choose_extensions(struct vnc_physical_device *device)
 {
     device->extensions = calloc(vn_extension_count, sizeof(*device->extensions));
@@ -54,7 +61,9 @@ static int choose_extensions(struct vnc_physical_device *device)
         return -ENOMEM;
     for (size_t i = 0; i < vn_extension_count; i++) {
         const struct vn_extension_info *extension = &vn_extension_table[i];
-        if (!offers(extension, device->snapshot))
+        if (!offers(extension, device->snapshot) ||
+            (strcmp(extension->name, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME) == 0 &&
+             !can_share_memory(device)))
             continue;
         VkExtensionProperties *out = &device->extensions[device->extension_count++];
         snprintf(out->extensionName, sizeof(out->extensionName), "%s", extension->name);
@@ -497,14 +506,6 @@ static VKAPI_ATTR void VKAPI_CALL get_format(VkPhysicalDevice handle, VkFormat f
 
 /* ---- what cannot leave a machine ---- */
 
-static VKAPI_ATTR void VKAPI_CALL
-get_external_buffer(VkPhysicalDevice handle, const VkPhysicalDeviceExternalBufferInfo *info,
-                    VkExternalBufferProperties *out)
-{
-    (void)handle, (void)info;
-    out->externalMemoryProperties = (VkExternalMemoryProperties){0};
-}
-
 static VKAPI_ATTR void VKAPI_CALL get_external_fence(VkPhysicalDevice handle,
                                                      const VkPhysicalDeviceExternalFenceInfo *info,
                                                      VkExternalFenceProperties *out)
@@ -539,7 +540,6 @@ const struct vnc_entry vnc_entries_physical_device[] = {
     VNC_ENTRY(vkGetPhysicalDeviceQueueFamilyProperties2, get_families2),
     VNC_ENTRY(vkGetPhysicalDeviceFormatProperties, get_format),
     VNC_ENTRY(vkGetPhysicalDeviceFormatProperties2, get_format2),
-    VNC_ENTRY(vkGetPhysicalDeviceExternalBufferProperties, get_external_buffer),
     VNC_ENTRY(vkGetPhysicalDeviceExternalFenceProperties, get_external_fence),
     VNC_ENTRY(vkGetPhysicalDeviceExternalSemaphoreProperties, get_external_semaphore),
     {NULL, NULL},

@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum {
     PACK_MIN = 64, /* below this there is little to gain, and latency to lose */
@@ -66,6 +67,7 @@ struct vnc_call {
     int status;
     uint8_t *data;
     size_t len;
+    int fd; /* came with the reply; -1: none, or taken */
     struct hw_arena arena;
 };
 
@@ -405,6 +407,8 @@ static void call_drop(struct vnc_call *call)
     /* Release pairs with the acquire of the last holder, who frees what the other wrote. */
     if (atomic_fetch_sub_explicit(&call->holders, 1, memory_order_acq_rel) > 1)
         return;
+    if (call->fd >= 0)
+        close(call->fd);
     hw_arena_fini(&call->arena);
     free(call->data);
     free(call);
@@ -414,6 +418,8 @@ static void on_reply(void *user, int status, const struct rpc_msg *reply)
 {
     struct vnc_call *call = user;
     call->status = status;
+    if (status == 0 && reply->fd_count > 0)
+        call->fd = rpc_msg_take_fd(reply, 0);
     if (status == 0 && reply->len > 0) {
         call->data = malloc(reply->len);
         if (call->data) {
@@ -444,11 +450,12 @@ static void drop_object(void *objects, void *handle)
 /* Replies hold no handles but those that the client made itself. */
 static const struct vn_decoder_ops reply_ops = {.dropped = drop_object};
 
-/* Queues the buffer as a call; takes one hold of it. */
-static VkResult queue_call(struct vnc_link *link, struct vnc_call *call)
+/* Queues the buffer as a call, with a descriptor unless fd is -1; takes one hold of it. */
+static VkResult queue_call(struct vnc_link *link, struct vnc_call *call, int fd)
 {
     struct iovec iov;
-    struct rpc_send send = {.method = VN_METHOD_CALL, .timeout_ns = HW_NEVER};
+    struct rpc_send send = {
+        .method = VN_METHOD_CALL, .timeout_ns = HW_NEVER, .fds = &fd, .fd_count = fd < 0 ? 0 : 1};
     if (prepare(link, wire_enc_len(&link->out), &send, &iov)) {
         vnc_link_lose(link, "out of memory for what it is to be sent");
         return VK_ERROR_DEVICE_LOST;
@@ -459,19 +466,25 @@ static VkResult queue_call(struct vnc_link *link, struct vnc_call *call)
     if (rc == 0)
         return VK_SUCCESS;
     call_drop(call);
+    if (rc == -EBADF)
+        return VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    /* The program has no descriptor left, or chained very much to a command with one. */
+    if (rc == -EMFILE || (rc == -EMSGSIZE && fd >= 0))
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
     return lose_for_status(link);
 }
 
 /* Queues what has gathered as a call; NULL when out of memory. */
-static struct vnc_call *call_start(struct vnc_link *link, VkResult *result)
+static struct vnc_call *call_start(struct vnc_link *link, int fd, VkResult *result)
 {
     struct vnc_call *call = calloc(1, sizeof(*call));
     if (!call)
         return NULL;
     call->link = link;
     call->holders = 1;
+    call->fd = -1;
     hw_arena_init(&call->arena, VN_ARENA_MAX);
-    *result = wire_enc_error(&link->out) ? drop_failed(link) : queue_call(link, call);
+    *result = wire_enc_error(&link->out) ? drop_failed(link) : queue_call(link, call, fd);
     return call;
 }
 
@@ -507,10 +520,10 @@ static VkResult call_wait(struct vnc_link *link, struct vnc_call *call, VkResult
     return VK_SUCCESS;
 }
 
-VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply)
+VkResult vnc_link_call_with_fd(struct vnc_link *link, int fd, struct vn_decoder *reply)
 {
     VkResult result;
-    struct vnc_call *call = call_start(link, &result);
+    struct vnc_call *call = call_start(link, fd, &result);
     if (!call) {
         vnc_link_cancel(link);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
@@ -519,10 +532,15 @@ VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply)
     return call_wait(link, call, result, reply);
 }
 
+VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply)
+{
+    return vnc_link_call_with_fd(link, -1, reply);
+}
+
 VkResult vnc_link_call_within(struct vnc_link *link, struct vn_decoder *reply)
 {
     VkResult result;
-    struct vnc_call *call = call_start(link, &result);
+    struct vnc_call *call = call_start(link, -1, &result);
     if (!call)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     link->start = wire_enc_len(&link->out);
@@ -538,6 +556,31 @@ VkResult vnc_link_finish(struct vnc_link *link, struct vn_decoder *reply)
         return VK_SUCCESS;
     vnc_link_lose(link, "its answer cannot be read");
     return VK_ERROR_DEVICE_LOST;
+}
+
+bool vnc_link_passes_fds(const struct vnc_link *link)
+{
+    return rpc_ep_passes_fds(rpc_client_ep(link->rpc));
+}
+
+struct wire_enc *vnc_link_begin_alone(struct vnc_link *link)
+{
+    if (!vnc_link_begin(link))
+        return NULL;
+    if (post_over(link, 0) != VK_SUCCESS) {
+        pthread_mutex_unlock(&link->stream);
+        return NULL;
+    }
+    link->start = 0;
+    return &link->out;
+}
+
+int vnc_link_take_fd(const struct vn_decoder *reply)
+{
+    struct vnc_call *call = reply->objects;
+    int fd = call->fd;
+    call->fd = -1;
+    return fd;
 }
 
 int vnc_link_exchange(struct vnc_link *link, uint32_t method, const struct wire_enc *request,
@@ -846,6 +889,7 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     struct rpc_client_options options = {.config = {.security = security,
                                                     .name = "vulkan",
                                                     .spin_ns = VN_SPIN_NS,
+                                                    .takes_fds = true,
                                                     .resumes = rpc_resume_is_wanted(addr)},
                                          .on_push = on_push,
                                          .on_end = on_end,

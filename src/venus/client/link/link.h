@@ -125,6 +125,17 @@ VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply) MUST_CHE
 VkResult vnc_link_call_within(struct vnc_link *link, struct vn_decoder *reply) MUST_CHECK;
 VkResult vnc_link_finish(struct vnc_link *link, struct vn_decoder *reply);
 
+/* Whether descriptors can travel on the link, both ways. */
+bool vnc_link_passes_fds(const struct vnc_link *link);
+/* As vnc_link_begin, with nothing before the next command: for vnc_link_call_with_fd, whose message
+ * must be small. */
+struct wire_enc *vnc_link_begin_alone(struct vnc_link *link);
+/* As vnc_link_call, with a descriptor, which stays the caller's.  VK_ERROR_INVALID_EXTERNAL_HANDLE
+ * when it is none; nothing was sent then. */
+VkResult vnc_link_call_with_fd(struct vnc_link *link, int fd, struct vn_decoder *reply) MUST_CHECK;
+/* The descriptor that came with the answer, now the caller's, or -1.  Before vnc_link_finish. */
+int vnc_link_take_fd(const struct vn_decoder *reply);
+
 /* Sends what has gathered. */
 VkResult vnc_link_flush(struct vnc_link *link);
 /* Takes in what has arrived, without waiting. */

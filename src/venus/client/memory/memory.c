@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "venus/client/link/stripes.h"
+#include "venus/client/memory/external.h"
 #include "venus/client/memory/fetch.h"
 #include "venus/client/memory/upload.h"
 #include "venus/client/perf.h"
@@ -118,12 +119,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
     driver_info.memoryTypeIndex = types->driver_type[info->memoryTypeIndex];
     /* Before the call: what others submit meanwhile may come behind it at the server. */
     uint64_t submissions = atomic_load_explicit(&device->submissions, memory_order_relaxed);
-    VkResult result = vn_vkAllocateMemory(handle, &driver_info, allocator, out);
+    VkMemoryPropertyFlags flags = types->offered.memoryTypes[info->memoryTypeIndex].propertyFlags;
+    VkResult result = vnc_external_is_chained(device->physical, info->pNext)
+                          ? vnc_external_allocate(handle, &driver_info,
+                                                  flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT, out)
+                          : vn_vkAllocateMemory(handle, &driver_info, allocator, out);
     vnc_budget_change(&device->physical->budget);
     if (result != VK_SUCCESS)
         return result;
     struct vnc_memory *memory = VNC_OBJECT(vnc_memory, *out);
-    VkMemoryPropertyFlags flags = types->offered.memoryTypes[info->memoryTypeIndex].propertyFlags;
     memory->size = info->allocationSize;
     memory->address = vnc_pushes_take_address(device->pushes, memory->object.id);
     memory->host_visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;

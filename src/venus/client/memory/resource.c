@@ -1,5 +1,6 @@
 /* Buffers, images and their views; see memory.h. */
 #include "venus/client/link/pushes.h"
+#include "venus/client/memory/external.h"
 #include "venus/client/memory/memory.h"
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
@@ -78,6 +79,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBuf
     struct vnc_resource *buffer = VNC_OBJECT(vnc_resource, *out);
     buffer->size = info->size;
     buffer->plain_usage = plain_usage_of(info);
+    buffer->external = vnc_external_is_chained(buffer->device->physical, info->pNext);
     vn_enc_VkBufferCreateInfo(&buffer->created, info);
     return VK_SUCCESS;
 }
@@ -91,6 +93,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_image(VkDevice device, const VkImag
         return result;
     struct vnc_resource *image = VNC_OBJECT(vnc_resource, *out);
     image->shape = vnc_image_shape(info);
+    image->external = vnc_external_is_chained(image->device->physical, info->pNext);
     vn_enc_VkImageCreateInfo(&image->created, info);
     return VK_SUCCESS;
 }
@@ -135,6 +138,12 @@ static void ask_buffer(VkDevice device, const void *info, VkMemoryRequirements2 
 static void ask_image(VkDevice device, const void *info, VkMemoryRequirements2 *out)
 {
     vn_vkGetImageMemoryRequirements2(device, info, out);
+}
+
+/* What other processes use is not mapped; see external.h. */
+static void hide_mappable(const struct vnc_device *d, VkMemoryRequirements2 *out)
+{
+    out->memoryRequirements.memoryTypeBits &= vnc_memory_types_unmappable(&d->physical->types);
 }
 
 static void translate(VkDevice device, VkMemoryRequirements *requirements)
@@ -230,12 +239,14 @@ static void get_requirements2(VkDevice device, struct vnc_resource *resource, co
     if (asks_more(out)) {
         ask(device, info, out);
         translate(device, &out->memoryRequirements);
-        return;
+    } else {
+        struct requirements r = requirements_of(device, resource, info, ask);
+        fill_requirements(out, &r);
+        if (resource->object.type == VK_OBJECT_TYPE_IMAGE)
+            resource->size = r.memory.size;
     }
-    struct requirements r = requirements_of(device, resource, info, ask);
-    fill_requirements(out, &r);
-    if (resource->object.type == VK_OBJECT_TYPE_IMAGE)
-        resource->size = r.memory.size;
+    if (resource->external)
+        hide_mappable(resource->device, out);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_buffer_requirements2(
@@ -309,6 +320,9 @@ static VKAPI_ATTR void VKAPI_CALL get_device_buffer_requirements(
     wire_enc_init(&created, VNC_MEMO_KEY_BYTES);
     vn_enc_VkBufferCreateInfo(&created, planned);
     get_planned(device, info->pNext ? NULL : &created, info, ask_planned_buffer, out);
+    const struct vnc_device *d = VNC_OBJECT(vnc_device, device);
+    if (vnc_external_is_chained(d->physical, planned->pNext))
+        hide_mappable(d, out);
     wire_enc_fini(&created);
 }
 
@@ -321,6 +335,9 @@ static VKAPI_ATTR void VKAPI_CALL get_device_image_requirements(
     wire_enc_init(&created, VNC_MEMO_KEY_BYTES);
     vn_enc_VkImageCreateInfo(&created, info->pCreateInfo);
     get_planned(device, whole ? &created : NULL, info, ask_planned_image, out);
+    const struct vnc_device *d = VNC_OBJECT(vnc_device, device);
+    if (vnc_external_is_chained(d->physical, info->pCreateInfo->pNext))
+        hide_mappable(d, out);
     wire_enc_fini(&created);
 }
 

@@ -336,9 +336,10 @@ static bool is_early(struct vnc_queue *queue, const struct vnc_batch *to_come)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
-    if (!early_fences || vnc_link_client(vnc_device_link(queue->device))->sync)
-        return false;
     const struct vnc_device *device = queue->device;
+    if (!early_fences || vnc_link_client(vnc_device_link(device))->sync ||
+        atomic_load_explicit(&device->shares_memory, memory_order_relaxed))
+        return false;
     bool chained, other;
     bool early = is_invisible(queue, &chained);
     for (; to_come; to_come = to_come->next) {

@@ -144,6 +144,21 @@ static void write_all(struct vns_channel *c)
         wait_once(c);
 }
 
+int vns_channel_reply(struct vns_channel *c, struct rpc_msg *call, const struct rpc_send *send)
+{
+    int rc;
+    vns_channel_lock(c);
+    /* An answer with a descriptor does not wait in its stream by itself. */
+    while ((rc = rpc_reply(c->ep, call, 0, send)) == -ENOBUFS && rpc_ep_status(c->ep) == 0) {
+        (void)rpc_flush(c->ep);
+        wait_once(c);
+    }
+    vns_channel_flush(c);
+    bool ended = rpc_ep_status(c->ep) != 0;
+    vns_channel_unlock(c);
+    return ended ? 0 : rc;
+}
+
 int vns_channel_push(struct vns_channel *c, uint32_t method, const void *data, size_t len)
 {
     struct iovec iov = {(void *)(uintptr_t)data, len};

@@ -66,8 +66,13 @@ int vns_channel_push(struct vns_channel *channel, uint32_t method, const void *d
 int vns_channel_push_bulk(struct vns_channel *channel, uint32_t method, const struct iovec *iov,
                           int count) MUST_CHECK;
 
-/* The same for who holds neither, and waits until the transport has it.  A connection that has
- * ended is found by the next receive too, so this need not be checked. */
+/* Answers a call for who holds neither, once there is room for it.  0, also when the connection has
+ * ended, or why it cannot be sent. */
+int vns_channel_reply(struct vns_channel *channel, struct rpc_msg *call,
+                      const struct rpc_send *send) MUST_CHECK;
+
+/* As vns_channel_push for who holds neither, and waits until the transport has it.  A connection
+ * that has ended is found by the next receive too, so this need not be checked. */
 int vns_channel_send(struct vns_channel *channel, uint32_t method, const void *data, size_t len);
 
 /* The client resumes with this connection, which is taken. */

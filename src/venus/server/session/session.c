@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -28,15 +29,13 @@ static void release(struct vns_session *s, struct rpc_msg *msg)
 static int answer(struct vns_session *s, struct rpc_msg *msg, const struct wire_enc *payload)
 {
     struct iovec iov = {(void *)(uintptr_t)wire_enc_data(payload), wire_enc_len(payload)};
-    struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = 1};
-    if (wire_enc_error(payload))
-        return wire_enc_error(payload);
-    vns_channel_lock(&s->channel);
-    int rc = rpc_reply(s->channel.ep, msg, 0, &send);
-    vns_channel_flush(&s->channel);
-    bool ended = rpc_ep_status(s->channel.ep) != 0;
-    vns_channel_unlock(&s->channel);
-    return ended ? 0 : rc;
+    struct rpc_send send = {.stream = msg->stream,
+                            .iov = &iov,
+                            .iov_count = 1,
+                            .fds = &s->fd_out,
+                            .fd_count = s->fd_out >= 0};
+    return wire_enc_error(payload) ? wire_enc_error(payload)
+                                   : vns_channel_reply(&s->channel, msg, &send);
 }
 
 static void answer_error(struct vns_session *s, struct rpc_msg *msg, int status, const char *text)
@@ -119,6 +118,13 @@ static int open_session(struct vns_session *s, struct rpc_msg *msg)
 
 /* ---- serving ---- */
 
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 static int unpack(struct vns_session *s, struct vn_bytes *bytes)
 {
     int rc = s->unpacker ? 0 : vn_unpacker_create(&s->unpacker);
@@ -141,8 +147,13 @@ static int serve_call(struct vns_session *s, struct rpc_msg *msg)
         return 0;
     }
     wire_enc_reset(&s->reply);
+    s->fd_in = msg->fd_count > 0 ? rpc_msg_take_fd(msg, 0) : -1;
     int rc = execute(s, msg, msg->method == VN_METHOD_CALL_PACKED, &s->reply);
-    return rc ? rc : answer(s, msg, &s->reply);
+    if (rc == 0)
+        rc = answer(s, msg, &s->reply);
+    close_fd(&s->fd_in);
+    close_fd(&s->fd_out);
+    return rc;
 }
 
 static int serve_one(struct vns_session *s, struct rpc_msg *msg)
@@ -350,6 +361,7 @@ int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
     if (!s)
         return 1;
     s->options = *options;
+    s->fd_in = s->fd_out = -1;
     int rc = start(s, ep);
     if (rc)
         return 1;

@@ -57,6 +57,8 @@ struct vns_session {
 
     struct vns_command command;
     struct vns_names named; /* by it; filled while it is decoded */
+    int fd_in;              /* came with the message; -1: none, or taken */
+    int fd_out;             /* to go with the answer; likewise */
     int fault;              /* set by hooks and ops: ends the session */
     bool warned_of_id;      /* that is unknown: once a session */
 

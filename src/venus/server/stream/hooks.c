@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "venus/server/memory/external.h"
 
 static struct vns_session *session_of(struct vn_exec *x)
 {
@@ -88,10 +89,33 @@ static void get_device_queue2(struct vn_exec *x, struct vn_args_vkGetDeviceQueue
 static void allocate_memory(struct vn_exec *x, struct vn_args_vkAllocateMemory *a)
 {
     struct vns_session *s = session_of(x);
+    if (!vns_external_give(a->pAllocateInfo, s->fd_in)) {
+        a->ret = VK_ERROR_INVALID_EXTERNAL_HANDLE;
+        return;
+    }
     a->ret = vns_memories_allocate(s->memories, s->command.device, a->ids_pMemory[0],
                                    a->pAllocateInfo, a->pMemory);
     if (a->ret >= 0)
         vns_facts_of_memory(s, a->ids_pMemory[0], *a->pMemory, a->pAllocateInfo);
+    vns_external_given(a->pAllocateInfo, a->ret, s->fd_in);
+}
+
+/* Where no answer is wanted, or none with a descriptor can be sent, there is nobody to give it to.
+ */
+static void get_memory_fd(struct vn_exec *x, struct vn_args_vkGetMemoryFdKHR *a)
+{
+    struct vns_session *s = session_of(x);
+    const struct vn_driver *driver = &s->command.device->driver;
+    int fd = -1;
+    *a->pFd = 0;
+    a->ret = VK_ERROR_UNKNOWN;
+    if (!driver->vkGetMemoryFdKHR || !x->reply || s->fd_out >= 0 ||
+        a->pGetFdInfo->handleType != VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT ||
+        !rpc_ep_passes_fds(s->channel.ep))
+        return;
+    a->ret = driver->vkGetMemoryFdKHR(a->device, a->pGetFdInfo, &fd);
+    if (a->ret >= 0)
+        s->fd_out = fd;
 }
 
 static void create_buffer(struct vn_exec *x, struct vn_args_vkCreateBuffer *a)
@@ -440,6 +464,7 @@ const struct vn_hooks vns_server_hooks = {
     .vkFreeMemory = free_memory,
     .vkGetDeviceQueue = get_device_queue,
     .vkGetDeviceQueue2 = get_device_queue2,
+    .vkGetMemoryFdKHR = get_memory_fd,
     .vkGetQueryPoolResults = get_query_pool_results,
     .vkQueueBindSparse = queue_bind_sparse,
     .vkQueueSubmit = queue_submit,

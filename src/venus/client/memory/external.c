@@ -1,0 +1,147 @@
+/* Memory that processes share; see external.h. */
+#include "venus/client/memory/external.h"
+
+#include "base/log.h"
+#include "venus/client/device/physical_device.h"
+#include "venus/common/chain.h"
+#include "vn_client.gen.h"
+
+#include <unistd.h>
+
+#define OFFERED VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
+
+/* ---- what there is ---- */
+
+bool vnc_external_has(const struct vnc_physical_device *device,
+                      VkExternalMemoryHandleTypeFlagBits type)
+{
+    return type == OFFERED &&
+           vnc_physical_device_has(device, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
+}
+
+void vnc_external_offer(VkExternalMemoryProperties *properties)
+{
+    properties->compatibleHandleTypes &= OFFERED;
+    properties->exportFromImportedHandleTypes &= OFFERED;
+}
+
+static VKAPI_ATTR void VKAPI_CALL
+get_buffer_properties(VkPhysicalDevice handle, const VkPhysicalDeviceExternalBufferInfo *info,
+                      VkExternalBufferProperties *out)
+{
+    out->externalMemoryProperties = (VkExternalMemoryProperties){0};
+    if (!vnc_external_has(VNC_OBJECT(vnc_physical_device, handle), info->handleType))
+        return;
+    vn_vkGetPhysicalDeviceExternalBufferProperties(handle, info, out);
+    vnc_external_offer(&out->externalMemoryProperties);
+}
+
+/* ---- allocation ---- */
+
+static const VkImportMemoryFdInfoKHR *find_import(const void *chain)
+{
+    const VkImportMemoryFdInfoKHR *import =
+        vn_chain_find(chain, VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR);
+    return import && import->handleType ? import : NULL;
+}
+
+bool vnc_external_is_chained(const struct vnc_physical_device *device, const void *chain)
+{
+    if (!chain || !vnc_external_has(device, OFFERED))
+        return false;
+    const VkExternalMemoryBufferCreateInfo *buffer =
+        vn_chain_find(chain, VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO);
+    const VkExternalMemoryImageCreateInfo *image =
+        vn_chain_find(chain, VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMAGE_CREATE_INFO);
+    const VkExportMemoryAllocateInfo *export =
+        vn_chain_find(chain, VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO);
+    return (buffer && buffer->handleTypes) || (image && image->handleTypes) ||
+           (export && export->handleTypes) || find_import(chain);
+}
+
+static VkResult import_fd(VkDevice device, const VkMemoryAllocateInfo *info, int fd,
+                          VkDeviceMemory *out)
+{
+    struct vnc_link *link = vnc_device_link(VNC_OBJECT(vnc_device, device));
+    if (fd < 0)
+        return VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    if (!vn_client_new(device, VK_OBJECT_TYPE_DEVICE_MEMORY, 1, out))
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    struct wire_enc *e = vnc_link_begin_alone(link);
+    struct vn_decoder reply;
+    VkResult asked = VK_ERROR_DEVICE_LOST;
+    if (e) {
+        vn_enc_cmd_vkAllocateMemory(e, device, info, NULL, out);
+        asked = vnc_link_call_with_fd(link, fd, &reply);
+    }
+    VkResult result = asked;
+    if (asked == VK_SUCCESS) {
+        result = vn_dec_reply_vkAllocateMemory(&reply, device, info, NULL, out);
+        if (vnc_link_finish(link, &reply) != VK_SUCCESS)
+            result = VK_ERROR_DEVICE_LOST;
+    }
+    if (asked != VK_SUCCESS || result == VK_ERROR_DEVICE_LOST)
+        vn_client_undo(vnc_link_client(link), 1, out);
+    if (result == VK_SUCCESS)
+        close(fd); /* the server's driver has its own of the same */
+    return result;
+}
+
+VkResult vnc_external_allocate(VkDevice handle, const VkMemoryAllocateInfo *info, bool host_visible,
+                               VkDeviceMemory *out)
+{
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    const VkImportMemoryFdInfoKHR *import = find_import(info->pNext);
+    if (host_visible) {
+        hw_warn(HW_CAT_MEMORY,
+                "memory that is shared with other processes cannot be mapped: take a "
+                "type without HOST_VISIBLE");
+        return import ? VK_ERROR_INVALID_EXTERNAL_HANDLE : VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    }
+    if (import && import->handleType != OFFERED)
+        return VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    atomic_store_explicit(&device->shares_memory, true, memory_order_relaxed);
+    return import ? import_fd(handle, info, import->fd, out)
+                  : vn_vkAllocateMemory(handle, info, NULL, out);
+}
+
+/* ---- descriptors ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_fd(VkDevice handle, const VkMemoryGetFdInfoKHR *info,
+                                             int *out)
+{
+    struct vnc_link *link = vnc_device_link(VNC_OBJECT(vnc_device, handle));
+    struct wire_enc *e = vnc_link_begin(link);
+    struct vn_decoder reply;
+    int number; /* the server's */
+    if (!e)
+        return VK_ERROR_OUT_OF_HOST_MEMORY; /* a lost device is told by what can return it */
+    vn_enc_cmd_vkGetMemoryFdKHR(e, handle, info, &number);
+    if (vnc_link_call(link, &reply) != VK_SUCCESS)
+        return VK_ERROR_OUT_OF_HOST_MEMORY;
+    VkResult result = vn_dec_reply_vkGetMemoryFdKHR(&reply, handle, info, &number);
+    int fd = vnc_link_take_fd(&reply);
+    if (vnc_link_finish(link, &reply) != VK_SUCCESS || (result == VK_SUCCESS && fd < 0))
+        result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (result == VK_SUCCESS)
+        *out = fd;
+    else if (fd >= 0)
+        close(fd);
+    return result;
+}
+
+/* Of opaque descriptors nothing can be asked, and there are no others. */
+static VKAPI_ATTR VkResult VKAPI_CALL get_fd_properties(VkDevice device,
+                                                        VkExternalMemoryHandleTypeFlagBits type,
+                                                        int fd, VkMemoryFdPropertiesKHR *out)
+{
+    (void)device, (void)type, (void)fd, (void)out;
+    return VK_ERROR_INVALID_EXTERNAL_HANDLE;
+}
+
+const struct vnc_entry vnc_entries_external[] = {
+    VNC_ENTRY(vkGetPhysicalDeviceExternalBufferProperties, get_buffer_properties),
+    VNC_ENTRY(vkGetMemoryFdKHR, get_fd),
+    VNC_ENTRY(vkGetMemoryFdPropertiesKHR, get_fd_properties),
+    {NULL, NULL},
+};

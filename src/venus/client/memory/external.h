@@ -1,0 +1,31 @@
+/* venus/client/memory/external.h - memory that processes on one host share as a descriptor.
+ *
+ * The descriptor is the one of the server's driver: it travels on the Unix socket to the program
+ * that exports memory, and back to the server when a program imports it.  Such memory is of types
+ * that the host cannot map: nobody would tell the client what other processes write there.
+ *
+ * Trust: a descriptor of the program is anything; the server and its driver judge it.
+ * Threads: any.  Lifetime: an import takes the descriptor on success only. */
+#ifndef HAWSER_VENUS_CLIENT_MEMORY_EXTERNAL_H
+#define HAWSER_VENUS_CLIENT_MEMORY_EXTERNAL_H
+
+#include "venus/client/device/device.h"
+#include "venus/client/icd.h"
+
+/* Whether memory of the device can be shared by handles of this type. */
+bool vnc_external_has(const struct vnc_physical_device *device,
+                      VkExternalMemoryHandleTypeFlagBits type);
+/* Leaves of the driver's answer what is offered. */
+void vnc_external_offer(VkExternalMemoryProperties *properties);
+
+/* Whether what is created with this chain is to be shared: a buffer, an image, or memory.  Not
+ * where the device does not offer it. */
+bool vnc_external_is_chained(const struct vnc_physical_device *device, const void *chain);
+
+/* As vn_vkAllocateMemory, for a chain that is: types the host can map are refused. */
+VkResult vnc_external_allocate(VkDevice device, const VkMemoryAllocateInfo *info, bool host_visible,
+                               VkDeviceMemory *out) MUST_CHECK;
+
+extern const struct vnc_entry vnc_entries_external[];
+
+#endif
