@@ -361,7 +361,6 @@ int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
     if (!s)
         return 1;
     s->options = *options;
-    s->fd_in = s->fd_out = -1;
     int rc = start(s, ep);
     if (rc)
         return 1;

@@ -263,6 +263,7 @@ int vns_stream_init(struct vns_session *s)
     vn_decoder_init(&s->decoder, &s->arena, &decoder_ops, s);
     s->exec = (struct vn_exec){
         .driver = &s->instance.driver, .hooks = &vns_server_hooks, .ops = &exec_ops, .objects = s};
+    s->fd_in = s->fd_out = -1;
     vn_keymap_init(&s->classes);
     int rc = 0;
     for (size_t i = 0; i < vn_command_count && rc == 0; i++) {
