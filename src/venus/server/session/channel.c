@@ -146,12 +146,13 @@ static void write_all(struct vns_channel *c)
 
 int vns_channel_reply(struct vns_channel *c, struct rpc_msg *call, const struct rpc_send *send)
 {
-    int rc;
     vns_channel_lock(c);
+    int rc = rpc_reply(c->ep, call, 0, send);
     /* An answer with a descriptor does not wait in its stream by itself. */
-    while ((rc = rpc_reply(c->ep, call, 0, send)) == -ENOBUFS && rpc_ep_status(c->ep) == 0) {
+    while ((rc == -EAGAIN || rc == -ENOBUFS) && rpc_ep_status(c->ep) == 0) {
         (void)rpc_flush(c->ep);
         wait_once(c);
+        rc = rpc_reply(c->ep, call, 0, send);
     }
     vns_channel_flush(c);
     bool ended = rpc_ep_status(c->ep) != 0;
