@@ -467,14 +467,15 @@ static void a_value_that_is_being_sent_is_not_evicted(void **state)
     fixture_open_as(&f, 1, 0);
     struct large l = large_make("l", 1, LONG, ""), m = large_make("m", 2, SHORT, ""),
                  fill = large_make("x", 3, 1 << 20, ""), next = large_make("l", 4, LONG, "");
-    char *got = malloc(LONG + 64);
+    char *got = malloc(LONG + 64), gets[GETS * 7 + 1] = "";
     int slow = dial(&f), slower = dial(&f), other = dial(&f);
     assert_non_null(got);
     exchange(other, l.set, l.set_len, "+OK\r\n", 5);
     exchange(other, m.set, m.set_len, "+OK\r\n", 5);
     send_part(slow, "GET l\r\n", 7);
     for (int i = 0; i < GETS; i++)
-        send_part(slower, "GET m\r\n", 7);
+        strcat(gets, "GET m\r\n");
+    send_part(slower, gets, sizeof(gets) - 1); /* at once: later ones would wait for us to read */
     await_read(slow);
     await_read(slower);
     assert_int_equal(recv(slow, got, 1, MSG_PEEK), 1); /* it is on its way */
