@@ -131,9 +131,10 @@ void rig_open_group(struct rig *r, const struct page_strategy *strategy, uint64_
                                        .timeout_ns = timeout_ns,
                                        .map = strategy};
     int rc;
-    do /* a short limit may pass while the machine stands still */
+    do /* a short limit may pass while the machine stands still, also before a worker has said that
+        * it takes descriptors */
         rc = page_group_open(&config, &r->group, &why);
-    while (rc == -ETIMEDOUT);
+    while (rc == -ETIMEDOUT || rc == -EOPNOTSUPP);
     if (rc)
         fail_msg("%s", why.text);
 }
