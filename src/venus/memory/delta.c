@@ -155,9 +155,13 @@ static struct shape shape_of(const struct vn_change *c)
 void vn_change_round(struct vn_change *c)
 {
     size_t bytes = 0;
-    for (size_t b = 0; c->blocks == UINT64_MAX && b < VN_PAGE_BLOCKS; b++)
-        bytes += (size_t)__builtin_popcountll(c->mask[b]);
-    if (bytes >= MOST_BYTES)
+    for (uint64_t blocks = c->blocks; blocks; blocks &= blocks - 1) {
+        uint64_t *bits = &c->mask[__builtin_ctzll(blocks)];
+        if (__builtin_popcountll(*bits) >= VN_BLOCK_BYTES / 2)
+            *bits = UINT64_MAX;
+        bytes += (size_t)__builtin_popcountll(*bits);
+    }
+    if (c->blocks == UINT64_MAX && bytes >= MOST_BYTES)
         memset(c->mask, 0xff, sizeof(c->mask));
 }
 

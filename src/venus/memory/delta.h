@@ -44,8 +44,9 @@ struct vn_change {
     uint8_t bytes[VN_PAGE_BYTES] __attribute__((aligned(64)));
 };
 
-/* Names all bytes of a page where most are named: shorter than runs, and quicker at both ends.  For
- * pages that the peer does not write meanwhile. */
+/* Names all bytes of a block where half are named, and all of a page where most are: about as
+ * short, and much quicker at both ends, which copy blocks and pick single bytes.  For pages that
+ * the peer does not write meanwhile. */
 void vn_change_round(struct vn_change *change);
 
 struct vn_delta_codec;

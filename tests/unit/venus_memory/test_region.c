@@ -643,6 +643,29 @@ static void a_still_server_gets_whole_pages(void **state)
     assert_same();
 }
 
+/* Half of a block: all of it, so that both ends copy blocks.  Of the next block less than half. */
+static void a_still_server_gets_whole_blocks(void **state)
+{
+    (void)state;
+    size_t changes;
+    memset(joint.memory, 7, SIZE);
+    joint_push(&joint);
+    for (size_t i = 0; i < 2 * VN_BLOCK_BYTES; i++)
+        joint.memory[i] += i % 2 && i != VN_BLOCK_BYTES + 1;
+    joint.server[0] = joint.server[VN_BLOCK_BYTES] = 99;
+    assert_int_equal(vn_region_collect(joint.region, 0, SIZE_MAX), 0);
+    wire_enc_reset(&joint.up);
+    assert_int_equal(vn_region_encode(joint.region, joint.client_codec, &joint.up, WIRE_MESSAGE_MAX,
+                                      VN_SERVER_IS_STILL, &changes),
+                     0);
+    assert_int_equal(changes, 1);
+    joint_apply_server(&joint);
+    assert_int_equal(joint.server[0], 7);
+    assert_int_equal(joint.server[VN_BLOCK_BYTES], 99);
+    joint.server[VN_BLOCK_BYTES] = 7;
+    assert_same();
+}
+
 static void a_region_never_touched_costs_no_memory(void **state)
 {
     (void)state;
@@ -700,6 +723,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_rewritten_as_a_whole_is_followed),
         cmocka_unit_test(memory_read_back_again_and_again_is_followed),
         WITH_JOINT(a_still_server_gets_whole_pages),
+        WITH_JOINT(a_still_server_gets_whole_blocks),
         cmocka_unit_test(a_region_never_touched_costs_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
