@@ -52,6 +52,7 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     int err = vn_kernel_ref(&region->kernel);
     if (!err)
         err = vn_shadow_init(&region->shadow, params->size);
+    region->shadow.near = params->near;
     size_t page = err ? 1 : region->kernel->page;
     region->bytes = (params->size + page - 1) / page * page;
     if (!err)

@@ -51,6 +51,7 @@ struct vn_region_params {
     enum vn_track_method method; /* VN_TRACK_AUTO unless a test wants another */
     vn_fetch_fn *fetch;          /* NULL: nothing is ever dropped */
     void *user;                  /* for fetch */
+    bool near;                   /* the server is on this machine */
 };
 
 struct vn_region;

@@ -249,7 +249,7 @@ bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memor
         differ += count_bytes(now ^ then);
         any |= now;
     }
-    return any && differ >= VN_BLOCK_BYTES / 2;
+    return (any || shadow->near) && differ >= VN_BLOCK_BYTES / 2;
 }
 
 /* The page to look at after this one. */

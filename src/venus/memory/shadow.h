@@ -22,6 +22,7 @@ struct vn_shadow {
     uint8_t *bytes; /* whole pages; zero past size */
     size_t size;
     struct vn_pageset omitted; /* at the server: pages whose shadow copy is the memory itself */
+    bool near;                 /* set by the owner: the peer is on this machine */
 };
 
 struct vn_pages {
@@ -78,7 +79,8 @@ int vn_shadow_apply(struct vn_shadow *shadow, uint8_t *memory, struct vn_delta_c
  * comparison.  Offsets are those of pages. */
 
 /* Whether half of a page's bytes or more seem to differ, judged by one block of 64 bytes.  False
- * for a block that became zeros, for which a delta is shorter. */
+ * for a block that became zeros, for which a delta is shorter, unless the peer is near: bytes
+ * travel there more quickly than both ends look at each page. */
 bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page);
 
 /* How many whole pages from `page` up to `end` seem to be rewritten, without a gap, judged by the

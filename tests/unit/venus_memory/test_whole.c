@@ -129,6 +129,26 @@ static void what_is_short_or_partial_or_zero_is_left_to_deltas(void **state)
     assert_same();
 }
 
+/* Looking for them would take longer than sending them. */
+static void zeros_for_a_near_server_go_as_a_whole(void **state)
+{
+    (void)state;
+    struct vn_region_params params = {.size = SIZE, .near = true};
+    struct vn_region *region;
+    size_t off = 0, len;
+    const uint8_t *bytes;
+    assert_int_equal(vn_region_create(&params, &region), 0);
+    for (int zeros = 0; zeros < 2; zeros++) {
+        memset(vn_region_memory(region), zeros ? 0 : 0x5a, SIZE);
+        assert_int_equal(vn_region_collect(region, 0, SIZE_MAX), 0);
+        off = 0;
+        assert_true(vn_region_take_whole(region, SIZE, &off, &len, &bytes));
+        assert_int_equal(len, SIZE / VN_PAGE_BYTES * VN_PAGE_BYTES);
+        assert_int_equal(bytes[len - 1], zeros ? 0 : 0x5a);
+    }
+    vn_region_destroy(region);
+}
+
 static void a_page_that_is_not_whole_parts_a_run(void **state)
 {
     (void)state;
@@ -592,6 +612,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         WITH_JOINT(pages_written_as_a_whole_travel_as_they_are),
         WITH_JOINT(what_is_short_or_partial_or_zero_is_left_to_deltas),
+        cmocka_unit_test(zeros_for_a_near_server_go_as_a_whole),
         WITH_JOINT(a_page_that_is_not_whole_parts_a_run),
         WITH_JOINT(a_write_after_they_were_taken_is_found),
         WITH_JOINT(memory_filled_again_and_again_is_followed),

@@ -204,6 +204,7 @@ static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory)
         .alignment = device->physical->limits.minMemoryMapAlignment,
         .fetch = vnc_fetch_wanted(memory) && !may_place(device) ? vnc_fetch_pages : NULL,
         .user = memory,
+        .near = device->physical->near,
     };
     int rc = vn_region_create(&params, &memory->region);
     if (rc) {
