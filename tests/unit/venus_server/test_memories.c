@@ -1,7 +1,9 @@
-/* What a client may allocate, of a driver that never refuses. */
+/* What a client may allocate, of a driver that never refuses, and how what a device wrote goes
+ * back. */
 #include "unit.h"
 
 #include "duet.h"
+#include "venus/common/protocol.h"
 #include "venus/server/memory/memory.h"
 
 enum { WINDOW = 1 << 20, SMALL_HEAP = 1000, LARGE_HEAP = 100000 };
@@ -84,11 +86,54 @@ static void a_limit_that_was_given_is_for_all_together(void **state)
     assert_int_equal(take(0, 1, 3, 1), VK_ERROR_OUT_OF_DEVICE_MEMORY);
 }
 
+enum { PAGES = 32, BYTES = PAGES * VN_PAGE_BYTES };
+
+static uint8_t live[BYTES] __attribute__((aligned(4096)));
+
+static VKAPI_ATTR VkResult VKAPI_CALL map_live(VkDevice device, VkDeviceMemory memory,
+                                               VkDeviceSize offset, VkDeviceSize bytes,
+                                               VkMemoryMapFlags flags, void **out)
+{
+    (void)device, (void)memory, (void)offset, (void)bytes, (void)flags;
+    *out = live;
+    return VK_SUCCESS;
+}
+
+/* A copy filled both halves.  Of the first every fourth page got what it had, of the second all but
+ * every fourth. */
+static void pages_that_a_copy_filled_go_together(void **state)
+{
+    (void)state;
+    start_with(1 << 30);
+    duet_share(&duet, BYTES);
+    devices[0].map_memory = map_live;
+    devices[0].memory.memoryTypes[0].propertyFlags = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                                     VK_MEMORY_PROPERTY_HOST_COHERENT_BIT |
+                                                     VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    assert_int_equal(take(0, 0, 1, BYTES), VK_SUCCESS);
+    assert_int_equal(vns_memories_map(memories, 1), VK_SUCCESS);
+    for (size_t page = 0; page < PAGES; page++)
+        if ((page % 4 == 0) == (page >= PAGES / 2))
+            memset(live + page * VN_PAGE_BYTES, (int)page + 1, VN_PAGE_BYTES);
+    struct vns_range range = {.memory = 1, .bytes = BYTES, .filled = true};
+    assert_int_equal(vns_memories_read(memories, &range, 1, 0), 0);
+    vns_channel_lock(&duet.channel);
+    vns_channel_flush(&duet.channel);
+    vns_channel_unlock(&duet.channel);
+    duet_wait(&duet, 2);
+    assert_int_equal(duet.count, 2);
+    assert_int_equal(duet.pushes[0].method, VN_PUSH_PAGES);
+    assert_int_equal(duet.pushes[0].len, 2 * sizeof(uint64_t) + BYTES / 2);
+    assert_int_equal(duet.pushes[1].method, VN_PUSH_DELTA);
+    assert_in_range(duet.pushes[1].len, 4 * VN_PAGE_BYTES, 5 * VN_PAGE_BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_client_leaves_a_part_of_each_heap, end),
         cmocka_unit_test_teardown(a_limit_that_was_given_is_for_all_together, end),
+        cmocka_unit_test_teardown(pages_that_a_copy_filled_go_together, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

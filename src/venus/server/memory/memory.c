@@ -66,6 +66,7 @@ struct vns_memories {
     struct vn_keymap by_id; /* the channel's lock guards it, shadow copies, codec and out */
     struct vn_delta_codec *codec;
     struct wire_enc out;
+    bool near;          /* the client is on this machine */
     uint64_t max_bytes; /* 0: a share of each heap */
     uint64_t bytes;     /* of all; the executor's */
     struct heaps *heaps;
@@ -108,6 +109,7 @@ int vns_memories_create(struct vns_channel *channel, uint64_t max_bytes, struct 
         return -ENOMEM;
     }
     vn_delta_codec_watch(m->codec, line_is_behind, channel->ep);
+    m->near = near;
     m->channel = channel;
     m->max_bytes = max_bytes;
     vn_keymap_init(&m->by_id);
@@ -397,19 +399,23 @@ static struct vn_pages filled_pages(const struct memory *memory, const struct vn
     };
 }
 
-/* How many pages from `page` up to `end` changed as a whole and fit into one message; 0: too few.
- */
+/* How many pages from `page` up to `end` go in one message as they are; 0: too few, or more than
+ * half of them seem to have been written with what they had, so that their changes are shorter. */
 static size_t count_whole(struct vns_memories *m, const struct memory *memory, size_t page,
                           size_t end)
 {
     size_t room = (rpc_ep_message_max(m->channel->ep) - PAGES_HEAD) / VN_PAGE_BYTES;
-    size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST;
+    size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST, rewritten = 0;
     stop = stop - page > room ? page + room : stop;
-    size_t count =
-        vn_shadow_count_rewritten(&memory->shadow, memory->live, page, stop < end ? stop : end, 1);
-    if (count < PAGES_LEAST || vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
+    stop = stop < end ? stop : end;
+    if (stop - page < PAGES_LEAST)
         return 0;
-    return count;
+    for (size_t at = page; at < stop; at++)
+        rewritten += vn_shadow_is_rewritten(&memory->shadow, memory->live, at);
+    if (rewritten < (stop - page) / 2 ||
+        vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
+        return 0;
+    return stop - page;
 }
 
 /* The address to send whole pages from.  Where no other work can write the pages, the memory itself
@@ -627,10 +633,13 @@ int vns_memories_fetch(struct vns_memories *m, uint64_t id, uint64_t off, uint32
 /* ---- mapping ---- */
 
 /* At the start the client's copy is all zeros. */
-static int init_books(struct memory *memory)
+static int init_books(const struct vns_memories *m, struct memory *memory)
 {
-    if (!memory->demand_paged)
-        return vn_shadow_init(&memory->shadow, memory->size);
+    if (!memory->demand_paged) {
+        int rc = vn_shadow_init(&memory->shadow, memory->size);
+        memory->shadow.near = m->near;
+        return rc;
+    }
     uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
 }
@@ -639,7 +648,7 @@ static VkResult map(struct vns_memories *m, struct memory *memory)
 {
     struct vns_device *device = memory->device;
     void *live;
-    if (init_books(memory)) /* nobody looks at them before live is set */
+    if (init_books(m, memory)) /* nobody looks at them before live is set */
         return VK_ERROR_MEMORY_MAP_FAILED;
     VkResult result =
         device->map_memory(device->handle, memory->handle, 0, VK_WHOLE_SIZE, 0, &live);
