@@ -215,6 +215,43 @@ static void blend_garbage(void)
     blending(GARBAGE);
 }
 
+/* The enables are valid though they are dynamic: NVIDIA 580 reads them. */
+static void write_enables(void)
+{
+    VkPhysicalDeviceColorWriteEnableFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COLOR_WRITE_ENABLE_FEATURES_EXT,
+        .colorWriteEnable = VK_TRUE};
+    VKT_OPEN_WITH(&features, VK_EXT_COLOR_WRITE_ENABLE_EXTENSION_NAME);
+    struct vkt_target target = vkt_target(VK_FORMAT_UNDEFINED, VK_SAMPLE_COUNT_1_BIT);
+    const VkDynamicState dynamic = VK_DYNAMIC_STATE_COLOR_WRITE_ENABLE_EXT;
+    const VkBool32 stated = VK_FALSE, enable = VK_TRUE;
+    const VkPipelineColorBlendAttachmentState attachment = vkt_overwrite();
+    const VkPipelineColorWriteCreateInfoEXT writes = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_COLOR_WRITE_CREATE_INFO_EXT,
+        .attachmentCount = 1,
+        .pColorWriteEnables = &stated};
+    const VkPipelineColorBlendStateCreateInfo blend = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_COLOR_BLEND_STATE_CREATE_INFO,
+        .pNext = &writes,
+        .attachmentCount = 1,
+        .pAttachments = &attachment};
+    struct vkt_pipeline wanted = {.shaders = {"screen.vert", "pushed.frag"},
+                                  .layout = vkt_layout(VK_NULL_HANDLE, sizeof(struct push)),
+                                  .pass = target.pass,
+                                  .topology = VK_PRIMITIVE_TOPOLOGY_TRIANGLE_LIST,
+                                  .blend = &blend,
+                                  .dynamic_count = 1,
+                                  .dynamic = &dynamic};
+    VkPipeline pipeline = vkt_pipeline(&wanted);
+    VkCommandBuffer command = vkt_begin();
+    vkt_target_begin(command, &target, VK_SUBPASS_CONTENTS_INLINE);
+    VKT_PROC(vkCmdSetColorWriteEnableEXT)(command, 1, &enable);
+    draw(command, pipeline, wanted.layout);
+    vkCmdEndRenderPass(command);
+    vkt_finish(command);
+    vkt_out_target("target", &target);
+}
+
 static const struct vkt_case cases[] = {
     {"families", families, NULL},
     {"formats", formats, "legal, but layers of 1.3.239 read the pointer"},
@@ -222,6 +259,7 @@ static const struct vkt_case cases[] = {
     {"inheritance", inheritance, "legal, but layers of 1.3.239 read the pointer"},
     {"blend_stated", blend_stated, NULL},
     {"blend_garbage", blend_garbage, "legal, but layers of 1.3.239 read the pointer"},
+    {"write_enables", write_enables, NULL},
 };
 
 VKT_MAIN(cases)
