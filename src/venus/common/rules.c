@@ -269,8 +269,7 @@ VkPipelineColorBlendStateCreateInfo vn_clean_blend_state(const VkGraphicsPipelin
     static const VkPipelineColorBlendAttachmentState none[32]; /* drivers have 8 */
     if (is_dynamic(s, VK_DYNAMIC_STATE_COLOR_BLEND_ENABLE_EXT) &&
         is_dynamic(s, VK_DYNAMIC_STATE_COLOR_WRITE_MASK_EXT) &&
-        (is_dynamic(s, VK_DYNAMIC_STATE_COLOR_BLEND_EQUATION_EXT) ||
-         is_dynamic(s, VK_DYNAMIC_STATE_COLOR_BLEND_ADVANCED_EXT)))
+        is_dynamic(s, VK_DYNAMIC_STATE_COLOR_BLEND_EQUATION_EXT))
         v.pAttachments = v.attachmentCount <= ARRAY_LEN(none) ? none : NULL;
     return v;
 }

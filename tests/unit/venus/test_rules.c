@@ -194,6 +194,21 @@ static void test_dynamic_viewports_are_not_read(void **state)
     assert_non_null(vn_clean_viewport_state(&info, viewport).pScissors);
 }
 
+/* Factors are the equation's; operations that are advanced are only part of them. */
+static void test_blending_is_read_unless_all_of_it_is_dynamic(void **state)
+{
+    VkDynamicState states[] = {VK_DYNAMIC_STATE_COLOR_BLEND_ENABLE_EXT,
+                               VK_DYNAMIC_STATE_COLOR_WRITE_MASK_EXT,
+                               VK_DYNAMIC_STATE_COLOR_BLEND_ADVANCED_EXT};
+    VkPipelineDynamicStateCreateInfo dynamic = {.dynamicStateCount = 3, .pDynamicStates = states};
+    VkGraphicsPipelineCreateInfo info = {.pDynamicState = &dynamic};
+    VkPipelineColorBlendStateCreateInfo blend = {.attachmentCount = 1, .pAttachments = GARBAGE};
+    (void)state;
+    assert_ptr_equal(vn_clean_blend_state(&info, blend).pAttachments, GARBAGE);
+    states[2] = VK_DYNAMIC_STATE_COLOR_BLEND_EQUATION_EXT;
+    assert_ptr_not_equal(vn_clean_blend_state(&info, blend).pAttachments, GARBAGE);
+}
+
 /* Structures in the chains of a pipeline are judged by the pipeline. */
 static void test_dynamic_state_in_chains_is_not_read(void **state)
 {
@@ -281,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_stages_decide_about_vertices_and_tessellation),
         cmocka_unit_test(test_a_library_reads_its_own_part),
         cmocka_unit_test(test_dynamic_viewports_are_not_read),
+        cmocka_unit_test(test_blending_is_read_unless_all_of_it_is_dynamic),
         cmocka_unit_test(test_dynamic_state_in_chains_is_not_read),
         cmocka_unit_test(test_ignored_counts_cost_nothing),
         cmocka_unit_test(test_a_base_pipeline_is_read_by_derivatives_only),
