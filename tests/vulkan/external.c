@@ -400,24 +400,30 @@ static void follow(void)
 
 /* ---- what is none ---- */
 
-static void try_import(const char *name, int fd, VkDeviceSize more)
+static VkResult import_memory(int fd, VkDeviceSize more, struct vkt_buffer *buffer)
 {
     VkMemoryRequirements needs;
     VkImportMemoryFdInfoKHR import = import_of(fd);
-    (void)shared_buffer(BYTES, &needs);
+    buffer->handle = shared_buffer(BYTES, &needs);
+    buffer->size = BYTES;
     VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                  .pNext = &import,
                                  .allocationSize = needs.size + more,
                                  .memoryTypeIndex =
                                      vkt_memory_type(needs.memoryTypeBits, VKT_DEVICE)};
-    VkDeviceMemory memory = VK_NULL_HANDLE;
-    VkResult result = vkAllocateMemory(vkt.device, &info, NULL, &memory);
+    return vkAllocateMemory(vkt.device, &info, NULL, &buffer->memory);
+}
+
+static void try_import(const char *name, int fd, VkDeviceSize more)
+{
+    struct vkt_buffer buffer;
+    VkResult result = import_memory(fd, more, &buffer);
     if (more) /* a mistake of the program's that drivers name differently */
         vkt_out_u64(name, result < 0);
     else
         vkt_out_result(name, result);
     if (result == VK_SUCCESS)
-        vkFreeMemory(vkt.device, memory, NULL);
+        vkFreeMemory(vkt.device, buffer.memory, NULL);
     /* A refused descriptor is still the program's; but Mesa 25.0 closes it, so it is left. */
 }
 
@@ -436,6 +442,8 @@ static void wrong(void)
     static const char zeros[2 * BYTES];
     int ends[2];
     open_sharing();
+    struct vkt_buffer buffer = bound_buffer(BYTES, &exports), again;
+    fill(&buffer, 1);
     VKT_EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     close(ends[1]); /* else a driver that reads waits for ever */
     try_import("socket", ends[0], 0);
@@ -449,12 +457,11 @@ static void wrong(void)
     VKT_EXPECT(ftruncate(memory, sizeof(zeros)) == 0 &&
                fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
     try_import("another's memory", memory, 0);
-    struct vkt_buffer buffer = bound_buffer(BYTES, &exports);
-    fill(&buffer, 1);
     try_import("too small", export_fd(buffer.memory), 1 << 20);
-    int fd = export_fd(buffer.memory);
-    VkImportMemoryFdInfoKHR import = import_of(fd);
-    struct vkt_buffer again = bound_buffer(BYTES, &import);
+    if (import_memory(export_fd(buffer.memory), 0, &again) < 0)
+        vkt_skip("the driver imports nothing after a wrong descriptor");
+    VKT_KEEP(DEVICE_MEMORY, again.memory);
+    VKT(vkBindBufferMemory(vkt.device, again.handle, again.memory, 0));
     expect_pattern(&again, 1);
     vkt_out_buffer("buffer", &buffer);
 }
