@@ -24,7 +24,7 @@
 enum {
     BENCH_VK_REPS_MAX = 101,
     BENCH_VK_SITES_MAX = 8,
-    BENCH_VK_SWITCHES = 9,
+    BENCH_VK_SWITCHES = 8,
 };
 
 struct bench_vk_options {

@@ -19,11 +19,10 @@ enum {
 };
 
 const struct bench_vk_switch bench_vk_switches[BENCH_VK_SWITCHES] = {
-    {"no_coalescing", BENCH_CHAIN},        {"no_pipelining", BENCH_CHAIN},
-    {"no_batched_transfers", BENCH_CHAIN}, {"no_transport_tuning", BENCH_CHAIN},
-    {"no_quiet_batches", BENCH_CHAIN},     {"no_small_uploads", BENCH_CHAIN},
-    {"no_whole_pages", BENCH_UPLOAD},      {"no_references", BENCH_STEP},
-    {"no_stripes", BENCH_UPLOAD},
+    {"no_coalescing", BENCH_CHAIN},       {"no_pipelining", BENCH_CHAIN},
+    {"no_transport_tuning", BENCH_CHAIN}, {"no_quiet_batches", BENCH_CHAIN},
+    {"no_small_uploads", BENCH_CHAIN},    {"no_whole_pages", BENCH_UPLOAD},
+    {"no_references", BENCH_STEP},        {"no_stripes", BENCH_UPLOAD},
 };
 
 /* ---- one side, once ---- */

@@ -10,7 +10,6 @@
 static const char *const names[VNC_PERF_COUNT] = {
     [VNC_PERF_COALESCING] = "no_coalescing",
     [VNC_PERF_PIPELINING] = "no_pipelining",
-    [VNC_PERF_BATCHED_TRANSFERS] = "no_batched_transfers",
     [VNC_PERF_TRANSPORT_TUNING] = "no_transport_tuning",
     [VNC_PERF_EARLY_FENCES] = "no_early_fences",
     [VNC_PERF_EARLY_RECORDINGS] = "no_early_recordings",

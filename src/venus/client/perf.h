@@ -11,12 +11,11 @@
 #include <stdbool.h>
 
 enum vnc_perf {
-    VNC_PERF_COALESCING,        /* commands gather until something waits for them */
-    VNC_PERF_PIPELINING,        /* commands do not wait for each other's answers */
-    VNC_PERF_BATCHED_TRANSFERS, /* changed pages travel together */
-    VNC_PERF_TRANSPORT_TUNING,  /* sockets that do not hold small messages back, large buffers */
-    VNC_PERF_EARLY_FENCES,      /* as VENUS_EARLY_FENCE */
-    VNC_PERF_EARLY_RECORDINGS,  /* an idle server gets recordings while they are recorded */
+    VNC_PERF_COALESCING,       /* commands gather until something waits for them */
+    VNC_PERF_PIPELINING,       /* commands do not wait for each other's answers */
+    VNC_PERF_TRANSPORT_TUNING, /* sockets that do not hold small messages back, large buffers */
+    VNC_PERF_EARLY_FENCES,     /* as VENUS_EARLY_FENCE */
+    VNC_PERF_EARLY_RECORDINGS, /* an idle server gets recordings while they are recorded */
     VNC_PERF_REFERENCES, /* recordings and descriptor writes that the server has are not sent again
                           */
     VNC_PERF_QUIET_BATCHES, /* batches that nobody waits for are not reported */

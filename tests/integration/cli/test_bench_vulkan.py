@@ -10,7 +10,7 @@ from harness import DONE, FAILED, USAGE, Case, Server, hawser
 COLUMNS = {"name", "value", "unit", "baseline", "ratio", "against", "native", "target", "met"}
 LINES = ("unix", "tcp", "1ms", "10ms")
 RATES = {"1Gbit": 1e9, "10Gbit": 10e9, "25Gbit": 25e9}
-SWITCHES = ("coalescing", "pipelining", "batched_transfers", "transport_tuning", "quiet_batches",
+SWITCHES = ("coalescing", "pipelining", "transport_tuning", "quiet_batches",
             "small_uploads", "whole_pages", "references", "stripes")
 
 

@@ -64,7 +64,7 @@ class Knobs(GpuCase):
                     {"VENUS_FETCH": "all", "VENUS_SYNC": "1"},
                     {"VENUS_FETCH": "none", "VENUS_INVALIDATE_MAX_BYTES": "0"},
                     {"VENUS_HOST_VISIBLE_DEVICE_MEMORY": "1", "VENUS_EARLY_FENCE": "0"},
-                    {"VENUS_PERF": "no_pipelining,no_coalescing,no_batched_transfers"},
+                    {"VENUS_PERF": "no_pipelining,no_coalescing"},
                     {"VENUS_PERF": "no_whole_pages,no_quiet_batches,no_transport_tuning"}):
             with self.subTest(**env):
                 self.check_exact(**env)

@@ -295,8 +295,7 @@ static VkResult post_over(struct vnc_link *link, size_t most)
 
 VkResult vnc_link_checkpoint(struct vnc_link *link)
 {
-    VkResult result =
-        post_over(link, vnc_perf(VNC_PERF_BATCHED_TRANSFERS) ? VNC_LINK_GATHER_BYTES : 0);
+    VkResult result = post_over(link, VNC_LINK_GATHER_BYTES);
     link->start = wire_enc_len(&link->out);
     return result;
 }

@@ -422,16 +422,14 @@ static VkResult put_changes(struct vnc_device *device, struct vnc_memory *memory
     VkResult result = VK_SUCCESS;
     enum vn_server_side server =
         vnc_memory_is_still(memory) ? VN_SERVER_IS_STILL : VN_SERVER_WRITES;
-    bool whole = vnc_perf(VNC_PERF_WHOLE_PAGES) && vnc_perf(VNC_PERF_BATCHED_TRANSFERS);
-    if (server == VN_SERVER_IS_STILL && whole)
+    if (server == VN_SERVER_IS_STILL && vnc_perf(VNC_PERF_WHOLE_PAGES))
         result = put_whole(device, memory, e);
     int rc = result == VK_SUCCESS ? 1 : -ENOMEM;
-    size_t most = vnc_perf(VNC_PERF_BATCHED_TRANSFERS) ? VN_DELTA_BYTES : VN_CHANGE_WIRE_MAX + 1;
     while (rc == 1) {
         size_t start = wire_enc_len(e), changes;
         size_t hole = vn_put_command(e, VN_OP_DELTA);
         wire_put_u64(e, memory->object.id);
-        rc = vn_region_encode(memory->region, device->codec, e, most, server, &changes);
+        rc = vn_region_encode(memory->region, device->codec, e, VN_DELTA_BYTES, server, &changes);
         if (rc < 0)
             break;
         if (changes == 0)
