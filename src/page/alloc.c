@@ -1,15 +1,9 @@
 #include "page/alloc.h"
 
-#include "base/clock.h"
-#include "page/reserve.h"
-
 #include <assert.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-
-/* How often an idle reserve thread looks whether the limit has changed or a trim was asked for. */
-static const uint64_t reserve_period_ns = 100 * HW_MS;
 
 enum id_place {
     PLACE_FREE,
@@ -26,15 +20,10 @@ struct stack {
 
 struct page_alloc {
     struct page_alloc_config config;
-    pthread_mutex_t lock; /* guards all below but the reserve thread */
+    pthread_mutex_t lock; /* guards all below */
     uint8_t *places;      /* enum id_place, of each id */
     struct stack free, reserved, reclaimed;
     uint32_t used, moving;
-    uint64_t from_reserve;
-    uint32_t trims_seen;
-    bool starved; /* the reserve thread's last map failed, or a trim was asked for: wait for a need
-                   */
-    struct page_reserve reserve;
 };
 
 static void put(struct page_alloc *a, struct stack *s, uint32_t id, enum id_place place)
@@ -93,15 +82,12 @@ static void finish_move(struct page_alloc *a, const uint32_t *ids, size_t count,
     a->moving -= (uint32_t)count;
 }
 
-/* Unmaps reserved pages until `keep` are left, at most `most`.  How many, or what unmap answered.
- */
-static int shrink_reserve(struct page_alloc *a, uint32_t keep, uint32_t most,
-                          struct page_error *why)
+/* Unmaps a batch of reserved pages.  How many, or what unmap answered. */
+static int shrink_reserve(struct page_alloc *a, struct page_error *why)
 {
     uint32_t ids[PAGE_BATCH_MAX], count = 0;
-    most = most < PAGE_BATCH_MAX ? most : PAGE_BATCH_MAX;
     pthread_mutex_lock(&a->lock);
-    while (count < most && a->reserved.count > keep)
+    while (count < PAGE_BATCH_MAX && a->reserved.count > 0)
         ids[count++] = take(a, &a->reserved);
     pthread_mutex_unlock(&a->lock);
     if (count == 0)
@@ -120,60 +106,9 @@ static int shrink_reserve(struct page_alloc *a, uint32_t keep, uint32_t most,
 int page_alloc_trim(struct page_alloc *a, struct page_error *why)
 {
     int n;
-    while ((n = shrink_reserve(a, 0, PAGE_BATCH_MAX, why)) > 0)
+    while ((n = shrink_reserve(a, why)) > 0)
         ;
     return n;
-}
-
-/* ---- the reserve thread ---- */
-
-static bool trim_was_asked(struct page_alloc *a)
-{
-    if (!a->config.limit)
-        return false;
-    uint32_t trims = page_limit_trims(a->config.limit);
-    pthread_mutex_lock(&a->lock);
-    bool asked = trims != a->trims_seen;
-    a->trims_seen = trims;
-    a->starved |= asked;
-    pthread_mutex_unlock(&a->lock);
-    return asked;
-}
-
-/* Maps one page ahead; true when more are wanted. */
-static bool fill_reserve(struct page_alloc *a)
-{
-    struct page_error why;
-    uint32_t id = 0;
-    pthread_mutex_lock(&a->lock);
-    apply_limit(a);
-    bool wanted = a->reserved.count < a->config.reserve_low && a->free.count > 0 && !a->starved;
-    if (wanted)
-        id = take(a, &a->free);
-    pthread_mutex_unlock(&a->lock);
-    if (!wanted)
-        return false;
-    int rc = a->config.map(a->config.user, &id, 1, &why);
-    pthread_mutex_lock(&a->lock);
-    if (rc)
-        finish_move(a, &id, 1, &a->free, PLACE_FREE);
-    else
-        finish_move(a, &id, 1, &a->reserved, PLACE_RESERVED);
-    a->starved |= rc != 0; /* the next caller gets the error */
-    pthread_mutex_unlock(&a->lock);
-    return rc == 0;
-}
-
-static bool reserve_step(void *user)
-{
-    struct page_alloc *a = user;
-    struct page_error why;
-    pthread_mutex_lock(&a->lock);
-    bool past = is_past_limit(a);
-    pthread_mutex_unlock(&a->lock);
-    uint32_t keep = trim_was_asked(a) || past ? 0 : a->config.reserve_high;
-    int n = shrink_reserve(a, keep, keep ? 1 : PAGE_BATCH_MAX, &why);
-    return n > 0 || (n == 0 && fill_reserve(a));
 }
 
 /* ---- life ---- */
@@ -187,11 +122,10 @@ static int make_stack(struct stack *s, uint32_t pages)
 int page_alloc_create(const struct page_alloc_config *config, struct page_alloc **out,
                       struct page_error *why)
 {
-    if (config->pages == 0 || config->pages > PAGE_COUNT_MAX ||
-        config->reserve_low > config->reserve_high || config->reserve_high > config->pages ||
+    if (config->pages == 0 || config->pages > PAGE_COUNT_MAX || config->reserve > config->pages ||
         (config->limit && config->id_bytes == 0))
-        return page_fail(why, -EINVAL, 0, "a reserve of %u to %u of %u pages makes no sense",
-                         config->reserve_low, config->reserve_high, config->pages);
+        return page_fail(why, -EINVAL, 0, "a reserve of %u of %u pages makes no sense",
+                         config->reserve, config->pages);
     struct page_alloc *a = calloc(1, sizeof *a);
     if (!a)
         return page_fail(why, -ENOMEM, 0, "out of memory");
@@ -203,13 +137,9 @@ int page_alloc_create(const struct page_alloc_config *config, struct page_alloc 
                     make_stack(&a->reclaimed, config->pages);
     for (uint32_t id = config->pages; id > 0 && !short_of; id--)
         put(a, &a->free, id - 1, PLACE_FREE); /* low ones first */
-    a->trims_seen = config->limit ? page_limit_trims(config->limit) : 0;
-    int rc = short_of ? -ENOMEM : 0;
-    if (rc == 0 && config->background)
-        rc = page_reserve_start(&a->reserve, reserve_step, a, reserve_period_ns);
-    if (rc) {
+    if (short_of) {
         page_alloc_destroy(a);
-        return page_fail(why, rc, 0, "cannot make the allocator: %s", strerror(-rc));
+        return page_fail(why, -ENOMEM, 0, "out of memory");
     }
     *out = a;
     return 0;
@@ -220,7 +150,6 @@ void page_alloc_destroy(struct page_alloc *a)
     if (!a)
         return;
     struct page_error why;
-    page_reserve_stop(&a->reserve);
     if (a->places)
         (void)page_alloc_trim(a, &why);
     pthread_mutex_destroy(&a->lock);
@@ -278,13 +207,8 @@ int page_alloc_pages(struct page_alloc *a, uint32_t *ids_out, size_t count, stru
         finish_move(a, ids_out + ready, count - ready, &a->free, PLACE_FREE);
     } else {
         mark_used(a, ids_out, count);
-        a->from_reserve += ready;
-        a->starved = false;
     }
-    bool low = a->reserved.count < a->config.reserve_low;
     pthread_mutex_unlock(&a->lock);
-    if (low)
-        page_reserve_wake(&a->reserve);
     return rc;
 }
 
@@ -316,7 +240,7 @@ int page_alloc_free(struct page_alloc *a, const uint32_t *ids, size_t count, str
         pthread_mutex_unlock(&a->lock);
         return rc;
     }
-    uint32_t high = is_past_limit(a) ? 0 : a->config.reserve_high;
+    uint32_t high = is_past_limit(a) ? 0 : a->config.reserve;
     size_t room = high > a->reserved.count ? high - a->reserved.count : 0;
     size_t kept = count < room ? count : room;
     finish_move(a, ids, kept, &a->reserved, PLACE_RESERVED);
@@ -340,7 +264,6 @@ void page_alloc_stats(struct page_alloc *a, struct page_alloc_stats *out)
     *out = (struct page_alloc_stats){.used = a->used,
                                      .free = a->free.count,
                                      .reserved = a->reserved.count,
-                                     .reclaimed = a->reclaimed.count,
-                                     .from_reserve = a->from_reserve};
+                                     .reclaimed = a->reclaimed.count};
     pthread_mutex_unlock(&a->lock);
 }

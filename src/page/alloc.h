@@ -4,8 +4,7 @@
  *   reserved   mapped and not in use: given to a caller without a broadcast
  *   reclaimed  withdrawn because the shared limit was lowered; free again when it is raised
  *
- * A freed page goes to the reserve while that is below its high mark, else it is unmapped.  With a
- * background thread the reserve is filled to the low mark ahead of need, a page at a time.
+ * A freed page goes to the reserve while that has room, else it is unmapped.
  *
  * Trust: ids that come back are checked.
  * Threads: any.  The lock is not held while pages are mapped or unmapped, so a caller that gets a
@@ -24,20 +23,18 @@ struct page_alloc_config {
     uint32_t pages;
     page_alloc_change *map, *unmap;
     void *user;
-    uint32_t reserve_low, reserve_high;
-    bool background;
+    uint32_t reserve;         /* freed pages that stay mapped */
     struct page_limit *limit; /* NULL: none */
     uint64_t id_bytes;        /* memory of one id at all workers, for the limit */
 };
 
 struct page_alloc_stats {
     uint32_t used, free, reserved, reclaimed;
-    uint64_t from_reserve; /* pages handed out without a map */
 };
 
 struct page_alloc;
 
-/* 0, -EINVAL (marks), -ENOMEM, or the errno of the thread. */
+/* 0, -EINVAL (a reserve of more than all pages), -ENOMEM. */
 int page_alloc_create(const struct page_alloc_config *config, struct page_alloc **out,
                       struct page_error *why) MUST_CHECK;
 void page_alloc_destroy(struct page_alloc *a);

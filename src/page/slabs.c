@@ -88,7 +88,7 @@ int page_slabs_create(const struct page_slabs_config *config, struct page_slabs 
                                       .map = map_slabs,
                                       .unmap = unmap_slabs,
                                       .user = s,
-                                      .reserve_high = reserve,
+                                      .reserve = reserve,
                                       .limit = config->limit,
                                       .id_bytes = config->slab_bytes};
     if (rc == 0)

@@ -61,18 +61,11 @@ static int allocate(struct page_tensors *t)
 static int make_cache(struct page_tensors *t, struct page_error *why)
 {
     const struct page_tensors_config *c = &t->config;
-    uint32_t pieces = t->geometry.pieces;
-    if (c->reserve_low > c->reserve_high || c->reserve_high > t->geometry.pages)
-        return page_fail(why, -EINVAL, 0, "a reserve of %u to %u of %u pages makes no sense",
-                         c->reserve_low, c->reserve_high, t->geometry.pages);
-    uint32_t high = c->reserve_high ? c->reserve_high : t->geometry.pages;
+    uint32_t all = t->geometry.pages * t->geometry.pieces;
     struct page_handles_config cache = {.backend = t->backend,
                                         .limit = c->limit,
                                         .piece_bytes = t->geometry.piece_bytes,
-                                        .low = c->no_reuse ? 0 : c->reserve_low * pieces,
-                                        .high = c->no_reuse ? 0 : high * pieces,
-                                        .step = pieces,
-                                        .reserve_thread = c->background && !c->no_reuse};
+                                        .high = c->no_reuse ? 0 : all};
     return page_handles_create(&cache, &t->cache, why);
 }
 

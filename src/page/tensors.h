@@ -29,10 +29,7 @@ struct page_tensors_config {
     int (*finish)(void *user);
     void *finish_user;
 
-    /* Physical memory kept for the next map, in page ids. */
-    bool no_reuse;                      /* every handle is created by a map and released after */
-    uint32_t reserve_low, reserve_high; /* 0, 0: what was unmapped is kept, nothing is made ahead */
-    bool background;                    /* a thread keeps the reserve */
+    bool no_reuse; /* memory that was unmapped is not kept for the next map */
 };
 
 struct page_tensors;

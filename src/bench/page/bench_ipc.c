@@ -25,7 +25,7 @@ enum {
 
 struct bench_ipc_options {
     uint64_t tp_size, pages_per_iter, iters, warmup, num_layers, block_size;
-    uint64_t memory, page_size, first_id, timeout_ns, reserve;
+    uint64_t memory, page_size, first_id, timeout_ns;
     const char *map_impl, *unmap_impl, *backend, *html, *group, *trace;
     bool verbose, async_sched, not_contiguous, compare, json, csv;
     bool no_reuse, no_join, zero_page, no_huge;
@@ -72,8 +72,6 @@ static const struct cmd_option options[] = {
      PAGE_COUNT_MAX},
     {"timeout", 0, CMD_DURATION, AT(timeout_ns), "a worker that has not answered by then is stuck",
      "TIME", "5s", HW_MS, 600 * HW_SEC},
-    {"reserve", 0, CMD_U64, AT(reserve),
-     "memory for N pages is kept ready by a thread of each worker", "N", NULL, 0, PAGE_COUNT_MAX},
     {"no-reuse", 0, CMD_FLAG, AT(no_reuse),
      "memory is created by each map and released after each unmap"},
     {"no-join", 0, CMD_FLAG, AT(no_join),
@@ -242,10 +240,7 @@ static enum cmd_exit start_workers(struct run *r)
                     .page_bytes = o->page_size,
                     .layout = o->not_contiguous ? PAGE_PER_LAYER : PAGE_CONTIGUOUS,
                     .async_sched = o->async_sched,
-                    .no_reuse = o->no_reuse,
-                    .reserve_low = (uint32_t)o->reserve,
-                    .reserve_high = (uint32_t)(2 * o->reserve),
-                    .background = o->reserve > 0}};
+                    .no_reuse = o->no_reuse}};
     if (o->trace)
         use_trace(r, &config.tensors);
     if (page_processes_start(&config, (uint32_t)o->tp_size, &r->processes, &why))

@@ -14,7 +14,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@
 enum {
     ROUNDS = 60,
     WARMUPS = 2, /* rounds before these that are not counted */
-    GROWTH = 24, /* ids that a sequence grows by, one at a time */
     FIRST_ID = 2,
     RUN = 8 /* ids side by side in one batch */
 };
@@ -212,7 +210,7 @@ static void one_round(struct contender *c, uint32_t count, int round)
     start = hw_now_ns();
     if (c->tensors) {
         check(page_tensors_unmap(c->tensors, ids, count, &outcome), "unmap");
-        page_tensors_settle(c->tensors);
+        page_tensors_commit(c->tensors);
     } else {
         bare_unmap(&c->bare, FIRST_ID);
     }
@@ -291,25 +289,6 @@ static void measure_creation(const struct page_tensors_config *config, double *c
     *release = median(times[1], ROUNDS);
 }
 
-/* A page at a time with a pause between, as decoding needs them, and none comes back. */
-static void measure_growth(const struct page_tensors_config configs[2], double results[2])
-{
-    struct page_tensors *t[2] = {make(&configs[0]), make(&configs[1])};
-    double times[2][GROWTH];
-    for (uint32_t id = 0; id < GROWTH; id++) {
-        for (int i = 0; i < 2; i++) {
-            (void)poll(NULL, 0, 20); /* a decode step or two */
-            uint64_t start = hw_now_ns();
-            check(page_tensors_map(t[i], &id, 1, &outcome), "map");
-            times[i][id] = elapsed_us(start);
-        }
-    }
-    for (int i = 0; i < 2; i++) {
-        page_tensors_destroy(t[i]);
-        results[i] = median(times[i] + WARMUPS, GROWTH - WARMUPS);
-    }
-}
-
 /* ---- the table ---- */
 
 /* `what` is a row of the layout's. */
@@ -339,15 +318,6 @@ static void measure_tricks(struct hw_bench *b, const struct page_tensors_config 
     measure_batches(config, &off, RUN, r);
     row(b, layout, "map-8.joined", r[0].map, r[1].map, "a call for each piece", "-");
     row(b, layout, "unmap-8.joined", r[0].unmap, r[1].unmap, "a call for each piece", "-");
-
-    struct page_tensors_config growing[2] = {*config, *config};
-    double growth[2];
-    growing[0].background = true;
-    growing[0].reserve_low = 4;
-    growing[0].reserve_high = 8;
-    measure_growth(growing, growth);
-    row(b, layout, "map-growing.reserve", growth[0], growth[1], "no thread that keeps a reserve",
-        "-");
 }
 
 static void measure_one_id(struct hw_bench *b, const struct page_tensors_config *config,

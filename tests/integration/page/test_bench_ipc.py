@@ -156,7 +156,7 @@ class BenchIpc(PageCase):
         for layout in ((), ("--not-contiguous",)):
             text = self.expect(hawser("bench-ipc", "--tp-size", 2, "--backend", "host", "--memory",
                                       "64MiB", "--page-size", "64KiB", "--num-layers", 4, "--first-id",
-                                      3, "--iters", 3, "--async-sched", "--reserve", 2, *layout,
+                                      3, "--iters", 3, "--async-sched", *layout,
                                       env=self.env, leaks=True), DONE).stdout
             self.assertIn("=== IPC Benchmark Summary ===", text)
 

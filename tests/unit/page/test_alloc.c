@@ -1,4 +1,4 @@
-/* Page ids: free, reserved, in use, withdrawn by the limit; with and without the reserve thread. */
+/* Page ids: free, reserved, in use, withdrawn by the limit. */
 #include "unit.h"
 
 #include "base/rng.h"
@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -80,7 +79,7 @@ static void pages_go_round(void **state)
     (void)state;
     struct device d;
     struct page_alloc_config config = config_for(&d);
-    config.reserve_high = 2;
+    config.reserve = 2;
     struct page_alloc *a = make(&config);
     struct page_error why;
     uint32_t ids[PAGES];
@@ -123,7 +122,7 @@ static void a_map_that_fails_loses_no_page(void **state)
     (void)state;
     struct device d;
     struct page_alloc_config config = config_for(&d);
-    config.reserve_high = 4;
+    config.reserve = 4;
     struct page_alloc *a = make(&config);
     struct page_error why;
     uint32_t ids[PAGES];
@@ -156,7 +155,7 @@ static void the_limit_withdraws_pages_and_gives_them_back(void **state)
     folder_make(base);
     snprintf(path, sizeof path, "%s/limit", base);
     assert_int_equal(page_limit_open(path, &config.limit, &why), 0);
-    config.reserve_high = 4;
+    config.reserve = 4;
     struct page_alloc *a = make(&config);
     assert_int_equal(page_alloc_pages(a, ids, 6, &why), 0);
     page_limit_set(config.limit, 10 * ID_BYTES);
@@ -170,51 +169,6 @@ static void the_limit_withdraws_pages_and_gives_them_back(void **state)
     page_limit_set(config.limit, 0);
     expect_counts(a, 3, 13, 0, 0);
     assert_int_equal(page_alloc_free(a, ids + 3, 3, &why), 0);
-    page_alloc_destroy(a);
-    page_limit_close(config.limit);
-    unlink(path);
-    folder_remove(base);
-}
-
-static void wait_for_reserved(struct page_alloc *a, uint32_t reserved)
-{
-    struct page_alloc_stats s;
-    do {
-        page_alloc_stats(a, &s);
-        sched_yield();
-    } while (s.reserved != reserved);
-}
-
-static void the_thread_maps_ahead_and_trims_when_asked(void **state)
-{
-    (void)state;
-    char base[FOLDER_CHARS], path[64];
-    struct device d;
-    struct page_alloc_config config = config_for(&d);
-    struct page_alloc_stats s;
-    struct page_error why;
-    uint32_t ids[PAGES];
-    folder_make(base);
-    snprintf(path, sizeof path, "%s/limit", base);
-    assert_int_equal(page_limit_open(path, &config.limit, &why), 0);
-    config.reserve_low = 3;
-    config.reserve_high = 5;
-    config.background = true;
-    struct page_alloc *a = make(&config);
-    wait_for_reserved(a, 3);
-    assert_int_equal(page_alloc_pages(a, ids, 2, &why), 0);
-    page_alloc_stats(a, &s);
-    assert_int_equal(s.from_reserve, 2);
-    wait_for_reserved(a, 3);
-    page_limit_ask_trim(config.limit);
-    wait_for_reserved(a, 0);
-    assert_int_equal(page_alloc_pages(a, ids + 2, 1, &why), 0); /* a need: filled again */
-    wait_for_reserved(a, 3);
-    page_limit_set(config.limit, 4 * ID_BYTES); /* 3 in use, 3 reserved: two too many */
-    do
-        page_alloc_stats(a, &s);
-    while (s.used + s.reserved > 4 && sched_yield() == 0);
-    assert_int_equal(page_alloc_free(a, ids, 3, &why), 0);
     page_alloc_destroy(a);
     page_limit_close(config.limit);
     unlink(path);
@@ -247,9 +201,7 @@ static void threads_never_share_a_page(void **state)
     (void)state;
     struct device d;
     struct page_alloc_config config = config_for(&d);
-    config.reserve_low = 2;
-    config.reserve_high = 4;
-    config.background = true;
+    config.reserve = 4;
     struct worker workers[3];
     struct page_alloc *a = make(&config);
     for (int i = 0; i < 3; i++) {
@@ -271,7 +223,6 @@ int main(void)
         cmocka_unit_test(what_is_not_in_use_cannot_be_freed),
         cmocka_unit_test(a_map_that_fails_loses_no_page),
         cmocka_unit_test(the_limit_withdraws_pages_and_gives_them_back),
-        cmocka_unit_test(the_thread_maps_ahead_and_trims_when_asked),
         cmocka_unit_test(threads_never_share_a_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

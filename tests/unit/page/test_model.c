@@ -163,9 +163,7 @@ static void random_operations_agree_with_the_model(void **state)
         .device = {.memory_bytes = 2 * LAYERS * PAGES * page_bytes},
         .layers = LAYERS,
         .page_bytes = page_bytes,
-        .layout = layout,
-        .reserve_low = 2,
-        .reserve_high = 8};
+        .layout = layout};
     struct page_error why;
     struct model *m = calloc(1, sizeof *m);
     assert_non_null(m);
