@@ -7,15 +7,14 @@
  * A freed page goes to the reserve while that has room, else it is unmapped.
  *
  * Trust: ids that come back are checked.
- * Threads: any.  The lock is not held while pages are mapped or unmapped, so a caller that gets a
- * reserved page does not wait for a driver.
+ * Threads: one at a time.
  * Lifetime: create/destroy; destroy unmaps the reserve, not what is in use. */
 #ifndef HAWSER_PAGE_ALLOC_H
 #define HAWSER_PAGE_ALLOC_H
 
 #include "page/limit.h"
 
-/* Whole or not at all, as page_group_map and page_tensors_map are.  From any thread. */
+/* Whole or not at all, as page_group_map and page_tensors_map are. */
 typedef int page_alloc_change(void *user, const uint32_t *ids, size_t count,
                               struct page_error *why);
 

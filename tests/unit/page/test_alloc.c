@@ -1,23 +1,19 @@
 /* Page ids: free, reserved, in use, withdrawn by the limit. */
 #include "unit.h"
 
-#include "base/rng.h"
 #include "folder.h"
 #include "page/alloc.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
 enum { PAGES = 16, ID_BYTES = 1000 };
 
 /* What would be the workers: every page is mapped or not, and never twice. */
 struct device {
-    pthread_mutex_t lock;
     bool mapped[PAGES];
     int maps, unmaps;
-    _Atomic int fail_maps, fail_unmaps;
+    int fail_maps, fail_unmaps;
 };
 
 static int device_change(struct device *d, const uint32_t *ids, size_t count, bool map,
@@ -25,14 +21,12 @@ static int device_change(struct device *d, const uint32_t *ids, size_t count, bo
 {
     if (map ? d->fail_maps : d->fail_unmaps)
         return page_fail(why, -EIO, 5, "told to fail");
-    pthread_mutex_lock(&d->lock);
     for (size_t i = 0; i < count; i++) {
         assert_true(ids[i] < PAGES);
         assert_int_equal(d->mapped[ids[i]], !map);
         d->mapped[ids[i]] = map;
     }
     *(map ? &d->maps : &d->unmaps) += 1;
-    pthread_mutex_unlock(&d->lock);
     return 0;
 }
 
@@ -49,7 +43,6 @@ static int device_unmap(void *user, const uint32_t *ids, size_t count, struct pa
 static struct page_alloc_config config_for(struct device *d)
 {
     *d = (struct device){.maps = 0};
-    pthread_mutex_init(&d->lock, NULL);
     return (struct page_alloc_config){
         .pages = PAGES, .map = device_map, .unmap = device_unmap, .user = d, .id_bytes = ID_BYTES};
 }
@@ -175,47 +168,6 @@ static void the_limit_withdraws_pages_and_gives_them_back(void **state)
     folder_remove(base);
 }
 
-struct worker {
-    struct page_alloc *a;
-    uint64_t seed;
-    pthread_t thread;
-};
-
-static void *allocate_and_free(void *arg)
-{
-    struct worker *w = arg;
-    struct hw_rng rng;
-    struct page_error why;
-    uint32_t ids[4];
-    hw_rng_seed(&rng, w->seed);
-    for (int i = 0; i < 2000; i++) {
-        size_t count = 1 + hw_rng_below(&rng, 4);
-        if (page_alloc_pages(w->a, ids, count, &why) == 0)
-            assert_int_equal(page_alloc_free(w->a, ids, count, &why), 0);
-    }
-    return NULL;
-}
-
-static void threads_never_share_a_page(void **state)
-{
-    (void)state;
-    struct device d;
-    struct page_alloc_config config = config_for(&d);
-    config.reserve = 4;
-    struct worker workers[3];
-    struct page_alloc *a = make(&config);
-    for (int i = 0; i < 3; i++) {
-        workers[i] = (struct worker){.a = a, .seed = (uint64_t)i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, allocate_and_free, &workers[i]),
-                         0);
-    }
-    for (int i = 0; i < 3; i++)
-        pthread_join(workers[i].thread, NULL);
-    page_alloc_destroy(a);
-    for (int i = 0; i < PAGES; i++)
-        assert_false(d.mapped[i]);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,7 +175,6 @@ int main(void)
         cmocka_unit_test(what_is_not_in_use_cannot_be_freed),
         cmocka_unit_test(a_map_that_fails_loses_no_page),
         cmocka_unit_test(the_limit_withdraws_pages_and_gives_them_back),
-        cmocka_unit_test(threads_never_share_a_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
