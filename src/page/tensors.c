@@ -511,9 +511,3 @@ int page_tensors_write(struct page_tensors *t, const struct page_place *at, cons
     int rc = check_place(t, at, len, why);
     return rc ? rc : t->backend->ops->write(t->backend, offset_of(t, at), src, len, why);
 }
-
-int page_tensors_scrub(struct page_tensors *t, struct page_error *why)
-{
-    const struct page_backend_ops *ops = t->backend->ops;
-    return ops->scrub ? ops->scrub(t->backend, why) : 0;
-}

@@ -77,7 +77,5 @@ int page_tensors_read(struct page_tensors *t, const struct page_place *at, void 
                       struct page_error *why) MUST_CHECK;
 int page_tensors_write(struct page_tensors *t, const struct page_place *at, const void *src,
                        size_t len, struct page_error *why) MUST_CHECK;
-/* Clears the shared page that unmapped ids show, where the backend has one. */
-int page_tensors_scrub(struct page_tensors *t, struct page_error *why) MUST_CHECK;
 
 #endif

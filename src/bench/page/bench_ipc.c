@@ -28,7 +28,7 @@ struct bench_ipc_options {
     uint64_t memory, page_size, first_id, timeout_ns;
     const char *map_impl, *unmap_impl, *backend, *html, *group, *trace;
     bool verbose, async_sched, not_contiguous, compare, json, csv;
-    bool no_reuse, no_join, zero_page, no_huge;
+    bool no_reuse, no_join, no_huge;
 };
 
 #define AT(member) offsetof(struct bench_ipc_options, member)
@@ -76,7 +76,6 @@ static const struct cmd_option options[] = {
      "memory is created by each map and released after each unmap"},
     {"no-join", 0, CMD_FLAG, AT(no_join),
      "a driver call for each piece also where one would do for many"},
-    {"zero-page", 0, CMD_FLAG, AT(zero_page), "cuda: pages that are not mapped show a shared page"},
     {"no-huge", 0, CMD_FLAG, AT(no_huge), "host: no huge pages even where they are allowed"},
     {"compare", 0, CMD_FLAG, AT(compare),
      "all strategies in one run, one iteration of each in turn"},
@@ -231,16 +230,14 @@ static enum cmd_exit start_workers(struct run *r)
     struct page_error why;
     struct page_worker_config config = {
         .group = r->group_name,
-        .tensors = {.backend = r->backend,
-                    .device = {.memory_bytes = o->memory,
-                               .not_joined = o->no_join,
-                               .zero_page = o->zero_page,
-                               .no_huge = o->no_huge},
-                    .layers = (uint32_t)o->num_layers,
-                    .page_bytes = o->page_size,
-                    .layout = o->not_contiguous ? PAGE_PER_LAYER : PAGE_CONTIGUOUS,
-                    .async_sched = o->async_sched,
-                    .no_reuse = o->no_reuse}};
+        .tensors = {
+            .backend = r->backend,
+            .device = {.memory_bytes = o->memory, .not_joined = o->no_join, .no_huge = o->no_huge},
+            .layers = (uint32_t)o->num_layers,
+            .page_bytes = o->page_size,
+            .layout = o->not_contiguous ? PAGE_PER_LAYER : PAGE_CONTIGUOUS,
+            .async_sched = o->async_sched,
+            .no_reuse = o->no_reuse}};
     if (o->trace)
         use_trace(r, &config.tensors);
     if (page_processes_start(&config, (uint32_t)o->tp_size, &r->processes, &why))

@@ -18,7 +18,7 @@
 enum page_stray {
     PAGE_STRAY_FAULTS, /* must not be touched */
     PAGE_STRAY_SHARED, /* harmless: all unmapped ids show one page, which reads zero until a stray
-                        * write changes it; scrub clears it */
+                        * write changes it */
     PAGE_STRAY_STRICT  /* reads zero always, writes are dropped */
 };
 
@@ -34,7 +34,6 @@ struct page_facts {
 struct page_backend_config {
     uint64_t memory_bytes; /* at most this; 0: all there is */
     uint32_t device;       /* taken modulo the devices there are */
-    bool zero_page;        /* cuda: unmapped pages show a shared page, at the cost of a mapping */
     bool not_joined;       /* one driver call for each piece, also where one could map several */
     bool no_huge;          /* host: no huge pages even where they are allowed */
     const char *library;   /* cuda, vulkan: instead of the system's */
@@ -82,8 +81,6 @@ struct page_backend_ops {
                 struct page_error *why);
     int (*write)(struct page_backend *b, uint64_t offset, const void *src, size_t len,
                  struct page_error *why);
-    /* Clears the shared page; NULL where stray is not SHARED. */
-    int (*scrub)(struct page_backend *b, struct page_error *why);
 };
 
 /* Embedded first in each backend's own struct. */

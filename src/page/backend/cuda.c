@@ -79,8 +79,7 @@ _Static_assert(sizeof(struct cu_access) == 12, "as the driver has it");
     X(set_access, "cuMemSetAccess",                                                                \
       (cu_ptr at, size_t bytes, const struct cu_access *access, size_t count))                     \
     X(copy_in, "cuMemcpyHtoD_v2", (cu_ptr to, const void *from, size_t bytes))                     \
-    X(copy_out, "cuMemcpyDtoH_v2", (void *to, cu_ptr from, size_t bytes))                          \
-    X(fill, "cuMemsetD8_v2", (cu_ptr at, unsigned char value, size_t bytes))
+    X(copy_out, "cuMemcpyDtoH_v2", (void *to, cu_ptr from, size_t bytes))
 
 struct cu_api {
 #define X(member, symbol, parameters) cu_result(*member) parameters;
@@ -94,11 +93,9 @@ struct cuda_backend {
     struct cu_api cu;
     cu_device device;
     cu_context context; /* NULL before it is retained */
-    bool joined, zero_page;
+    bool joined;
     cu_ptr range; /* 0 before reserve */
     uint64_t range_bytes, piece_bytes;
-    cu_handle zero; /* shown by every place that is not bound, with zero_page */
-    bool has_zero;
     _Atomic uint64_t live; /* handles; relaxed: only itself */
 };
 
@@ -173,7 +170,7 @@ static int learn_facts(struct cuda_backend *c, uint64_t memory_bytes, struct pag
         return fail(c, -EIO, "cuDeviceTotalMem", result, why);
     f->granularity = granularity;
     f->memory_bytes = memory_bytes && memory_bytes < total ? memory_bytes : total;
-    f->stray = c->zero_page ? PAGE_STRAY_SHARED : PAGE_STRAY_FAULTS;
+    f->stray = PAGE_STRAY_FAULTS;
     return 0;
 }
 
@@ -182,10 +179,6 @@ static void cuda_close(struct page_backend *b)
     struct cuda_backend *c = cuda_of(b);
     if (c->context)
         (void)c->cu.context_use(c->context);
-    if (c->has_zero) {
-        (void)c->cu.unmap(c->range, c->range_bytes);
-        (void)c->cu.release(c->zero);
-    }
     if (c->range)
         (void)c->cu.unreserve(c->range, c->range_bytes);
     if (c->context)
@@ -203,7 +196,6 @@ static int cuda_open(const struct page_backend_config *config, struct page_backe
         return page_fail(why, -ENOMEM, 0, "out of memory");
     c->base.ops = &page_backend_cuda;
     c->joined = !config->not_joined;
-    c->zero_page = config->zero_page;
     int rc = load(c, config->library ? config->library : "libcuda.so.1", why);
     if (rc == 0)
         rc = choose_device(c, config->device, why);
@@ -235,11 +227,6 @@ static size_t run_length(const struct cuda_backend *c, const struct page_bind *b
     return n;
 }
 
-static cu_result map_one(struct cuda_backend *c, uint64_t offset, cu_handle handle)
-{
-    return c->cu.map(c->range + offset, c->piece_bytes, 0, handle, 0);
-}
-
 /* One call for each run.  *done is the number of binds before the one that failed. */
 static cu_result unmap_runs(struct cuda_backend *c, const struct page_bind *binds, size_t count,
                             size_t *done)
@@ -257,15 +244,15 @@ static cu_result unmap_runs(struct cuda_backend *c, const struct page_bind *bind
 /* Maps the pieces of the run at *mapped, advancing it, then sets access for the whole run.  On
  * failure *failed and *call say where. */
 static cu_result map_run(struct cuda_backend *c, const struct page_bind *binds, size_t count,
-                         bool zero, size_t *mapped, size_t *failed, const char **call)
+                         size_t *mapped, size_t *failed, const char **call)
 {
     struct cu_access access = {{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READWRITE};
     size_t first = *mapped, n = run_length(c, &binds[first], count - first);
     *call = "cuMemMap";
     for (; *mapped < first + n; ++*mapped) {
         *failed = *mapped;
-        cu_result result =
-            map_one(c, binds[*mapped].offset, zero ? c->zero : binds[*mapped].handle);
+        cu_result result = c->cu.map(c->range + binds[*mapped].offset, c->piece_bytes, 0,
+                                     binds[*mapped].handle, 0);
         if (result)
             return result;
     }
@@ -274,36 +261,17 @@ static cu_result map_run(struct cuda_backend *c, const struct page_bind *binds, 
     return c->cu.set_access(c->range + binds[first].offset, n * c->piece_bytes, &access, 1);
 }
 
-/* Maps all and sets access; with `zero` all show that handle instead of their own.  On failure
- * nothing is mapped, and *failed and *call say where. */
+/* Maps all and sets access.  On failure nothing is mapped, and *failed and *call say where. */
 static cu_result map_all(struct cuda_backend *c, const struct page_bind *binds, size_t count,
-                         bool zero, size_t *failed, const char **call)
+                         size_t *failed, const char **call)
 {
     size_t mapped = 0, undone;
     cu_result result = CU_OK;
     while (mapped < count && result == CU_OK)
-        result = map_run(c, binds, count, zero, &mapped, failed, call);
+        result = map_run(c, binds, count, &mapped, failed, call);
     if (result)
         (void)unmap_runs(c, binds, mapped, &undone);
     return result;
-}
-
-/* Replaces handles by the zero page or the reverse; restores the old state on failure. */
-static int swap(struct cuda_backend *c, const struct page_bind *binds, size_t count, bool to_zero,
-                size_t *failed, struct page_error *why)
-{
-    const char *call = "cuMemUnmap", *ignored;
-    size_t scrap;
-    cu_result result = unmap_runs(c, binds, count, failed);
-    size_t down = result ? *failed : count;
-    if (result == CU_OK && (!to_zero || c->zero_page))
-        result = map_all(c, binds, count, to_zero, failed, &call);
-    if (result == CU_OK)
-        return 0;
-    int rc = fail(c, -EIO, call, result, why);
-    if (down && map_all(c, binds, down, !to_zero, &scrap, &ignored))
-        why->rc = rc = -ENOTRECOVERABLE;
-    return rc;
 }
 
 static int cuda_bind(struct page_backend *b, const struct page_bind *binds, size_t count,
@@ -312,43 +280,25 @@ static int cuda_bind(struct page_backend *b, const struct page_bind *binds, size
     struct cuda_backend *c = cuda_of(b);
     const char *call;
     (void)c->cu.context_use(c->context);
-    if (c->zero_page)
-        return swap(c, binds, count, false, failed, why);
-    cu_result result = map_all(c, binds, count, false, failed, &call);
+    cu_result result = map_all(c, binds, count, failed, &call);
     return result ? fail(c, -EIO, call, result, why) : 0;
 }
 
+/* Maps again what was unmapped before a failure. */
 static int cuda_unbind(struct page_backend *b, const struct page_bind *binds, size_t count,
                        size_t *failed, struct page_error *why)
 {
     struct cuda_backend *c = cuda_of(b);
+    const char *call;
+    size_t ignored;
     (void)c->cu.context_use(c->context);
-    return swap(c, binds, count, true, failed, why);
-}
-
-/* Every place shows the zero page from the start. */
-static int show_zero_everywhere(struct cuda_backend *c, struct page_error *why)
-{
-    struct cu_allocation_prop prop = allocation_on(c->device);
-    struct cu_access access = {{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READWRITE};
-    cu_result result = c->cu.create(&c->zero, c->piece_bytes, &prop, 0);
-    if (result)
-        return fail(c, -ENOMEM, "cuMemCreate", result, why);
-    uint64_t at = 0;
-    for (; at < c->range_bytes && result == CU_OK; at += result == CU_OK ? c->piece_bytes : 0)
-        result = map_one(c, at, c->zero);
+    cu_result result = unmap_runs(c, binds, count, failed);
     if (result == CU_OK)
-        result = c->cu.set_access(c->range, c->range_bytes, &access, 1);
-    if (result == CU_OK)
-        result = c->cu.fill(c->range, 0, c->piece_bytes);
-    if (result) {
-        if (at)
-            (void)c->cu.unmap(c->range, at);
-        (void)c->cu.release(c->zero);
-        return fail(c, -EIO, "cuMemMap of the zero page", result, why);
-    }
-    c->has_zero = true;
-    return 0;
+        return 0;
+    int rc = fail(c, -EIO, "cuMemUnmap", result, why);
+    if (*failed && map_all(c, binds, *failed, &ignored, &call))
+        why->rc = rc = -ENOTRECOVERABLE;
+    return rc;
 }
 
 static int cuda_reserve(struct page_backend *b, uint64_t range_bytes, uint64_t piece_bytes,
@@ -362,14 +312,14 @@ static int cuda_reserve(struct page_backend *b, uint64_t range_bytes, uint64_t p
     c->range_bytes = range_bytes;
     c->piece_bytes = piece_bytes;
     b->address = c->range;
-    return c->zero_page ? show_zero_everywhere(c, why) : 0;
+    return 0;
 }
 
 static int create_piece(struct cuda_backend *c, page_handle *out, struct page_error *why)
 {
     struct cu_allocation_prop prop = allocation_on(c->device);
     cu_handle handle = 0;
-    (void)c->cu.context_use(c->context); /* also on the reserve thread */
+    (void)c->cu.context_use(c->context);
     cu_result result = c->cu.create(&handle, c->piece_bytes, &prop, 0);
     if (result)
         return fail(c, result == CU_OUT_OF_MEMORY ? -ENOMEM : -EIO, "cuMemCreate", result, why);
@@ -424,31 +374,6 @@ static int cuda_write(struct page_backend *b, uint64_t offset, const void *src, 
     return result ? fail(c, -EIO, "cuMemcpyHtoD", result, why) : 0;
 }
 
-/* Through a mapping of its own: any place may be bound at the moment. */
-static int cuda_scrub(struct page_backend *b, struct page_error *why)
-{
-    struct cuda_backend *c = cuda_of(b);
-    struct cu_access access = {{CU_LOCATION_DEVICE, c->device}, CU_ACCESS_READWRITE};
-    cu_ptr at = 0;
-    if (!c->has_zero)
-        return 0;
-    (void)c->cu.context_use(c->context);
-    cu_result result = c->cu.reserve(&at, c->piece_bytes, b->facts.granularity, 0, 0);
-    if (result)
-        return fail(c, -ENOMEM, "cuMemAddressReserve", result, why);
-    result = c->cu.map(at, c->piece_bytes, 0, c->zero, 0);
-    if (result == CU_OK) {
-        result = c->cu.set_access(at, c->piece_bytes, &access, 1);
-        if (result == CU_OK)
-            result = c->cu.fill(at, 0, c->piece_bytes);
-        if (result == CU_OK)
-            result = c->cu.synchronize();
-        (void)c->cu.unmap(at, c->piece_bytes);
-    }
-    (void)c->cu.unreserve(at, c->piece_bytes);
-    return result ? fail(c, -EIO, "clearing the zero page", result, why) : 0;
-}
-
 const struct page_backend_ops page_backend_cuda = {
     .name = "cuda",
     .open = cuda_open,
@@ -461,5 +386,4 @@ const struct page_backend_ops page_backend_cuda = {
     .finish = cuda_finish,
     .read = cuda_read,
     .write = cuda_write,
-    .scrub = cuda_scrub,
 };

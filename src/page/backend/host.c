@@ -402,14 +402,6 @@ static int host_write(struct page_backend *b, uint64_t offset, const void *src, 
     return 0;
 }
 
-static int host_scrub(struct page_backend *b, struct page_error *why)
-{
-    struct host_backend *h = host_of(b);
-    if (fallocate(h->sink, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)h->piece_bytes))
-        return page_fail(why, -EIO, errno, "cannot clear the shared page: %s", strerror(errno));
-    return 0;
-}
-
 const struct page_backend_ops page_backend_host = {
     .name = "host",
     .open = host_open,
@@ -422,5 +414,4 @@ const struct page_backend_ops page_backend_host = {
     .finish = host_finish,
     .read = host_read,
     .write = host_write,
-    .scrub = host_scrub,
 };

@@ -417,11 +417,3 @@ DRIVER(cuMemcpyDtoH_v2, void *to, ptr from, size_t bytes)
     memcpy(to, (void *)(uintptr_t)from, bytes);
     return OK;
 }
-
-DRIVER(cuMemsetD8_v2, ptr at, unsigned char value, size_t bytes)
-{
-    if (!accessible(at, bytes))
-        return INVALID_VALUE;
-    memset((void *)(uintptr_t)at, value, bytes);
-    return OK;
-}

@@ -24,10 +24,9 @@ static struct {
 static const uint32_t old_ids[] = {0, 5}, new_ids[] = {1, 2, 7};
 
 /* Pages 0 and 5 are mapped and filled; a first round of 1, 2, 7 made their memory. */
-static struct page_tensors *prepare(enum page_layout layout, bool zero_page, bool no_reuse)
+static struct page_tensors *prepare(enum page_layout layout, bool no_reuse)
 {
     struct page_tensors_config config = suite_config(layout);
-    config.device.zero_page = zero_page;
     config.no_reuse = no_reuse;
     struct page_tensors *t = suite_make(&config);
     suite_map(t, old_ids, 2);
@@ -48,16 +47,13 @@ static void expect_old_state(struct page_tensors *t, bool new_mapped)
             suite_expect(t, new_ids[i], 2);
     }
     fake.live(&bytes, &mappings);
-    if (page_tensors_facts(t)->stray == PAGE_STRAY_FAULTS)
-        assert_int_equal(mappings, (2 + 3 * new_mapped) * g->pieces);
-    else
-        assert_int_equal(mappings, g->pages * g->pieces);
+    assert_int_equal(mappings, (2 + 3 * new_mapped) * g->pieces);
 }
 
 /* Every driver call of a map and of an unmap fails once. */
-static void fail_each_call(enum page_layout layout, bool zero_page, bool no_reuse)
+static void fail_each_call(enum page_layout layout, bool no_reuse)
 {
-    struct page_tensors *t = prepare(layout, zero_page, no_reuse);
+    struct page_tensors *t = prepare(layout, no_reuse);
     for (uint64_t n = 1;; n++) {
         fake.fail_calls(n, n);
         int rc = page_tensors_map(t, new_ids, 3, &outcome);
@@ -98,9 +94,8 @@ static void any_call_that_fails_leaves_all_as_before(void **state)
 {
     (void)state;
     for (int layout = 0; layout < 2; layout++) {
-        fail_each_call((enum page_layout)layout, false, false);
-        fail_each_call((enum page_layout)layout, false, true);
-        fail_each_call((enum page_layout)layout, true, false);
+        fail_each_call((enum page_layout)layout, false);
+        fail_each_call((enum page_layout)layout, true);
     }
 }
 
@@ -108,7 +103,7 @@ static void no_memory_on_the_device_blames_a_page(void **state)
 {
     (void)state;
     uint64_t bytes, mappings;
-    struct page_tensors *t = prepare(PAGE_PER_LAYER, false, false);
+    struct page_tensors *t = prepare(PAGE_PER_LAYER, false);
     fake.live(&bytes, &mappings);
     fake.capacity(bytes + 5 * suite_page_bytes()); /* one id and a quarter of the next */
     assert_int_equal(page_tensors_map(t, new_ids, 3, &outcome), -ENOMEM);
@@ -125,7 +120,7 @@ static void no_memory_on_the_device_blames_a_page(void **state)
 static void when_undoing_fails_too_nothing_is_pretended(void **state)
 {
     (void)state;
-    struct page_tensors *t = prepare(PAGE_PER_LAYER, false, false);
+    struct page_tensors *t = prepare(PAGE_PER_LAYER, false);
     suite_map(t, new_ids, 3);
     fake.fail_calls(3, UINT64_MAX);
     assert_int_equal(page_tensors_unmap(t, new_ids, 3, &outcome), -ENOTRECOVERABLE);
@@ -133,26 +128,6 @@ static void when_undoing_fails_too_nothing_is_pretended(void **state)
     assert_int_equal(page_tensors_map(t, (uint32_t[]){3}, 1, &outcome), -ENOTRECOVERABLE);
     assert_non_null(strstr(outcome.why.text, "in doubt"));
     page_tensors_destroy(t);
-}
-
-static void zero_page_is_shared_and_scrubbed(void **state)
-{
-    (void)state;
-    for (int layout = 0; layout < 2; layout++) {
-        struct page_tensors *t = prepare((enum page_layout)layout, true, false);
-        struct page_error why;
-        uint64_t before, after, mappings;
-        suite_expect_zero(t, 3);
-        fake.live(&before, &mappings);
-        suite_fill(t, 3, 9);
-        suite_expect(t, 0, 1);
-        assert_int_equal(page_tensors_scrub(t, &why), 0);
-        suite_expect_zero(t, 3);
-        suite_expect_zero(t, PAGES - 1);
-        fake.live(&after, &mappings);
-        assert_int_equal(before, after);
-        page_tensors_destroy(t);
-    }
 }
 
 static void async_sched_waits_for_the_device(void **state)
@@ -225,7 +200,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(any_call_that_fails_leaves_all_as_before, nothing_is_left),
         cmocka_unit_test_teardown(no_memory_on_the_device_blames_a_page, nothing_is_left),
-        cmocka_unit_test_teardown(zero_page_is_shared_and_scrubbed, nothing_is_left),
         cmocka_unit_test_teardown(async_sched_waits_for_the_device, nothing_is_left),
         cmocka_unit_test_teardown(a_run_takes_one_access_call_and_one_unmap, nothing_is_left),
         cmocka_unit_test(when_undoing_fails_too_nothing_is_pretended),
