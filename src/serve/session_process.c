@@ -13,8 +13,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "rpc/transport/sock.h"
 
 enum { ORDER_SOCKET = STDERR_FILENO + 1 };
+
+static_assert((int)SESSION_FDS_MAX <= (int)RPC_SOCK_FDS_MAX, "an order is one message");
 
 /* ---- in the server's process ---- */
 
@@ -64,22 +67,9 @@ int session_process_start(char *const *environment, const sigset_t *mask, pid_t 
 
 static int send_fds(int socket, const void *data, size_t len, const int *fds, int count)
 {
-    union {
-        char buf[CMSG_SPACE(SESSION_FDS_MAX * sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
     struct iovec iov = {(void *)(uintptr_t)data, len};
-    size_t bytes = (size_t)count * sizeof(int);
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.buf,
-                         .msg_controllen = CMSG_SPACE(bytes)};
-    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
-    cmsg->cmsg_level = SOL_SOCKET;
-    cmsg->cmsg_type = SCM_RIGHTS;
-    cmsg->cmsg_len = CMSG_LEN(bytes);
-    memcpy(CMSG_DATA(cmsg), fds, bytes);
-    return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len ? 0 : -errno;
+    ssize_t n = rpc_sock_send_fds(socket, &iov, 1, fds, count);
+    return n < 0 ? (int)n : n == (ssize_t)len ? 0 : -EMSGSIZE;
 }
 
 int session_process_give(int socket, const struct session_order *order, const int *fds,
@@ -109,25 +99,8 @@ int session_process_resume(int socket, const struct session_resumption *resumpti
  * errno. */
 static int receive_fds(void *data, size_t len, int fds[SESSION_FDS_MAX])
 {
-    union {
-        char buf[CMSG_SPACE(SESSION_FDS_MAX * sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    struct iovec iov = {data, len};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.buf,
-                         .msg_controllen = sizeof(control.buf)};
-    ssize_t n;
-    do
-        n = recvmsg(ORDER_SOCKET, &msg, MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
-    const struct cmsghdr *cmsg = n == (ssize_t)len ? CMSG_FIRSTHDR(&msg) : NULL;
-    if (!cmsg || cmsg->cmsg_type != SCM_RIGHTS)
-        return n < 0 ? -errno : -ESHUTDOWN;
-    size_t bytes = cmsg->cmsg_len - CMSG_LEN(0);
-    memcpy(fds, CMSG_DATA(cmsg), bytes);
-    return (int)(bytes / sizeof(int));
+    int count = rpc_sock_recv_fds(ORDER_SOCKET, 0, data, len, fds, SESSION_FDS_MAX);
+    return count == 0 ? -ESHUTDOWN : count;
 }
 
 /* Mapped once; an order is read and kept for the life of the process. */

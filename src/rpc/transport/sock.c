@@ -123,11 +123,38 @@ int rpc_sock_take_fds(struct msghdr *msg, int *fds, int count, int max)
     return fits ? count : -EPROTO;
 }
 
+int rpc_sock_recv_fds(int fd, int flags, void *data, size_t len, int *fds, int max)
+{
+    union {
+        char buf[CMSG_SPACE(RPC_SOCK_FDS_MAX * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec iov = {data, len};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.buf,
+                         .msg_controllen = sizeof(control.buf)};
+    ssize_t n;
+    do
+        n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | flags);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    for (int i = 0; i < max; i++)
+        fds[i] = -1;
+    int count = rpc_sock_take_fds(&msg, fds, 0, max);
+    if (count >= 0 && n == (ssize_t)len && !(msg.msg_flags & MSG_TRUNC))
+        return count;
+    for (int i = 0; i < max && fds[i] >= 0; i++)
+        close(fds[i]);
+    return n == 0 ? -ESHUTDOWN : -EPROTO;
+}
+
 ssize_t rpc_sock_send_fds(int fd, const struct iovec *iov, int count, const int *fds, int fd_count)
 {
-    assert(fd_count > 0 && fd_count <= RPC_FDS_QUEUED_MAX);
+    assert(fd_count > 0 && fd_count <= RPC_SOCK_FDS_MAX);
     union {
-        char buf[CMSG_SPACE(RPC_FDS_QUEUED_MAX * sizeof(int))];
+        char buf[CMSG_SPACE(RPC_SOCK_FDS_MAX * sizeof(int))];
         struct cmsghdr align;
     } control = {0};
     size_t bytes = (size_t)fd_count * sizeof(int);

@@ -29,6 +29,13 @@ int rpc_sock_poll(int fd, short events, uint64_t timeout_ns);
  * came than fit; what did not fit is closed. */
 int rpc_sock_take_fds(struct msghdr *msg, int *fds, int count, int max);
 
+enum { RPC_SOCK_FDS_MAX = 64 }; /* of one message; the kernel takes 253 */
+
+/* A message of just len bytes.  How many descriptors came with it; or -ESHUTDOWN at the end,
+ * -EPROTO for one of another size or with more descriptors, or another -errno: then none stays
+ * open. */
+int rpc_sock_recv_fds(int fd, int flags, void *data, size_t len, int *fds, int max);
+
 /* sendmsg with descriptors.  As sendmsg, with -errno. */
 ssize_t rpc_sock_send_fds(int fd, const struct iovec *iov, int count, const int *fds, int fd_count);
 

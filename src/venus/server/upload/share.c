@@ -43,27 +43,11 @@ struct vns_upload_share {
 /* A message of len bytes with a descriptor at most; *fd is -1 without.  0 or a negative errno. */
 static int receive(int socket, int flags, void *data, size_t len, int *fd)
 {
-    union {
-        char buf[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    struct iovec iov = {data, len};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.buf,
-                         .msg_controllen = sizeof(control.buf)};
-    ssize_t n;
-    do
-        n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC | flags);
-    while (n < 0 && errno == EINTR);
     *fd = -1;
-    int count = n < 0 ? -errno : rpc_sock_take_fds(&msg, fd, 0, 1);
-    if (count >= 0 && n == (ssize_t)len && !(msg.msg_flags & MSG_TRUNC))
-        return 0;
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-    return count < 0 ? count : n == 0 ? -ESHUTDOWN : -EPROTO;
+    int count = rpc_sock_recv_fds(socket, flags, data, len, fd, 1);
+    if (count < 0)
+        *fd = -1;
+    return count < 0 ? count : 0;
 }
 
 static int transmit(int socket, const void *data, size_t len, int fd)
