@@ -8,10 +8,6 @@
 #include "wire/half.h"
 #include "wire/shuffle.h"
 
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "tensor blocks take elements as they lie in memory: little-endian hosts only"
-#endif
-
 enum {
     ZSTD_LEVEL = 1,    /* the fastest ordinary level: the link waits while it runs */
     ZSTD_TRY_MIN = 64, /* below this the frame's own header eats the gain */

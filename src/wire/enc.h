@@ -111,7 +111,7 @@ static inline void wire_put_u16(struct wire_enc *e, uint16_t v)
 {
     if (UNLIKELY((size_t)(e->end - e->at) < 2) && !wire_enc_room(e, 2))
         return;
-    *(wire_any16 *)e->at = WIRE_LE16(v);
+    *(wire_any16 *)e->at = v;
     e->at += 2;
 }
 
@@ -119,7 +119,7 @@ static inline void wire_put_u32(struct wire_enc *e, uint32_t v)
 {
     if (UNLIKELY((size_t)(e->end - e->at) < 4) && !wire_enc_room(e, 4))
         return;
-    *(wire_any32 *)e->at = WIRE_LE32(v);
+    *(wire_any32 *)e->at = v;
     e->at += 4;
 }
 
@@ -127,7 +127,7 @@ static inline void wire_put_u64(struct wire_enc *e, uint64_t v)
 {
     if (UNLIKELY((size_t)(e->end - e->at) < 8) && !wire_enc_room(e, 8))
         return;
-    *(wire_any64 *)e->at = WIRE_LE64(v);
+    *(wire_any64 *)e->at = v;
     e->at += 8;
 }
 

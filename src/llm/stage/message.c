@@ -4,9 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Rows are sent as they lie in memory. */
-static_assert(WIRE_LE32(1) == 1, "a little-endian host");
-
 static uint32_t get_varint32(struct wire_dec *d)
 {
     uint64_t v = wire_get_varint(d);

@@ -18,7 +18,6 @@
 
 /* Handles of both kinds are pointers; 32-bit programs would need another table. */
 static_assert(sizeof(void *) == 8 && sizeof(VkBuffer) == sizeof(void *), "64-bit hosts only");
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "unions travel as words");
 
 struct vn_client;
 
