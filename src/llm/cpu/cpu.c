@@ -41,7 +41,6 @@ struct cpu {
     const struct llm_kernels *kernels;
     struct llm_pool *pool;
     struct area areas[AREAS];
-    int error; /* of the current step */
 };
 
 static struct cpu *self_of(struct llm_backend *b)
@@ -94,7 +93,7 @@ static void *area(struct cpu *self, int which, uint64_t bytes)
         a->size = a->bytes ? size : 0;
     }
     if (!a->bytes)
-        self->error = -ENOMEM;
+        self->ram.error = -ENOMEM;
     return a->bytes;
 }
 
@@ -627,40 +626,12 @@ static void cpu_activate(struct llm_backend *b, const struct llm_op_activate *op
     llm_pool_run(self_of(b)->pool, (uint32_t)pieces, activate_piece, &job);
 }
 
-/* ---- steps ---- */
-
-static int cpu_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
-{
-    struct cpu *self = self_of(b);
-    int rc = self->error;
-    self->error = 0;
-    self->ram.batch = NULL;
-    *kernel_ns = 0;
-    return rc ? llm_why(why, rc, "no memory for a step") : 0;
-}
-
 const struct llm_backend_ops llm_backend_cpu = {
     .name = "cpu",
     .exact = true,
     .open = cpu_open,
     .close = cpu_close,
-    .buffer_create = llm_ram_buffer_create,
-    .buffer_destroy = llm_ram_buffer_destroy,
-    .host = llm_ram_host,
-    .upload = llm_ram_upload,
-    .download = llm_ram_download,
-    .weight_create = llm_ram_weight_create,
-    .weight_destroy = llm_ram_weight_destroy,
-    .kv_slab_bytes = LLM_RAM_SLAB_BYTES,
-    .kv_slabs_max = LLM_RAM_SLABS_MAX,
-    .kv_create = llm_ram_kv_create,
-    .kv_destroy = llm_ram_kv_destroy,
-    .kv_slab = llm_ram_kv_slab,
-    .kv_map = llm_ram_kv_map,
-    .kv_unmap = llm_ram_kv_unmap,
-    .kv_read = llm_ram_kv_read,
-    .kv_write = llm_ram_kv_write,
-    .begin = llm_ram_begin,
+    LLM_RAM_CALLS,
     .embed = cpu_embed,
     .pick = cpu_pick,
     .norm = cpu_norm,
@@ -672,5 +643,4 @@ const struct llm_backend_ops llm_backend_cpu = {
     .route = cpu_route,
     .add = cpu_add,
     .scale = cpu_scale,
-    .finish = cpu_finish,
 };

@@ -230,6 +230,16 @@ int llm_ram_begin(struct llm_backend *b, const struct llm_batch *batch, char *wh
     return 0;
 }
 
+int llm_ram_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
+{
+    struct llm_ram *ram = (struct llm_ram *)b;
+    int rc = ram->error;
+    ram->error = 0;
+    ram->batch = NULL;
+    *kernel_ns = 0;
+    return rc ? llm_why(why, rc, "no memory for a step") : 0;
+}
+
 void llm_ram_embed(const struct llm_batch *batch, const struct llm_op_embed *op, uint32_t row)
 {
     const struct llm_weight *table = op->table, *positions = op->position_table;

@@ -34,6 +34,7 @@ struct llm_ram {
     struct llm_backend base;
     const struct llm_batch
         *batch; /* of the current step, else NULL; the caller does not change it */
+    int error;  /* of the current step */
 };
 
 static inline float *llm_ram_floats(struct llm_place place)
@@ -91,6 +92,17 @@ int llm_ram_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, vo
 int llm_ram_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
                      char *why);
 int llm_ram_begin(struct llm_backend *b, const struct llm_batch *batch, char *why);
+int llm_ram_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why);
+
+/* Their places in the table of a backend. */
+#define LLM_RAM_CALLS                                                                              \
+    .buffer_create = llm_ram_buffer_create, .buffer_destroy = llm_ram_buffer_destroy,              \
+    .host = llm_ram_host, .upload = llm_ram_upload, .download = llm_ram_download,                  \
+    .weight_create = llm_ram_weight_create, .weight_destroy = llm_ram_weight_destroy,              \
+    .kv_slab_bytes = LLM_RAM_SLAB_BYTES, .kv_slabs_max = LLM_RAM_SLABS_MAX,                        \
+    .kv_create = llm_ram_kv_create, .kv_destroy = llm_ram_kv_destroy, .kv_slab = llm_ram_kv_slab,  \
+    .kv_map = llm_ram_kv_map, .kv_unmap = llm_ram_kv_unmap, .kv_read = llm_ram_kv_read,            \
+    .kv_write = llm_ram_kv_write, .begin = llm_ram_begin, .finish = llm_ram_finish
 
 /* Ops that move few values and gain nothing from vector code: all backends in main memory share
  * these loops. */

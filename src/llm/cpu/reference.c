@@ -14,7 +14,6 @@ struct reference {
     struct llm_ram ram;
     void *scratch; /* activations of one row, quantised; scores of one head */
     size_t scratch_bytes;
-    int error; /* of the current step */
 };
 
 static struct reference *self_of(struct llm_backend *b)
@@ -53,7 +52,7 @@ static void *scratch(struct llm_backend *b, size_t bytes)
     if (bytes > self->scratch_bytes) {
         void *larger = realloc(self->scratch, bytes);
         if (!larger) {
-            self->error = -ENOMEM;
+            self->ram.error = -ENOMEM;
             return NULL;
         }
         self->scratch = larger;
@@ -266,38 +265,12 @@ static void ref_scale(struct llm_backend *b, const struct llm_op_scale *op)
         llm_ram_scale(op, r);
 }
 
-static int ref_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
-{
-    struct reference *self = self_of(b);
-    int rc = self->error;
-    self->error = 0;
-    self->ram.batch = NULL;
-    *kernel_ns = 0;
-    return rc ? llm_why(why, rc, "no memory for a step") : 0;
-}
-
 const struct llm_backend_ops llm_backend_reference = {
     .name = "reference",
     .exact = true,
     .open = ref_open,
     .close = ref_close,
-    .buffer_create = llm_ram_buffer_create,
-    .buffer_destroy = llm_ram_buffer_destroy,
-    .host = llm_ram_host,
-    .upload = llm_ram_upload,
-    .download = llm_ram_download,
-    .weight_create = llm_ram_weight_create,
-    .weight_destroy = llm_ram_weight_destroy,
-    .kv_slab_bytes = LLM_RAM_SLAB_BYTES,
-    .kv_slabs_max = LLM_RAM_SLABS_MAX,
-    .kv_create = llm_ram_kv_create,
-    .kv_destroy = llm_ram_kv_destroy,
-    .kv_slab = llm_ram_kv_slab,
-    .kv_map = llm_ram_kv_map,
-    .kv_unmap = llm_ram_kv_unmap,
-    .kv_read = llm_ram_kv_read,
-    .kv_write = llm_ram_kv_write,
-    .begin = llm_ram_begin,
+    LLM_RAM_CALLS,
     .embed = ref_embed,
     .pick = ref_pick,
     .norm = ref_norm,
@@ -309,5 +282,4 @@ const struct llm_backend_ops llm_backend_reference = {
     .route = ref_route,
     .add = ref_add,
     .scale = ref_scale,
-    .finish = ref_finish,
 };
