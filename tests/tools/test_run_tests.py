@@ -47,7 +47,7 @@ class Runner(unittest.TestCase):
 
     def main_with(self, **stages):
         calls = {name: lambda tally=tally: tally for name, tally in stages.items()}
-        with mock.patch.object(run_tests, "STAGES", calls):
+        with mock.patch.object(run_tests, "STAGES", calls), mock.patch.object(run_tests, "configure_all"):
             return quietly(run_tests.main, [])
 
     def test_the_last_line_sums_all_stages(self):
