@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "bench/rpc/loopback.h"
 #include "rpc/ep.h"
 #include "rpc/resume/attempt.h"
-#include "unit/rpc/support/loopback.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

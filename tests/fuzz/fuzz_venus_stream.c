@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "unit/rpc/support/loopback.h"
+#include "bench/rpc/loopback.h"
 #include "venus/common/protocol.h"
 #include "venus/memory/delta.h"
 #include "venus/server/session/state.h"

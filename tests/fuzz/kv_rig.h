@@ -6,8 +6,8 @@
 #ifndef HAWSER_TESTS_FUZZ_KV_RIG_H
 #define HAWSER_TESTS_FUZZ_KV_RIG_H
 
+#include "bench/rpc/loopback.h"
 #include "kv/daemon/daemon.h"
-#include "unit/rpc/support/loopback.h"
 
 /* Small, so that inputs reach the ends of them. */
 enum { RIG_ARENA = 1 << 16, RIG_STAGING = 4096 };

@@ -1,8 +1,9 @@
-/* hawser kvscale - a recorded trace through a simulated cluster of block stores: each figure beside
- * what a formula says. */
+/* hawser kvscale - a recorded trace through a cluster of daemons in virtual time: each figure
+ * beside what a formula says. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/report/bench.h"
 #include "base/units.h"
 #include "bench/kvsim/kvtrace.h"
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct kvscale_options {
     uint64_t members, copies, member_bytes, block_bytes, ttl_ns, latency_ns, bandwidth;
@@ -29,11 +31,11 @@ struct kvscale_options {
 
 static const struct cmd_option options[] = {
     {"members", 'n', CMD_U64, offsetof(struct kvscale_options, members), "members at the start",
-     "N", "1000", 1, KV_SCALE_MEMBERS_MAX},
+     "N", "1000", 1, KV_MEMBERS_MAX},
     {"capacity", 'c', CMD_SIZE, offsetof(struct kvscale_options, member_bytes),
-     "of one member's store", "SIZE", "512MiB"},
+     "of one member's store; all of them lie in this process", "SIZE", "512KiB"},
     {"block", 'b', CMD_SIZE, offsetof(struct kvscale_options, block_bytes),
-     "what a block of the trace takes", "SIZE", "4MiB", 1, KV_BLOCK_MAX},
+     "what a block of the trace takes", "SIZE", "4KiB", 64, KV_BLOCK_MAX},
     {"copies", 0, CMD_U64, offsetof(struct kvscale_options, copies),
      "members that each block is put to", "N", "1", 1, KV_COPIES_MAX},
     {"spread", 0, CMD_CHOICE, offsetof(struct kvscale_options, spread),
@@ -118,6 +120,9 @@ static enum cmd_exit choose_events(const struct kvscale_options *o, uint64_t end
                 add_event(events, count, (enum kv_scale_change)c, end_ns / 4 * (uint64_t)(c + 1));
     for (uint32_t i = 0; i < *count; i++)
         leavers += events[i].change != KV_SCALE_JOIN;
+    if (code == CMD_DONE && o->members + *count - leavers > KV_MEMBERS_MAX)
+        return cmd_fail(CMD_USAGE, "kvscale: with %u that join there are more than %d members",
+                        *count - leavers, KV_MEMBERS_MAX);
     if (code == CMD_DONE && leavers >= o->members)
         return cmd_fail(CMD_USAGE, "kvscale: %u members of %llu go: one of the first must be left",
                         leavers, (unsigned long long)o->members);
@@ -130,7 +135,7 @@ static enum cmd_exit choose_events(const struct kvscale_options *o, uint64_t end
 static void row(struct hw_bench *b, const char *name, struct kv_scale_figure f, double scale,
                 const char *unit)
 {
-    hw_bench_row(b, name, f.simulated * scale, unit, f.model * scale);
+    hw_bench_row(b, name, f.measured * scale, unit, f.model * scale);
 }
 
 static void add_effect(struct hw_bench *b, const struct kv_scale_effect *e, uint32_t number)
@@ -167,7 +172,6 @@ static void add_rows(struct hw_bench *b, const struct kv_scale_result *r)
     row(b, "unmoved_hits", r->unmoved, 100, "%");
     row(b, "messages", r->messages, 1, "/s");
     row(b, "busiest_member", r->busiest, 1, "/s");
-    hw_bench_row(b, "pings_of_a_member", r->pings, "/s", NAN);
     row(b, "bytes", r->bytes, 1e-6, "MB/s");
     row(b, "get_mean", r->get_mean_ns, 1e-3, "us");
     row(b, "get_p99", r->get_p99_ns, 1e-3, "us");
@@ -175,6 +179,8 @@ static void add_rows(struct hw_bench *b, const struct kv_scale_result *r)
     row(b, "death_noticed_max", r->notice_max_ns, 1e-9, "s");
     row(b, "view", r->view_bytes, 1.0 / 1024, "KiB");
     hw_bench_row(b, "stale_views", (double)r->stale, "", NAN);
+    hw_bench_row(b, "evicted", (double)r->evicted, "", NAN);
+    hw_bench_row(b, "connections", r->connections, "", NAN);
     for (uint32_t i = 0; i < r->effect_count; i++)
         add_effect(b, &r->effects[i], ++seen[r->effects[i].change]);
 }
@@ -209,16 +215,45 @@ static enum cmd_exit set_times(const struct kvscale_options *o, struct kv_trace_
     return CMD_DONE;
 }
 
-static enum cmd_exit simulate(const struct kvscale_options *o, const struct kv_trace_file *t,
-                              const struct kv_scale_event *events, uint32_t event_count)
+/* Connections that end, and views, are what a run is about. */
+static void drop_line(void *user, const char *line, size_t len)
+{
+    (void)user, (void)line, (void)len;
+}
+
+static enum cmd_exit check_room(const struct kv_scale_options *o)
+{
+    char wanted[HW_FORMAT_CHARS], there[HW_FORMAT_CHARS];
+    uint64_t all = kv_scale_arena_bytes(o) * o->members;
+    uint64_t room = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (all <= room / 2) /* the rest is for daemons and connections */
+        return CMD_DONE;
+    return cmd_fail(
+        CMD_USAGE,
+        "kvscale: the stores take %s, and this machine has %s of memory: give a smaller "
+        "--block and --capacity, or fewer --members",
+        hw_format_size(wanted, all), hw_format_size(there, room));
+}
+
+static enum cmd_exit explain(int rc)
+{
+    if (rc == -EINVAL)
+        return cmd_fail(CMD_FAILED, "kvscale: blocks of the trace must have numbers below %d",
+                        KV_SCALE_IDS_MAX);
+    if (rc == -ENOMEM)
+        return cmd_fail(CMD_FAILED, "kvscale: no memory for all daemons and their connections: "
+                                    "give fewer --members");
+    return cmd_fail(CMD_FAILED, "kvscale: %s", strerror(-rc));
+}
+
+static enum cmd_exit run_members(const struct kvscale_options *o, const struct kv_trace_file *t,
+                                 const struct kv_scale_event *events, uint32_t event_count)
 {
     struct kv_scale_result result;
     uint64_t blocks = o->member_bytes / o->block_bytes;
-    if (blocks < 1 || blocks > KV_BLOCK_ENTRIES_MAX / o->members)
-        return cmd_fail(
-            CMD_USAGE, "kvscale: --capacity is %llu blocks: from 1 to %llu fit %llu members",
-            (unsigned long long)blocks, (unsigned long long)(KV_BLOCK_ENTRIES_MAX / o->members),
-            (unsigned long long)o->members);
+    if (blocks < 1 || blocks > KV_BLOCK_ENTRIES_MAX / 2)
+        return cmd_fail(CMD_USAGE, "kvscale: --capacity is %llu blocks: from 1 to %d are possible",
+                        (unsigned long long)blocks, KV_BLOCK_ENTRIES_MAX / 2);
     struct kv_scale_options run = {.trace = &t->trace,
                                    .at_ns = t->at_ms,
                                    .events = events,
@@ -227,20 +262,19 @@ static enum cmd_exit simulate(const struct kvscale_options *o, const struct kv_t
                                    .copies = (uint32_t)o->copies,
                                    .member_blocks = (uint32_t)blocks,
                                    .block_bytes = (uint32_t)o->block_bytes,
-                                   .policy = KV_POLICY_S3FIFO,
                                    .spread = (enum kv_scale_spread)o->spread,
                                    .ttl_ns = o->ttl_ns,
                                    .latency_ns = o->latency_ns,
                                    .heartbeat_ns = o->heartbeat_ns,
                                    .bandwidth = o->bandwidth,
                                    .seed = o->seed};
+    enum cmd_exit code = check_room(&run);
+    if (code != CMD_DONE)
+        return code;
+    hw_log_set_sink(drop_line, NULL);
     int rc = kv_scale_run(&run, &result);
-    if (rc == -EINVAL)
-        return cmd_fail(CMD_FAILED, "kvscale: blocks of the trace must have numbers below %d",
-                        KV_SCALE_IDS_MAX);
-    if (rc)
-        return cmd_fail(CMD_FAILED, "kvscale: %s", strerror(-rc));
-    return print(o, &result);
+    hw_log_set_sink(NULL, NULL);
+    return rc ? explain(rc) : print(o, &result);
 }
 
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
@@ -256,23 +290,23 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (code == CMD_DONE)
         code = choose_events(o, trace.at_ms[trace.trace.request_count - 1], events, &event_count);
     if (code == CMD_DONE)
-        code = simulate(o, &trace, events, event_count);
+        code = run_members(o, &trace, events, event_count);
     kv_trace_free(&trace);
     return code;
 }
 
 const struct cmd_command cmd_kvscale = {
     .name = "kvscale",
-    .summary = "a cluster of up to 10,000 block stores simulated on a recorded trace",
+    .summary = "a cluster of up to 1,024 daemons in virtual time on a recorded trace",
     .operands = "FILE",
     .operands_min = 1,
     .operands_max = 1,
     .description =
         "Each line of FILE is a request: a JSON object whose \"hash_ids\" are the blocks of its\n"
-        "prompt and whose \"timestamp\" is when it came, in milliseconds.  Members are simulated "
-        "in\n"
-        "virtual time, with the daemon's own placement and stores.  value is what the simulation\n"
-        "gave, baseline what a formula says (docs/design/scaling.md); hits have one store of the\n"
+        "prompt and whose \"timestamp\" is when it came, in milliseconds.  The daemons' own code "
+        "runs\n"
+        "in this process, in virtual time; only links and etcd are modelled.  value is what came\n"
+        "out, baseline what a formula says (docs/design/scaling.md); hits have one store of the\n"
         "same total size as their baseline.  Deterministic.",
     .options = options,
     .environment = (const struct cmd_env[]){{NULL}},

@@ -1,8 +1,8 @@
 #include "bench/kvsim/scale.h"
 
 #include "base/hist.h"
+#include "bench/kvsim/cluster.h"
 #include "bench/kvsim/scale_impl.h"
-#include "kv/store/blocks.h"
 #include "kv/store/extents.h"
 
 #include <assert.h>
@@ -14,31 +14,62 @@
 const char *const kv_scale_spread_names[KV_SCALE_SPREADS + 1] = {"session", "turns", NULL};
 const char *const kv_scale_change_names[KV_SCALE_CHANGES] = {"join", "leave", "kill"};
 
-enum { FIRST_TOLD = 7919 }; /* from one change to the next; a prime, so that it is another */
+enum {
+    FIRST_TOLD = 7919,    /* from one change to the next; a prime, so that it is another */
+    ACCESSES = 4,         /* blocks that a member's client asks for at a time */
+    TIMEOUT_US = 5000000, /* of a request, as a worker's */
+    SPARE_ENTRIES = 64,   /* of a store, for puts under way */
+    NO_REQUEST = UINT32_MAX
+};
 
-struct member {
-    struct kv_blocks *blocks;
-    struct kv_block_holder holder;
-    uint8_t *arena;
-    uint64_t born_ns, gone_ns;        /* it answers in between */
-    uint64_t out_free_ns, in_free_ns; /* when its link is */
-    uint64_t messages;                /* sent and received */
-    uint64_t moved;                   /* blocks, to and from it as their owner */
+static const uint64_t start_up_ns = HW_SEC; /* before the trace: a mesh connects */
+static const uint64_t slice_ns = HW_MS;     /* after it: how often to look whether all has ended */
+static const uint64_t drain_ns = 60 * HW_SEC; /* ... which it must, within deadlines */
+
+/* A request on its way through its blocks. */
+struct flight {
+    uint32_t at;      /* its next block, in the trace */
+    uint32_t waiting; /* behind it, at the same member */
+    bool whole;       /* no block was missing so far */
+};
+
+/* One block of a request, at the member that asks. */
+struct access {
+    enum { IDLE, GETTING, RELEASING, STARTING, COMMITTING } state;
+    uint32_t request, slot, id;
+    uint64_t asked_ns;
+    bool has_replica; /* the asker, of a block that it does not own */
+};
+
+struct client {
+    struct access accesses[ACCESSES];
+    uint32_t first_waiting, last_waiting; /* requests; NO_REQUEST: none */
+};
+
+struct progress {
+    bool happened;
+    uint32_t told; /* members that etcd has told */
+    uint64_t keys_moved, misses, lost;
 };
 
 struct sim {
     const struct kv_scale_options *o;
     struct kv_scale_uses uses;
-    struct kv_scale_map map;
     struct kv_scale_step steps[KV_SCALE_EVENTS_MAX];
-    uint32_t commits; /* steps that etcd has had by now */
-    struct member *members;
-    uint32_t member_count; /* that ever are */
-    uint8_t *moved_by;     /* of each block: the step that gave it other owners, and one; 0: none */
+    struct progress progress[KV_SCALE_EVENTS_MAX];
+    struct kv_view *views; /* before each step, and after the last one */
+    struct cluster cluster;
+    bool is_open;
+    uint64_t begin_ns; /* of the trace, in the cluster's time */
+    struct client *clients;
+    struct flight *flights; /* of each request */
+    uint32_t open;          /* requests on their way */
+    uint32_t member_count;  /* that ever are */
+    uint8_t *moved_by; /* of each block: the step that gave it other owners, and one; 0: none */
     struct hw_rng rng;
     struct hw_hist gets; /* ns */
-    uint64_t hits, prefix_hits, unmoved, asked, messages, moved_blocks, stale;
-    uint64_t caused[KV_SCALE_EVENTS_MAX], lost[KV_SCALE_EVENTS_MAX];
+    uint64_t hits, prefix_hits, unmoved, stale, evicted;
+    uint32_t connections; /* most at a time */
     bool wrong;
 };
 
@@ -62,7 +93,7 @@ static bool trace_is_sound(const struct kv_scale_options *o)
     return end == t->id_count;
 }
 
-/* Somebody must be left. */
+/* Somebody must be left, and a view must hold all. */
 static bool events_are_sound(const struct kv_scale_options *o)
 {
     uint32_t leavers = 0;
@@ -75,38 +106,26 @@ static bool events_are_sound(const struct kv_scale_options *o)
             (i > 0 && e->at_ns < o->events[i - 1].at_ns))
             return false;
     }
-    return leavers < o->members;
+    return leavers < o->members && o->members + o->event_count - leavers <= KV_MEMBERS_MAX;
 }
 
 static bool options_are_sound(const struct kv_scale_options *o)
 {
-    return o->members >= 1 && o->members <= KV_SCALE_MEMBERS_MAX && o->copies >= 1 &&
-           o->copies <= KV_COPIES_MAX && o->member_blocks >= 1 &&
-           (uint64_t)o->member_blocks * o->members <= KV_BLOCK_ENTRIES_MAX && o->block_bytes >= 1 &&
-           o->block_bytes <= KV_BLOCK_MAX && o->policy < KV_POLICY_KINDS &&
+    return o->members >= 1 && o->copies >= 1 && o->copies <= KV_COPIES_MAX &&
+           o->member_blocks >= 1 && o->member_blocks <= KV_BLOCK_ENTRIES_MAX - SPARE_ENTRIES &&
+           o->block_bytes >= sizeof(uint32_t) && o->block_bytes <= KV_BLOCK_MAX &&
            o->spread < KV_SCALE_SPREADS && o->ttl_ns >= HW_MS && o->ttl_ns <= 3600 * HW_SEC &&
-           o->latency_ns <= HW_SEC && o->heartbeat_ns >= HW_MS &&
+           o->latency_ns <= HW_SEC && o->heartbeat_ns >= RPC_HEARTBEAT_MIN_NS &&
            o->bandwidth >= KV_SCALE_BANDWIDTH_MIN && events_are_sound(o) && trace_is_sound(o);
 }
 
-/* ---- members and views ---- */
-
-static int member_init(const struct kv_scale_options *o, struct member *m)
+uint64_t kv_scale_arena_bytes(const struct kv_scale_options *o)
 {
-    size_t bytes = (size_t)o->member_blocks * KV_GRANULE;
-    *m = (struct member){.holder = KV_BLOCK_HOLDER_INIT, .gone_ns = HW_NEVER};
-    m->arena = aligned_alloc(KV_GRANULE, bytes);
-    if (!m->arena)
-        return -ENOMEM;
-    struct kv_blocks_config config = {.arena = m->arena,
-                                      .arena_bytes = bytes,
-                                      .entries = o->member_blocks,
-                                      .open_puts = 1,
-                                      .leases = 2,
-                                      .policy = o->policy,
-                                      .memory = kv_heap()};
-    return kv_blocks_create(&config, &m->blocks);
+    return (uint64_t)o->member_blocks *
+           ((o->block_bytes + KV_GRANULE - 1) / KV_GRANULE * KV_GRANULE);
 }
+
+/* ---- members ---- */
 
 /* Who goes: one that has not been chosen yet. */
 static uint32_t choose_leaver(struct sim *s, uint32_t steps)
@@ -146,329 +165,147 @@ static void plan_steps(struct sim *s)
     s->member_count = s->o->members + joined;
 }
 
-static void apply_lives(struct sim *s)
+/* The cluster has the first one. */
+static void make_views(struct sim *s)
 {
-    for (uint32_t i = 0; i < s->o->event_count; i++) {
-        const struct kv_scale_step *step = &s->steps[i];
-        struct member *m = &s->members[step->member];
-        if (step->change == KV_SCALE_JOIN)
-            m->born_ns = step->commit_ns;
-        else
-            m->gone_ns = step->at_ns;
+    for (uint32_t i = 0; i <= s->o->event_count; i++) {
+        if (i > 0)
+            s->cluster.members[s->steps[i - 1].member].in_view =
+                s->steps[i - 1].change == KV_SCALE_JOIN;
+        cluster_make_view(&s->cluster, i + 1, &s->views[i]);
     }
+}
+
+static void on_answers(void *user, uint32_t number);
+
+static int open_cluster(struct sim *s)
+{
+    const struct kv_scale_options *o = s->o;
+    uint64_t rare_ns = KV_RARE_HEARTBEAT_SECONDS * HW_SEC;
+    bool many = o->members > KV_MESH_MAX && o->heartbeat_ns < rare_ns; /* as kv/daemon/host.c */
+    struct cluster_options options = {
+        .seed = o->seed,
+        .count = s->member_count,
+        .started = o->members,
+        .copies = o->copies,
+        .arena_bytes = kv_scale_arena_bytes(o),
+        .entries = o->member_blocks + SPARE_ENTRIES,
+        .depth = ACCESSES,
+        .staging_bytes = ACCESSES * o->block_bytes,
+        .heartbeat_ns = many ? rare_ns : o->heartbeat_ns,
+        .net = {.seed = o->seed, .delay_ns = o->latency_ns, .bandwidth = o->bandwidth},
+        .answered = on_answers,
+        .user = s};
+    int rc = cluster_open(&s->cluster, &options);
+    s->is_open = rc == 0;
+    return rc;
 }
 
 static int open_sim(struct sim *s)
 {
-    int rc = kv_scale_uses_init(&s->uses, s->o->trace);
-    hw_rng_seed(&s->rng, s->o->seed);
+    const struct kv_scale_options *o = s->o;
+    hw_rng_seed(&s->rng, o->seed);
     plan_steps(s);
+    int rc = kv_scale_uses_init(&s->uses, o->trace);
     if (rc == 0)
         rc = hw_hist_init(&s->gets);
+    s->views = calloc(o->event_count + 1, sizeof(*s->views));
+    s->clients = calloc(s->member_count, sizeof(*s->clients));
+    s->flights = calloc(o->trace->request_count, sizeof(*s->flights));
+    s->moved_by = calloc(s->uses.ids + 1, 1);
+    if (rc == 0 && !(s->views && s->clients && s->flights && s->moved_by))
+        rc = -ENOMEM;
     if (rc == 0)
-        rc = kv_scale_map_init(&s->map, s->uses.ids, s->o->copies, s->o->members, s->steps,
-                               s->o->event_count);
+        rc = open_cluster(s);
     if (rc)
         return rc;
-    s->members = calloc(s->member_count, sizeof(s->members[0]));
-    s->moved_by = calloc(s->uses.ids, 1);
-    if (!s->members || !s->moved_by)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < s->member_count && rc == 0; i++)
-        rc = member_init(s->o, &s->members[i]);
-    apply_lives(s);
-    return rc;
+    make_views(s);
+    for (uint32_t i = 0; i < s->member_count; i++)
+        s->clients[i].first_waiting = NO_REQUEST;
+    s->cluster.epoch = 0; /* views are told here, when etcd would */
+    return 0;
 }
 
 static void close_sim(struct sim *s)
 {
-    for (uint32_t i = 0; s->members && i < s->member_count; i++) {
-        kv_blocks_destroy(s->members[i].blocks);
-        free(s->members[i].arena);
-    }
-    free(s->members);
-    free(s->moved_by);
-    kv_scale_map_fini(&s->map);
+    if (s->is_open)
+        cluster_close(&s->cluster);
     kv_scale_uses_fini(&s->uses);
     hw_hist_fini(&s->gets);
+    free(s->views);
+    free(s->clients);
+    free(s->flights);
+    free(s->moved_by);
 }
 
-static bool is_alive(const struct member *m, uint64_t now)
+static uint64_t now_of(const struct sim *s)
 {
-    return now >= m->born_ns && now < m->gone_ns;
+    return cluster_now(&s->cluster) - s->begin_ns;
 }
 
-/* Members are told in turn; each change begins with another one. */
-static uint64_t heard_ns(const struct sim *s, uint32_t step, uint32_t member)
+static const struct kv_view *view_of(const struct sim *s, uint32_t member)
 {
-    uint32_t turn = (member + step * FIRST_TOLD) % s->o->members;
-    return kv_scale_heard_ns(s->o, s->steps[step].commit_ns, turn);
+    return kv_daemon_view(s->cluster.members[member].daemon);
 }
 
-static uint32_t view_of(const struct sim *s, uint32_t member, uint64_t now)
+static struct kv_block_key key_of(uint32_t id)
 {
-    uint32_t view = 0;
-    while (view < s->commits && heard_ns(s, view, member) <= now)
-        view++;
-    return view;
+    struct kv_block_key key;
+    int rc = kv_block_key_set(&key, &id, sizeof(id));
+    assert(rc == 0);
+    (void)rc;
+    return key;
 }
 
-static bool owns(const struct sim *s, uint32_t view, uint32_t id, uint32_t member)
+/* Numbers of members, the best first; how many. */
+static uint32_t owners_in(const struct sim *s, const struct kv_view *v, uint32_t id,
+                          uint32_t out[KV_COPIES_MAX])
 {
-    const uint32_t *owners = kv_scale_owners(&s->map, view, id);
-    return owners[0] == member || owners[s->o->copies - 1] == member;
+    struct kv_block_key key = key_of(id);
+    uint32_t n = kv_view_owners(v, kv_block_hash(&key), s->o->copies, out);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = cluster_number(&v->members[out[i]]);
+    return n;
 }
 
-/* The blocks that a change takes from who has them. */
-static void mark_moved(struct sim *s, uint32_t step)
+static bool owns(const struct sim *s, const struct kv_view *v, uint32_t id, uint32_t member)
 {
-    for (uint32_t id = 0; id < s->uses.ids; id++) {
-        const uint32_t *before = kv_scale_owners(&s->map, step, id);
-        const uint32_t *after = kv_scale_owners(&s->map, step + 1, id);
-        struct kv_block_key key = kv_scale_key(id);
-        if (memcmp(before, after, s->o->copies * sizeof(*before)) != 0 &&
-            kv_blocks_exists(s->members[before[0]].blocks, &key))
-            s->moved_by[id] = (uint8_t)(step + 1);
-    }
+    uint32_t owners[KV_COPIES_MAX], n = owners_in(s, v, id, owners);
+    return n > 0 && (owners[0] == member || owners[n - 1] == member);
 }
 
-static void let_time_pass(struct sim *s, uint64_t now)
+static bool holds(const struct sim *s, uint32_t member, uint32_t id)
 {
-    while (s->commits < s->o->event_count && s->steps[s->commits].commit_ns <= now)
-        mark_moved(s, s->commits++);
+    struct kv_daemon *d = s->cluster.members[member].daemon;
+    struct kv_block_key key = key_of(id);
+    return d && kv_blocks_exists(kv_daemon_blocks(d), &key);
 }
 
 /* ---- one block ---- */
 
-struct access {
-    uint32_t asker, id, view;
-    struct kv_block_key key;
-    uint64_t now_ns;  /* when it begins: stores change at once */
-    uint64_t done_ns; /* when the links have carried what they must */
-};
-
-static void exchange(struct sim *s, const struct access *a, uint32_t owner, uint32_t asked,
-                     uint32_t messages)
+static void ask(struct sim *s, uint32_t member, struct access *a, struct kv_block_request request)
 {
-    s->asked += asked;
-    s->messages += messages;
-    s->members[a->asker].messages += messages;
-    s->members[owner].messages += messages;
+    struct kv_block_key key = key_of(a->id);
+    bool keyed = request.op == KV_BLOCK_GET || request.op == KV_BLOCK_PUT_START;
+    request.key_count = keyed;
+    a->slot = cluster_submit(&s->cluster, member, &request, keyed ? &key : NULL, TIMEOUT_US);
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
+static void begin(struct sim *s, uint32_t member, struct access *a, uint32_t request)
 {
-    return a > b ? a : b;
+    uint32_t id = s->o->trace->ids[s->flights[request].at];
+    *a = (struct access){.state = GETTING,
+                         .request = request,
+                         .id = id,
+                         .asked_ns = cluster_now(&s->cluster),
+                         .has_replica =
+                             holds(s, member, id) && !owns(s, view_of(s, member), id, member)};
+    ask(s, member, a, (struct kv_block_request){.op = KV_BLOCK_GET});
 }
 
-/* A block over two links, when both are free; two exchanges pass before the last byte is there. */
-static void move_block(struct sim *s, struct access *a, struct member *from, struct member *to)
+static bool has_view(const struct sim *s, uint32_t member)
 {
-    uint64_t takes = (uint64_t)((double)s->o->block_bytes * 1e9 / (double)s->o->bandwidth);
-    uint64_t at = a->done_ns + 4 * s->o->latency_ns;
-    uint64_t done = later(at, later(from->out_free_ns, to->in_free_ns)) + takes;
-    from->out_free_ns = to->in_free_ns = done;
-    a->done_ns = done;
-    s->moved_blocks++;
-}
-
-static enum kv_result get_here(struct sim *s, const struct access *a)
-{
-    struct member *m = &s->members[a->asker];
-    struct kv_block_lease lease;
-    enum kv_result result = kv_blocks_get(m->blocks, &m->holder, &a->key, a->now_ns, &lease);
-    if (result != KV_OK)
-        return result;
-    s->wrong |= memcmp(m->arena + lease.offset, &a->id, sizeof(a->id)) != 0;
-    return kv_blocks_release(m->blocks, &m->holder, lease.handle, a->now_ns);
-}
-
-/* A cached replica of the owner's block, at the asker. */
-static enum kv_result fetch(struct sim *s, struct access *a, struct member *owner,
-                            const struct kv_block_lease *lease)
-{
-    struct member *m = &s->members[a->asker];
-    uint64_t ticket, before = a->done_ns;
-    enum kv_result result =
-        kv_blocks_cache_start(m->blocks, &m->holder, &a->key, sizeof(a->id), a->now_ns, &ticket);
-    if (result != KV_OK)
-        return result;
-    move_block(s, a, owner, m);
-    hw_hist_record(&s->gets, a->done_ns - before);
-    owner->moved++;
-    result = kv_blocks_put_write(m->blocks, &m->holder, ticket, 0, owner->arena + lease->offset,
-                                 sizeof(a->id), a->now_ns);
-    assert(result == KV_OK);
-    return kv_blocks_put_commit_as(m->blocks, &m->holder, ticket, lease->checksum, a->now_ns);
-}
-
-/* OPEN_GET, and if the asker's copy will not do, READs and a CLOSE. */
-static enum kv_result ask(struct sim *s, struct access *a, uint32_t number)
-{
-    struct member *owner = &s->members[number];
-    struct kv_block_lease lease;
-    uint64_t checksum;
-    uint32_t chunks = kv_scale_chunks(s->o->block_bytes);
-    if (!is_alive(owner, a->now_ns))
-        return KV_PEER_LOST;
-    exchange(s, a, number, 1, 2);
-    if (!owns(s, view_of(s, number, a->now_ns), a->id, number))
-        return KV_NOT_OWNER;
-    enum kv_result result =
-        kv_blocks_get(owner->blocks, &owner->holder, &a->key, a->now_ns, &lease);
-    if (result != KV_OK)
-        return result;
-    if (kv_blocks_peek(s->members[a->asker].blocks, &a->key, &checksum) &&
-        checksum == lease.checksum) {
-        s->unmoved++;
-    } else {
-        exchange(s, a, number, chunks + 1, 2 * chunks + 1);
-        result = fetch(s, a, owner, &lease);
-    }
-    (void)kv_blocks_release(owner->blocks, &owner->holder, lease.handle, a->now_ns);
-    return result == KV_OK ? get_here(s, a) : result;
-}
-
-/* REPAIR.  What it leads to is left out: stores that have evicted do nothing. */
-static void tell_who_missed(struct sim *s, const struct access *a, const uint32_t *owners,
-                            const enum kv_result *results, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (results[i] == KV_MISS)
-            exchange(s, a, owners[i], 1, 1);
-    }
-}
-
-/* As remote_get.c: one owner after the other; what cannot be known is no miss. */
-static enum kv_result get(struct sim *s, struct access *a)
-{
-    const uint32_t *owners = kv_scale_owners(&s->map, a->view, a->id);
-    struct kv_blocks *here = s->members[a->asker].blocks;
-    bool ours = owns(s, a->view, a->id, a->asker);
-    enum kv_result results[KV_COPIES_MAX] = {0}, worst = KV_MISS;
-    if (ours && kv_blocks_exists(here, &a->key))
-        return get_here(s, a);
-    for (uint32_t i = 0; i < s->o->copies; i++) {
-        if (owners[i] == a->asker || owners[i] == KV_SCALE_NOBODY)
-            continue;
-        results[i] = ask(s, a, owners[i]);
-        if (results[i] == KV_OK)
-            tell_who_missed(s, a, owners, results, i);
-        if (results[i] == KV_OK || results[i] == KV_NOT_OWNER)
-            return results[i];
-        worst = worst == KV_MISS ? results[i] : worst;
-    }
-    if (worst == KV_MISS && !ours)
-        (void)kv_blocks_drop_cached(here, &a->key);
-    return worst;
-}
-
-static enum kv_result put_at(const struct access *a, struct member *m)
-{
-    uint64_t ticket;
-    enum kv_result result =
-        kv_blocks_put_start(m->blocks, &m->holder, &a->key, 0, sizeof(a->id), a->now_ns, &ticket);
-    if (result == KV_OK)
-        result =
-            kv_blocks_put_write(m->blocks, &m->holder, ticket, 0, &a->id, sizeof(a->id), a->now_ns);
-    return result == KV_OK ? kv_blocks_put_commit(m->blocks, &m->holder, ticket, a->now_ns)
-                           : result;
-}
-
-/* OPEN_PUT, and if there is room, WRITEs and a COMMIT; to all owners. */
-static void put(struct sim *s, struct access *a)
-{
-    const uint32_t *owners = kv_scale_owners(&s->map, a->view, a->id);
-    uint32_t chunks = kv_scale_chunks(s->o->block_bytes);
-    for (uint32_t i = 0; i < s->o->copies; i++) {
-        struct member *owner = owners[i] == KV_SCALE_NOBODY ? NULL : &s->members[owners[i]];
-        if (!owner || !is_alive(owner, a->now_ns))
-            continue;
-        enum kv_result result = put_at(a, owner);
-        if (owners[i] == a->asker)
-            continue;
-        exchange(s, a, owners[i], 1, 2);
-        if (result != KV_OK)
-            continue;
-        exchange(s, a, owners[i], chunks + 1, 2 * chunks + 2);
-        move_block(s, a, &s->members[a->asker], owner);
-        owner->moved++;
-    }
-}
-
-/* Whose death it is that nobody has heard of yet. */
-static void count_lost(struct sim *s, const struct access *a)
-{
-    for (uint32_t i = 0; i < s->o->event_count; i++)
-        if (owns(s, a->view, a->id, s->steps[i].member) && s->steps[i].at_ns <= a->now_ns)
-            s->lost[i]++;
-}
-
-static bool access_block(struct sim *s, struct access *a)
-{
-    uint8_t moved_by = s->moved_by[a->id];
-    a->key = kv_scale_key(a->id);
-    a->view = view_of(s, a->asker, a->now_ns);
-    enum kv_result result = get(s, a);
-    if (result == KV_NOT_OWNER) { /* begins again, with the view that it is about to hear of */
-        s->stale++;
-        a->view = s->commits;
-        result = get(s, a);
-    }
-    if (result == KV_PEER_LOST) {
-        count_lost(s, a);
-        return false;
-    }
-    if (moved_by && a->view >= moved_by) {
-        s->caused[moved_by - 1] += result == KV_MISS;
-        s->moved_by[a->id] = 0;
-    }
-    if (result == KV_MISS)
-        put(s, a);
-    return result == KV_OK;
-}
-
-/* ---- the trace ---- */
-
-/* A request under way. */
-struct flight {
-    uint64_t due_ns; /* when it asks for its next block */
-    uint32_t request, at;
-    bool whole; /* no block was missing so far */
-};
-
-/* Those under way in a heap, the next one on top: links are asked in the order of time. */
-struct flights {
-    struct flight *items;
-    uint32_t count;
-};
-
-static bool is_before(const struct flight *a, const struct flight *b)
-{
-    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->request < b->request;
-}
-
-static void flights_add(struct flights *f, struct flight item)
-{
-    uint32_t at = f->count++;
-    for (; at > 0 && is_before(&item, &f->items[(at - 1) / 2]); at = (at - 1) / 2)
-        f->items[at] = f->items[(at - 1) / 2];
-    f->items[at] = item;
-}
-
-static struct flight flights_take(struct flights *f)
-{
-    struct flight first = f->items[0], last = f->items[--f->count];
-    uint32_t at = 0;
-    for (uint32_t child; (child = 2 * at + 1) < f->count; at = child) {
-        if (child + 1 < f->count && is_before(&f->items[child + 1], &f->items[child]))
-            child++;
-        if (is_before(&last, &f->items[child]))
-            break;
-        f->items[at] = f->items[child];
-    }
-    f->items[at] = last;
-    return first;
+    return s->cluster.members[member].daemon && view_of(s, member)->epoch > 0;
 }
 
 static uint32_t start_of(const struct kv_trace *t, uint32_t request)
@@ -477,146 +314,366 @@ static uint32_t start_of(const struct kv_trace *t, uint32_t request)
 }
 
 /* One that is not there leaves its share to all others. */
-static uint32_t asker_of(const struct sim *s, uint32_t request, uint64_t now)
+static uint32_t asker_of(const struct sim *s, uint32_t request)
 {
     const struct kv_trace *t = s->o->trace;
     uint32_t session = kv_scale_session(t, start_of(t, request), t->ends[request]);
     uint64_t number = s->o->spread == KV_SCALE_BY_TURNS ? request : kv_mix(session + s->o->seed);
-    uint32_t asker = (uint32_t)(number % s->member_count);
-    while (!is_alive(&s->members[asker], now)) {
+    while (!has_view(s, (uint32_t)(number % s->member_count)))
         number = kv_mix(number + 1);
-        asker = (uint32_t)(number % s->member_count);
-    }
-    return asker;
+    return (uint32_t)(number % s->member_count);
 }
 
-/* The next block of a request; the one after that when this one is there. */
-static void fly(struct sim *s, struct flights *f)
+/* The next block of a request, at once or when its member has done others. */
+static void dispatch(struct sim *s, uint32_t request)
 {
-    struct flight flight = flights_take(f);
-    struct access a = {.id = s->o->trace->ids[flight.at],
-                       .asker = asker_of(s, flight.request, flight.due_ns),
-                       .now_ns = flight.due_ns,
-                       .done_ns = flight.due_ns};
-    let_time_pass(s, a.now_ns);
-    bool hit = access_block(s, &a);
-    flight.whole = flight.whole && hit;
+    uint32_t member = asker_of(s, request);
+    struct client *c = &s->clients[member];
+    for (uint32_t i = 0; i < ACCESSES; i++) {
+        if (c->accesses[i].state == IDLE) {
+            begin(s, member, &c->accesses[i], request);
+            return;
+        }
+    }
+    s->flights[request].waiting = NO_REQUEST;
+    *(c->first_waiting == NO_REQUEST ? &c->first_waiting : &s->flights[c->last_waiting].waiting) =
+        request;
+    c->last_waiting = request;
+}
+
+static void finish(struct sim *s, uint32_t member, struct access *a, bool hit)
+{
+    struct client *c = &s->clients[member];
+    uint32_t request = a->request, next = c->first_waiting;
+    struct flight *f = &s->flights[request];
+    f->whole = f->whole && hit;
     s->hits += hit;
-    s->prefix_hits += flight.whole;
-    flight.due_ns = a.done_ns;
-    if (++flight.at < s->o->trace->ends[flight.request])
-        flights_add(f, flight);
+    s->prefix_hits += f->whole;
+    a->state = IDLE;
+    if (next != NO_REQUEST) {
+        c->first_waiting = s->flights[next].waiting;
+        begin(s, member, a, next);
+    }
+    if (++f->at < s->o->trace->ends[request])
+        dispatch(s, request);
+    else
+        s->open--;
+}
+
+/* Of a death that the asker has not heard of yet. */
+static void count_lost(struct sim *s, uint32_t member, uint32_t id)
+{
+    for (uint32_t i = 0; i < s->o->event_count; i++)
+        if (s->steps[i].change != KV_SCALE_JOIN && s->progress[i].happened &&
+            owns(s, view_of(s, member), id, s->steps[i].member))
+            s->progress[i].lost++;
+}
+
+static void note_moved(struct sim *s, uint32_t member, uint32_t id, enum kv_result result)
+{
+    uint8_t by = s->moved_by[id];
+    if (!by || view_of(s, member)->epoch <= by)
+        return;
+    s->progress[by - 1].misses += result == KV_MISS;
+    s->moved_by[id] = 0;
+}
+
+static void on_got(struct sim *s, uint32_t member, struct access *a,
+                   const struct kv_block_granted *g)
+{
+    const uint8_t *bytes = s->cluster.members[member].arena + g->offset;
+    s->wrong |= g->len != s->o->block_bytes || memcmp(bytes, &a->id, sizeof(a->id)) != 0;
+    if (a->has_replica)
+        s->unmoved++;
+    else if (!owns(s, view_of(s, member), a->id, member))
+        hw_hist_record(&s->gets, cluster_now(&s->cluster) - a->asked_ns);
+    a->state = RELEASING;
+    ask(s, member, a, (struct kv_block_request){.op = KV_BLOCK_RELEASE, .handle = g->handle});
+}
+
+static void commit(struct sim *s, uint32_t member, struct access *a, uint64_t ticket)
+{
+    uint32_t len = s->o->block_bytes;
+    uint64_t at = (uint64_t)(a - s->clients[member].accesses) * len;
+    memcpy(s->cluster.members[member].port.region.staging + at, &a->id, sizeof(a->id));
+    a->state = COMMITTING;
+    ask(s, member, a,
+        (struct kv_block_request){
+            .op = KV_BLOCK_PUT_COMMIT, .handle = ticket, .at = at, .len = len});
+}
+
+/* As a worker does: gets the block, or puts it; what it cannot know to be missing it does not put.
+ */
+static void on_answer(struct sim *s, uint32_t member, struct access *a,
+                      const struct kv_port_answer *answer)
+{
+    struct kv_block_granted g = {0};
+    enum kv_result result = answer->result;
+    uint64_t ticket = 0;
+    if (a->state == GETTING && result == KV_OK &&
+        kv_block_granted_decode(answer->value, answer->value_len, kv_scale_arena_bytes(s->o), &g))
+        s->wrong = true;
+    if (a->state == STARTING && result == KV_OK)
+        memcpy(&ticket, answer->value, sizeof(ticket));
+    kv_port_free(&s->cluster.members[member].port, answer->slot);
+    if (a->state == GETTING && (result == KV_OK || result == KV_MISS))
+        note_moved(s, member, a->id, result);
+    if (a->state == GETTING && result == KV_OK) {
+        on_got(s, member, a, &g);
+    } else if (a->state == GETTING && result == KV_MISS) {
+        a->state = STARTING;
+        ask(s, member, a,
+            (struct kv_block_request){.op = KV_BLOCK_PUT_START, .len = s->o->block_bytes});
+    } else if (a->state == STARTING && result == KV_OK) {
+        commit(s, member, a, ticket);
+    } else {
+        if (a->state == GETTING)
+            count_lost(s, member, a->id);
+        finish(s, member, a, a->state == RELEASING);
+    }
+}
+
+static void on_answers(void *user, uint32_t number)
+{
+    struct sim *s = user;
+    struct kv_port_answer answer;
+    while (kv_port_take(&s->cluster.members[number].port, &answer) > 0) {
+        struct access *a = s->clients[number].accesses;
+        while (a->state == IDLE || a->slot != answer.slot)
+            a++;
+        assert(a < s->clients[number].accesses + ACCESSES);
+        on_answer(s, number, a, &answer);
+    }
+}
+
+/* ---- changes ---- */
+
+/* Who joins takes, and who goes leaves, the blocks that it owns in the view with it. */
+static void note_step(struct sim *s, uint32_t number)
+{
+    const struct kv_scale_step *step = &s->steps[number];
+    const struct kv_view *with = &s->views[number + (step->change == KV_SCALE_JOIN)];
+    for (uint32_t id = 0; id < s->uses.ids; id++) {
+        uint32_t owners[KV_COPIES_MAX], before[KV_COPIES_MAX];
+        if (!s->uses.of[id].count)
+            continue;
+        uint32_t n = owners_in(s, with, id, owners);
+        if (owners[0] != step->member && owners[n - 1] != step->member)
+            continue;
+        s->progress[number].keys_moved += owners[0] == step->member;
+        if (owners_in(s, &s->views[number], id, before) > 0 && holds(s, before[0], id))
+            s->moved_by[id] = (uint8_t)(number + 1);
+    }
+}
+
+static void count_member(struct sim *s, uint32_t member)
+{
+    if (!s->cluster.members[member].daemon)
+        return;
+    const struct kv_stats *stats = kv_daemon_stats(s->cluster.members[member].daemon);
+    s->stale += hw_counter_load(&stats->block_stale_views);
+    s->evicted += hw_counter_load(&stats->block_evicted);
+}
+
+/* What it was asked goes on at others. */
+static void stop_member(struct sim *s, uint32_t member)
+{
+    struct client c = s->clients[member];
+    count_member(s, member);
+    cluster_stop(&s->cluster, member);
+    s->clients[member] = (struct client){.first_waiting = NO_REQUEST};
+    for (uint32_t i = 0; i < ACCESSES; i++)
+        if (c.accesses[i].state != IDLE)
+            dispatch(s, c.accesses[i].request);
+    for (uint32_t r = c.first_waiting, next; r != NO_REQUEST; r = next) {
+        next = s->flights[r].waiting;
+        dispatch(s, r);
+    }
+}
+
+static uint64_t step_due_ns(const struct sim *s, uint32_t number)
+{
+    const struct kv_scale_step *step = &s->steps[number];
+    const struct progress *p = &s->progress[number];
+    if (!p->happened)
+        return step->change == KV_SCALE_JOIN ? step->commit_ns : step->at_ns;
+    return p->told < s->member_count ? kv_scale_heard_ns(s->o, step->commit_ns, p->told) : HW_NEVER;
+}
+
+static void tell(struct sim *s, uint32_t member, const struct kv_view *view)
+{
+    struct kv_daemon *d = s->cluster.members[member].daemon;
+    if (!d || kv_daemon_view(d)->epoch >= view->epoch)
+        return;
+    kv_daemon_set_view(d, view);
+    cluster_wake(&s->cluster, member);
+}
+
+/* It happens, or one more member is told.  Who joins reads all members as it registers. */
+static int advance_step(struct sim *s, uint32_t number)
+{
+    const struct kv_scale_step *step = &s->steps[number];
+    struct progress *p = &s->progress[number];
+    if (!p->happened) {
+        p->happened = true;
+        note_step(s, number);
+        if (step->change != KV_SCALE_JOIN) {
+            stop_member(s, step->member);
+            return 0;
+        }
+        int rc = cluster_start(&s->cluster, step->member);
+        if (rc == 0)
+            tell(s, step->member, &s->views[number + 1]);
+        return rc;
+    }
+    tell(s, (p->told++ + number * FIRST_TOLD) % s->member_count, &s->views[number + 1]);
+    return 0;
+}
+
+/* ---- the trace ---- */
+
+static void start_request(struct sim *s, uint32_t request)
+{
+    const struct kv_trace *t = s->o->trace;
+    uint32_t connections = rpc_loopnet_ends(s->cluster.net) / 2;
+    s->connections = connections > s->connections ? connections : s->connections;
+    if (start_of(t, request) == t->ends[request])
+        return;
+    s->flights[request] = (struct flight){.at = start_of(t, request), .whole = true};
+    s->open++;
+    dispatch(s, request);
+}
+
+static uint32_t next_step(const struct sim *s)
+{
+    uint32_t first = 0;
+    for (uint32_t i = 1; i < s->o->event_count; i++)
+        if (step_due_ns(s, i) < step_due_ns(s, first))
+            first = i;
+    return first;
+}
+
+/* Members find each other first, if all are to be connected; that is not counted. */
+static void start_up(struct sim *s)
+{
+    cluster_run(&s->cluster, cluster_now(&s->cluster) + start_up_ns);
+    for (uint32_t i = 0; i < s->member_count; i++)
+        s->cluster.members[i].host = (struct rpc_loopnet_host){.number = i};
+    s->begin_ns = cluster_now(&s->cluster);
 }
 
 static int replay(struct sim *s)
 {
-    const struct kv_trace *t = s->o->trace;
-    struct flights f = {.items = calloc(t->request_count, sizeof(f.items[0]))};
-    if (!f.items)
-        return -ENOMEM;
-    for (uint32_t r = 0; r < t->request_count; r++) {
-        while (f.count > 0 && f.items[0].due_ns < s->o->at_ns[r])
-            fly(s, &f);
-        if (start_of(t, r) < t->ends[r])
-            flights_add(&f, (struct flight){.due_ns = s->o->at_ns[r],
-                                            .request = r,
-                                            .at = start_of(t, r),
-                                            .whole = true});
+    const struct kv_scale_options *o = s->o;
+    uint32_t count = o->trace->request_count, r = 0;
+    int rc = 0;
+    start_up(s);
+    while (rc == 0 && (r < count || s->open > 0)) {
+        uint32_t step = next_step(s);
+        uint64_t step_ns = o->event_count ? step_due_ns(s, step) : HW_NEVER;
+        uint64_t request_ns = r < count ? o->at_ns[r] : now_of(s) + slice_ns;
+        uint64_t at = step_ns < request_ns ? step_ns : request_ns;
+        cluster_run(&s->cluster, s->begin_ns + at);
+        if (at == step_ns)
+            rc = advance_step(s, step);
+        else if (r < count)
+            start_request(s, r++);
+        else if (now_of(s) > o->at_ns[count - 1] + drain_ns)
+            rc = -ETIMEDOUT;
     }
-    while (f.count > 0)
-        fly(s, &f);
-    free(f.items);
-    return 0;
+    return rc;
 }
 
 /* ---- figures ---- */
-
-static double share_moved(const struct sim *s, uint32_t step)
-{
-    uint32_t moved = 0;
-    for (uint32_t id = 0; id < s->uses.ids; id++)
-        moved += s->uses.of[id].count &&
-                 kv_scale_owners(&s->map, step, id)[0] != kv_scale_owners(&s->map, step + 1, id)[0];
-    return (double)moved / s->uses.used;
-}
 
 static void report_effects(const struct sim *s, struct kv_scale_result *r)
 {
     r->effect_count = s->o->event_count;
     for (uint32_t i = 0; i < r->effect_count; i++) {
         const struct kv_scale_step *step = &s->steps[i];
+        const struct progress *p = &s->progress[i];
         uint64_t last = kv_scale_heard_ns(s->o, step->commit_ns, s->o->members - 1);
         r->effects[i] = (struct kv_scale_effect){
             .change = step->change,
             .at_ns = step->at_ns,
-            .propagated_ns.simulated = (double)(last - step->at_ns),
-            .keys_moved.simulated = share_moved(s, i),
-            .misses.simulated = (double)s->caused[i],
-            .put_bytes.simulated = (double)s->caused[i] * s->o->copies * s->o->block_bytes,
-            .lost.simulated = (double)s->lost[i]};
+            .propagated_ns.measured = (double)(last - step->at_ns),
+            .keys_moved.measured = (double)p->keys_moved / s->uses.used,
+            .misses.measured = (double)p->misses,
+            .put_bytes.measured = (double)p->misses * s->o->copies * s->o->block_bytes,
+            .lost.measured = (double)p->lost};
     }
 }
 
 static double keys_balance(const struct sim *s, uint32_t *keys)
 {
-    uint32_t most = 0;
-    for (uint32_t id = 0; id < s->uses.ids; id++)
-        if (s->uses.of[id].count) {
-            uint32_t n = ++keys[kv_scale_owners(&s->map, 0, id)[0]];
-            most = n > most ? n : most;
-        }
+    uint32_t most = 0, owners[KV_COPIES_MAX];
+    for (uint32_t id = 0; id < s->uses.ids; id++) {
+        if (!s->uses.of[id].count)
+            continue;
+        (void)owners_in(s, &s->views[0], id, owners);
+        uint32_t n = ++keys[owners[0]];
+        most = n > most ? n : most;
+    }
     return most / ((double)s->uses.used / s->o->members);
 }
 
-static void report_members(const struct sim *s, struct kv_scale_result *r)
+static double most_of(double a, double b)
 {
-    uint64_t messages = 0, moved = 0, all_moved = 0;
+    return a > b ? a : b;
+}
+
+static void report_members(struct sim *s, struct kv_scale_result *r)
+{
+    double messages = 0, bytes = 0, busiest = 0, fullest = 0;
     for (uint32_t i = 0; i < s->member_count; i++) {
-        const struct member *m = &s->members[i];
-        messages = later(m->messages, messages);
-        moved = later(m->moved, moved);
-        all_moved += m->moved;
+        const struct rpc_loopnet_host *h = &s->cluster.members[i].host;
+        messages += (double)h->messages_sent;
+        bytes += (double)h->bytes_sent;
+        busiest = most_of(busiest, (double)(h->messages_sent + h->messages_received));
+        fullest = most_of(fullest, (double)(h->bytes_sent + h->bytes_received));
+        count_member(s, i);
     }
-    r->busiest.simulated = (double)messages / r->seconds;
-    r->bytes_balance.simulated = all_moved ? (double)moved * s->o->members / (double)all_moved : 0;
+    r->messages.measured = messages / r->seconds;
+    r->bytes.measured = bytes / r->seconds;
+    r->busiest.measured = busiest / r->seconds;
+    r->bytes_balance.measured = bytes > 0 ? fullest * s->o->members / (2 * bytes) : 0;
 }
 
 static void report(struct sim *s, struct kv_scale_result *r)
 {
     double all = s->o->trace->id_count;
     r->hit_count = s->hits;
-    r->asked = s->asked;
-    r->moved_blocks = s->moved_blocks;
-    r->stale = s->stale;
-    r->hits.simulated = (double)s->hits / all;
-    r->prefix_hits.simulated = (double)s->prefix_hits / all;
-    r->unmoved.simulated = s->hits ? (double)s->unmoved / (double)s->hits : 0;
-    r->messages.simulated = (double)s->messages / r->seconds;
-    r->bytes.simulated = (double)s->moved_blocks * s->o->block_bytes / r->seconds;
-    r->get_mean_ns.simulated = s->gets.count ? hw_hist_mean(&s->gets) : NAN;
-    r->get_p99_ns.simulated = s->gets.count ? (double)hw_hist_percentile(&s->gets, 99) : NAN;
-    r->view_bytes.simulated = s->o->members * (double)(sizeof(struct kv_member) + sizeof(uint32_t));
+    r->hits.measured = (double)s->hits / all;
+    r->prefix_hits.measured = (double)s->prefix_hits / all;
+    r->unmoved.measured = s->hits ? (double)s->unmoved / (double)s->hits : 0;
+    r->get_mean_ns.measured = s->gets.count ? hw_hist_mean(&s->gets) : NAN;
+    r->get_p99_ns.measured = s->gets.count ? (double)hw_hist_percentile(&s->gets, 99) : NAN;
+    r->view_bytes.measured = s->o->members * (double)(sizeof(struct kv_member) + sizeof(uint64_t));
     report_members(s, r);
+    r->stale = s->stale;
+    r->evicted = s->evicted;
+    r->connections = s->connections;
     report_effects(s, r);
     kv_scale_notice(s->o, &s->rng, &r->notice_mean_ns, &r->notice_max_ns);
 }
 
-static int simulate(struct sim *s, struct kv_scale_result *r)
+static int run(struct sim *s, struct kv_scale_result *r)
 {
     const struct kv_scale_options *o = s->o;
     struct kv_replay_result one;
     int rc = open_sim(s);
     if (rc)
         return rc;
-    uint32_t *keys = calloc(o->members, sizeof(*keys));
+    uint32_t *keys = calloc(s->member_count, sizeof(*keys));
     if (!keys)
         return -ENOMEM;
     uint64_t span = o->at_ns[o->trace->request_count - 1] - o->at_ns[0];
     r->seconds = span ? (double)span / 1e9 : 1;
-    r->keys_balance.simulated = keys_balance(s, keys);
+    r->keys_balance.measured = keys_balance(s, keys);
     free(keys);
-    uint32_t room = o->members * o->member_blocks / o->copies;
-    rc = kv_replay_store(o->trace, o->policy, room ? room : 1, &one);
+    uint64_t room = (uint64_t)o->members * o->member_blocks / o->copies;
+    room = room < KV_BLOCK_ENTRIES_MAX ? room : KV_BLOCK_ENTRIES_MAX;
+    rc = kv_replay_store(o->trace, KV_POLICY_S3FIFO, room ? (uint32_t)room : 1, &one);
     if (rc == 0)
         rc = replay(s);
     if (rc)
@@ -632,7 +689,7 @@ int kv_scale_run(const struct kv_scale_options *options, struct kv_scale_result 
     struct kv_scale_result r = {0};
     if (!options_are_sound(options))
         return -EINVAL;
-    int rc = simulate(&s, &r);
+    int rc = run(&s, &r);
     close_sim(&s);
     if (rc == 0)
         *out = r;

@@ -1,9 +1,8 @@
-/* bench/kvsim/scale_impl.h - the parts of a simulated cluster; for scale*.c and their tests only.
+/* bench/kvsim/scale_impl.h - the parts of a run; for scale*.c and their tests only.
  *
- *   scale_place.c   who owns each block in each view
  *   scale_watch.c   when a change is known, to etcd and to each member
  *   scale_model.c   the formulas
- *   scale.c         the trace, block by block
+ *   scale.c         the trace through real daemons, block by block
  *
  * Members are numbered in the order of their names: first those of the start, then who joins.
  * Threads: any.  Lifetime: init/fini where there is memory. */
@@ -14,14 +13,8 @@
 #include "bench/kvsim/scale.h"
 #include "kv/common/peerblock.h"
 
-enum { KV_SCALE_NOBODY = UINT32_MAX };
-
-/* The key of a block of the trace, and its bytes in a store: its number. */
-struct kv_block_key kv_scale_key(uint32_t id);
 /* Messages that carry a block. */
 uint32_t kv_scale_chunks(uint32_t block_bytes);
-
-/* ---- placing ---- */
 
 /* A change, once it is known whom it concerns and when etcd has it. */
 struct kv_scale_step {
@@ -29,23 +22,6 @@ struct kv_scale_step {
     uint32_t member;
     uint64_t at_ns, commit_ns;
 };
-
-struct kv_scale_map {
-    uint32_t ids, copies, views;
-    uint32_t *owners; /* of each view, block and copy; KV_SCALE_NOBODY past the last member */
-};
-
-/* View 0 has members 0 to members - 1; each step makes the next one.  0 or -ENOMEM. */
-int kv_scale_map_init(struct kv_scale_map *map, uint32_t ids, uint32_t copies, uint32_t members,
-                      const struct kv_scale_step *steps, uint32_t count) MUST_CHECK;
-void kv_scale_map_fini(struct kv_scale_map *map);
-
-/* `copies` of them, the best first. */
-static inline const uint32_t *kv_scale_owners(const struct kv_scale_map *m, uint32_t view,
-                                              uint32_t id)
-{
-    return m->owners + ((size_t)view * m->ids + id) * m->copies;
-}
 
 /* ---- watching ---- */
 

@@ -1,17 +1,14 @@
 /* scale_model.c - what formulas say of a cluster; docs/design/scaling.md has them in words. */
 #include "bench/kvsim/scale_impl.h"
 
-#include "kv/daemon/daemon.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-    PINGS_A_SILENCE = 4, /* as rpc/endpoint.c */
-    EXCHANGE = 2,        /* a request and its answer */
-    NAME_CHARS = 12,     /* of a member, as it is here */
-    ADDRESS_CHARS = 18   /* "10.11.12.13:28200" and its NUL */
+    EXCHANGE = 2,      /* a request and its answer */
+    NAME_CHARS = 12,   /* of a member, as it is here */
+    ADDRESS_CHARS = 18 /* "10.11.12.13:28200" and its NUL */
 };
 
 uint32_t kv_scale_chunks(uint32_t block_bytes)
@@ -104,7 +101,7 @@ struct traffic {
 static double fetchers(const struct kv_scale_options *o, const struct kv_scale_uses *u,
                        const struct kv_scale_use *use)
 {
-    double again = use->count - 1;
+    double again = (double)use->count - 1; /* some numbers of the trace are not used */
     if (again <= 0)
         return 0;
     if (o->members == 1)
@@ -166,7 +163,7 @@ static void model_traffic(const struct kv_scale_options *o, const struct traffic
         away * (t->fetched * fetch + t->unmoved * EXCHANGE) + others * t->missed * (EXCHANGE + put);
     double hot = away * (t->hot_fetched * fetch + t->hot_unmoved * EXCHANGE);
     double moved = away * t->fetched + others * t->missed, hot_moved = away * t->hot_fetched;
-    double mean = moved / n, most = kv_scale_most(moved, o->members);
+    double mean = 2 * moved / n, most = kv_scale_most(2 * moved, o->members); /* at both ends */
     most = hot_moved + mean > most ? hot_moved + mean : most;
     r->messages.model = messages / r->seconds;
     r->busiest.model = (2 * messages / n + hot) / r->seconds;
@@ -192,7 +189,7 @@ static void model_effect(const struct kv_scale_options *o, const struct kv_scale
 {
     double share = 1.0 / (e->change == KV_SCALE_JOIN ? present + 1 : present);
     double rest = (double)o->at_ns[o->trace->request_count - 1] - (double)e->at_ns;
-    double unknown = fmax(fmin(e->propagated_ns.simulated, rest), 0);
+    double unknown = fmax(fmin(e->propagated_ns.measured, rest), 0);
     double asked = o->trace->id_count / seconds * unknown / 1e9;
     double again = (double)(o->trace->id_count - u->used) / o->trace->id_count * kept;
     e->keys_moved.model = share;
@@ -229,11 +226,5 @@ void kv_scale_model(const struct kv_scale_options *o, const struct kv_scale_uses
     r->get_mean_ns.model = 4 * (double)o->latency_ns + o->block_bytes * 1e9 / (double)o->bandwidth;
     r->get_p99_ns.model = r->get_mean_ns.model;
     r->view_bytes.model = n * (sizeof(uint64_t) + NAME_CHARS + 1 + ADDRESS_CHARS);
-    /* Each end asks on a connection of its own, and both ends of it ping and answer; an answer in
-     * time may save a ping. */
-    double heartbeat = (double)o->heartbeat_ns / 1e9;
-    if (n > KV_MESH_MAX && heartbeat < KV_RARE_HEARTBEAT_SECONDS)
-        heartbeat = KV_RARE_HEARTBEAT_SECONDS;
-    r->pings = 2 * (n - 1) * 2 * EXCHANGE * PINGS_A_SILENCE / heartbeat;
     model_effects(o, u, kept, r);
 }

@@ -140,18 +140,16 @@ const struct kv_member *kv_view_find(const struct kv_view *v, uint64_t id)
     return NULL;
 }
 
-/* The ids are `stride` bytes apart. */
-static uint32_t best_of(const uint64_t *ids, size_t stride, uint32_t count, uint64_t key_hash,
-                        uint32_t copies, uint32_t owners[KV_COPIES_MAX])
+uint32_t kv_view_owners(const struct kv_view *v, uint64_t key_hash, uint32_t copies,
+                        uint32_t owners[KV_COPIES_MAX])
 {
     uint64_t best[KV_COPIES_MAX] = {0};
     uint8_t bytes[8];
     uint32_t n = 0;
     assert(copies >= 1 && copies <= KV_COPIES_MAX);
     wire_store64(bytes, key_hash);
-    for (uint32_t i = 0; i < count; i++) {
-        const uint64_t *id = (const void *)((const uint8_t *)ids + i * stride);
-        uint64_t score = XXH3_64bits_withSeed(bytes, sizeof(bytes), *id);
+    for (uint32_t i = 0; i < v->count; i++) {
+        uint64_t score = XXH3_64bits_withSeed(bytes, sizeof(bytes), v->ids[i]);
         uint32_t at = n; /* equal scores: the first by name */
         while (at > 0 && score > best[at - 1])
             at--;
@@ -166,16 +164,4 @@ static uint32_t best_of(const uint64_t *ids, size_t stride, uint32_t count, uint
         owners[at] = i;
     }
     return n;
-}
-
-uint32_t kv_owners_among(const struct kv_member *members, uint32_t count, uint64_t key_hash,
-                         uint32_t copies, uint32_t owners[KV_COPIES_MAX])
-{
-    return best_of(&members->id, sizeof(*members), count, key_hash, copies, owners);
-}
-
-uint32_t kv_view_owners(const struct kv_view *v, uint64_t key_hash, uint32_t copies,
-                        uint32_t owners[KV_COPIES_MAX])
-{
-    return best_of(v->ids, sizeof(v->ids[0]), v->count, key_hash, copies, owners);
 }

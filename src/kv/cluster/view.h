@@ -76,9 +76,5 @@ uint64_t kv_block_hash(const struct kv_block_key *key);
 /* Up to `copies` (1 to KV_COPIES_MAX) places in `members`, the best first; how many. */
 uint32_t kv_view_owners(const struct kv_view *view, uint64_t key_hash, uint32_t copies,
                         uint32_t owners[KV_COPIES_MAX]);
-/* The same among members in the order of their names that are no view, because they are more than
- * one holds (bench/kvsim/scale.h) or only those that can be best. */
-uint32_t kv_owners_among(const struct kv_member *members, uint32_t count, uint64_t key_hash,
-                         uint32_t copies, uint32_t owners[KV_COPIES_MAX]);
 
 #endif

@@ -260,6 +260,8 @@ class Kvscale(Case):
         path = self.trace(0, 60000)
         for arguments, word in ((("--members", "10001"), "--members"), (("--kill", "2m"), "--kill 2m"),
                                 (("--join", "7"), "--join 7"), (("--capacity", "1"), "--capacity"),
+                                (("--members", "1024", "--join", "1s"), "more than 1024"),
+                                (("--block", "64MiB", "--capacity", "64GiB"), "the stores take 62.5TiB"),
                                 (("--members", "1", "--kill", "1s"), "must be left"),
                                 (("--steady", "--join", "1s"), "--steady"),
                                 (("--spread", "none"), "--spread")):

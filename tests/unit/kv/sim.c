@@ -2,10 +2,9 @@
 
 #include "base/log.h"
 #include "base/rng.h"
+#include "bench/rpc/loopback.h"
 #include "kv/daemon/daemon.h"
 #include "lincheck.h"
-#include "tap.h"
-#include "unit/rpc/support/loopback.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +18,7 @@ enum {
     CLIENTS_MAX = 6,
     KEYS_MAX = 6,
     OPS_MAX = 400,
-    TAPS_MAX = 128,
+    ENDS_MAX = 128,  /* of connections; a fault that draws a number past the last does nothing */
     VALUE_MAX = 200, /* more than fits into a line */
     STEPS = 500,
     OPS_A_KEY = LIN_OPS_MAX - 12 /* and a few restarts */
@@ -64,7 +63,6 @@ struct sim {
     struct lin_op history[KEYS_MAX][LIN_OPS_MAX];
     uint32_t asked_of[KEYS_MAX];  /* operations and restarts; bounds the history */
     uint32_t resets_of[KEYS_MAX]; /* entries of history that are resets already */
-    struct tap *taps[TAPS_MAX];
     uint32_t allocations_to_fail;
     struct sim_report report;
 };
@@ -99,7 +97,7 @@ static struct rpc_ep *ep_create(struct sim *s, struct rpc_transport *t, bool acc
                                 .flush = s->flush,
                                 .clock = rpc_loopnet_clock(s->net)};
     struct rpc_ep *ep;
-    int rc = rpc_ep_create(&tap_create(t, s->taps, TAPS_MAX)->base, &config, &ep);
+    int rc = rpc_ep_create(t, &config, &ep);
     assert(rc == 0);
     (void)rc;
     return ep;
@@ -404,20 +402,21 @@ static void rank_stop(struct sim *s, uint32_t r)
 
 static void fault_on_network(struct sim *s)
 {
-    struct tap *tap = s->taps[below(s, TAPS_MAX)];
-    if (!tap)
+    uint32_t end = (uint32_t)below(s, ENDS_MAX);
+    if (end >= rpc_loopnet_ends(s->net))
         return;
+    struct rpc_transport *t = rpc_loopnet_end(s->net, end);
     s->report.cuts++;
-    note(s, 8, tap->index, 0);
+    note(s, 8, end, 0);
     switch (below(s, 3)) {
     case 0:
-        rpc_loopnet_cut(tap->inner);
+        rpc_loopnet_cut(t);
         break;
     case 1:
-        rpc_loopnet_reset(tap->inner);
+        rpc_loopnet_reset(t);
         break;
     default:
-        rpc_loopnet_freeze(tap->inner, rpc_loopnet_now(s->net) + below(s, 300 * HW_MS));
+        rpc_loopnet_freeze(t, rpc_loopnet_now(s->net) + below(s, 300 * HW_MS));
     }
 }
 

@@ -11,7 +11,7 @@
 #include "unit.h"
 
 #include "base/log.h"
-#include "cluster.h"
+#include "bench/kvsim/cluster.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -415,7 +415,7 @@ static void wait_for(struct sim *s, uint64_t ns)
 static void recover(struct sim *s)
 {
     for (uint32_t i = 0; i < s->cluster.options.count && s->cluster.allocations_to_fail == 0; i++)
-        cluster_start(&s->cluster, i);
+        (void)cluster_start(&s->cluster, i); /* without memory: again later */
 }
 
 static void change_view(struct sim *s, uint32_t m)
@@ -424,7 +424,8 @@ static void change_view(struct sim *s, uint32_t m)
         cluster_tell_view(&s->cluster, m);
         return;
     }
-    s->cluster.in_view ^= 1u << below(s, s->cluster.options.count);
+    bool *in_view = &s->cluster.members[below(s, s->cluster.options.count)].in_view;
+    *in_view = !*in_view;
     s->cluster.epoch++;
 }
 
@@ -486,7 +487,7 @@ static void open_sim(struct sim *s, uint64_t seed, bool faulty)
                 .delay_ns = hw_rng_below(&rng, 200 * HW_US),
                 .piece_max = hw_rng_below(&rng, 3) ? 0 : 5000,
                 .stall_percent = hw_rng_below(&rng, 3) ? 0 : (uint32_t)hw_rng_below(&rng, 30)}};
-    cluster_open(&s->cluster, &o);
+    assert_int_equal(cluster_open(&s->cluster, &o), 0);
     s->cluster.refused_dials = faulty ? 8 : 0;
 }
 
@@ -508,7 +509,8 @@ static void heal(struct sim *s)
     s->faults = 0;
     s->keeping = false;
     c->allocations_to_fail = c->refused_dials = 0;
-    c->in_view = (1u << c->options.count) - 1;
+    for (uint32_t i = 0; i < c->options.count; i++)
+        c->members[i].in_view = true;
     c->epoch++;
     recover(s);
     for (uint32_t i = 0; i < c->options.count; i++)

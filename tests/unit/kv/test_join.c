@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/log.h"
-#include "cluster.h"
+#include "bench/kvsim/cluster.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +91,7 @@ static void fixture_open(struct fixture *f)
     f->arena = aligned_alloc(64, ARENA);
     assert_non_null(f->arena);
     hw_log_set_sink(keep_log, f);
-    cluster_open(&f->cluster, &options);
+    assert_int_equal(cluster_open(&f->cluster, &options), 0);
     turn_for(f, HW_SEC);
     assert_true(cluster_all_connected(&f->cluster));
 }

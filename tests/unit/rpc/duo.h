@@ -5,9 +5,9 @@
 #ifndef HAWSER_TESTS_UNIT_RPC_DUO_H
 #define HAWSER_TESTS_UNIT_RPC_DUO_H
 
+#include "bench/rpc/loopback.h"
 #include "rpc/rpc.h"
 #include "rpc/transport/net.h"
-#include "unit/rpc/support/loopback.h"
 
 enum { CLIENT, SERVER };
 

@@ -1,4 +1,4 @@
-#include "loopback.h"
+#include "bench/rpc/loopback.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFER_DEFAULT = 1 << 20 };
+enum { BUFFER_DEFAULT = 1 << 20, ENDS_AT_FIRST = 64 };
 
 /* Bytes of one send, under way. */
 struct flight {
@@ -27,11 +27,18 @@ struct end {
     struct flight *head, *tail; /* towards this end */
     size_t in_flight;
     uint64_t last_due_ns;
+    uint32_t index; /* among the net's ends */
     bool destroyed;
+    bool blocked; /* a send had no room; and then there was some */
+    bool unblocked;
+    bool has_news; /* it is in the net's list: bytes come, it may send, the connection has ended */
+    struct end *news_next, *news_prev;
+    struct rpc_loopnet_host *host;
+    const struct rpc_stats *stats;
+    uint64_t sent, received; /* messages that the host has counted */
 };
 
 struct link {
-    struct link *next;
     struct rpc_loopnet *net;
     struct end ends[2];
     bool cut, reset;
@@ -42,7 +49,10 @@ struct rpc_loopnet {
     struct rpc_loopnet_options options;
     struct hw_rng rng;
     uint64_t now_ns;
-    struct link *links;
+    struct end **ends; /* that are not destroyed */
+    uint32_t end_count, end_room;
+    uint32_t links;
+    struct end *news; /* so that time passes without a look at every connection */
 };
 
 int rpc_loopnet_create(const struct rpc_loopnet_options *options, struct rpc_loopnet **out)
@@ -63,7 +73,8 @@ void rpc_loopnet_destroy(struct rpc_loopnet *net)
 {
     if (!net)
         return;
-    assert(!net->links); /* transports go first */
+    assert(net->links == 0); /* transports go first */
+    free(net->ends);
     free(net);
 }
 
@@ -87,6 +98,47 @@ static struct end *other(struct end *e)
     return e == &e->link->ends[0] ? &e->link->ends[1] : &e->link->ends[0];
 }
 
+static void news_add(struct end *e)
+{
+    struct rpc_loopnet *net = e->link->net;
+    if (e->has_news || e->destroyed)
+        return;
+    e->has_news = true;
+    e->news_prev = NULL;
+    e->news_next = net->news;
+    if (net->news)
+        net->news->news_prev = e;
+    net->news = e;
+}
+
+static bool has_ended(struct end *e)
+{
+    return e->link->reset || (other(e)->destroyed && !e->head);
+}
+
+static void news_update(struct end *e)
+{
+    struct rpc_loopnet *net = e->link->net;
+    if (!e->has_news || (!e->destroyed && (e->head || e->unblocked || has_ended(e))))
+        return;
+    e->has_news = false;
+    *(e->news_prev ? &e->news_prev->news_next : &net->news) = e->news_next;
+    if (e->news_next)
+        e->news_next->news_prev = e->news_prev;
+}
+
+static void count_messages(struct end *e)
+{
+    if (!e->stats)
+        return;
+    uint64_t sent = hw_counter_load(&e->stats->msgs_sent);
+    uint64_t received = hw_counter_load(&e->stats->msgs_received);
+    e->host->messages_sent += sent - e->sent;
+    e->host->messages_received += received - e->received;
+    e->sent = sent;
+    e->received = received;
+}
+
 static bool stalled(struct rpc_loopnet *net)
 {
     return net->options.stall_percent && hw_rng_below(&net->rng, 100) < net->options.stall_percent;
@@ -100,9 +152,27 @@ static size_t piece(struct rpc_loopnet *net, size_t n)
     return 1 + (size_t)hw_rng_below(&net->rng, most);
 }
 
-static uint64_t arrival(struct rpc_loopnet *net, struct end *to)
+static uint64_t later(uint64_t a, uint64_t b)
 {
-    uint64_t due = net->now_ns + net->options.delay_ns;
+    return a > b ? a : b;
+}
+
+/* When the last byte is there: one link after the other is busy with them. */
+static uint64_t carried(const struct rpc_loopnet *net, const struct end *from, const struct end *to,
+                        size_t bytes)
+{
+    uint64_t takes = (uint64_t)((double)bytes * 1e9 / (double)net->options.bandwidth);
+    from->host->out_free_ns = later(net->now_ns, from->host->out_free_ns) + takes;
+    uint64_t first = from->host->out_free_ns - takes + net->options.delay_ns;
+    to->host->in_free_ns = later(first, to->host->in_free_ns) + takes;
+    return to->host->in_free_ns;
+}
+
+static uint64_t arrival(struct rpc_loopnet *net, const struct end *from, struct end *to,
+                        size_t bytes)
+{
+    bool limited = net->options.bandwidth && from->host && to->host;
+    uint64_t due = limited ? carried(net, from, to, bytes) : net->now_ns + net->options.delay_ns;
     if (net->options.jitter_ns)
         due += hw_rng_below(&net->rng, net->options.jitter_ns);
     if (due < to->last_due_ns)
@@ -123,15 +193,19 @@ static ssize_t loop_send(struct rpc_transport *t, const struct iovec *iov, int c
         total += iov[i].iov_len;
     size_t room = net->options.buffer_bytes - to->in_flight;
     size_t n = piece(net, total < room ? total : room);
+    from->blocked = from->blocked || total > room;
     if (n == 0 || stalled(net))
         return -EAGAIN;
     net->now_ns += net->options.write_cost_ns;
+    count_messages(from);
+    if (from->host)
+        from->host->bytes_sent += n;
     if (to->destroyed)
         return (ssize_t)n;
     struct flight *f = malloc(sizeof *f + n);
     if (!f)
         return -ENOMEM;
-    *f = (struct flight){.due_ns = arrival(net, to), .len = n};
+    *f = (struct flight){.due_ns = arrival(net, from, to, n), .len = n};
     size_t at = 0;
     for (int i = 0; i < count && at < n; i++) {
         size_t part = iov[i].iov_len < n - at ? iov[i].iov_len : n - at;
@@ -144,6 +218,7 @@ static ssize_t loop_send(struct rpc_transport *t, const struct iovec *iov, int c
         to->head = f;
     to->tail = f;
     to->in_flight += n;
+    news_add(to);
     return (ssize_t)n;
 }
 
@@ -169,6 +244,7 @@ static ssize_t loop_recv(struct rpc_transport *t, const struct iovec *iov, int c
     (void)timeout_ns; /* time moves only by rpc_loopnet_step */
     struct end *e = (struct end *)t;
     struct rpc_loopnet *net = e->link->net;
+    count_messages(e);
     if (e->link->reset)
         return -ECONNRESET;
     if (has_arrived(e) && stalled(net))
@@ -193,6 +269,14 @@ static ssize_t loop_recv(struct rpc_transport *t, const struct iovec *iov, int c
         if (net->options.piece_max)
             break;
     }
+    news_update(e);
+    if (got > 0 && other(e)->blocked) {
+        other(e)->blocked = false;
+        other(e)->unblocked = true;
+        news_add(other(e));
+    }
+    if (got > 0 && e->host)
+        e->host->bytes_received += (uint64_t)got;
     if (got > 0)
         return got;
     return other(e)->destroyed && !e->head ? -ESHUTDOWN : -EAGAIN;
@@ -218,17 +302,18 @@ static void loop_destroy(struct rpc_transport *t)
 {
     struct end *e = (struct end *)t;
     struct link *link = e->link;
+    struct rpc_loopnet *net = link->net;
     while (e->head)
         pop(e);
     e->destroyed = true;
-    if (!other(e)->destroyed)
+    news_update(e);
+    net->ends[e->index] = net->ends[--net->end_count];
+    net->ends[e->index]->index = e->index;
+    if (!other(e)->destroyed) {
+        news_add(other(e));
         return;
-    for (struct link **at = &link->net->links; *at; at = &(*at)->next) {
-        if (*at == link) {
-            *at = link->next;
-            break;
-        }
     }
+    net->links--;
     free(link);
 }
 
@@ -243,34 +328,70 @@ static const struct rpc_transport_ops loop_ops = {
 
 int rpc_loopnet_pair(struct rpc_loopnet *net, struct rpc_transport *out[2])
 {
+    if (net->end_room < net->end_count + 2) {
+        uint32_t room = net->end_room ? 2 * net->end_room : ENDS_AT_FIRST;
+        struct end **ends = realloc(net->ends, room * sizeof(struct end *));
+        if (!ends)
+            return -ENOMEM;
+        net->ends = ends;
+        net->end_room = room;
+    }
     struct link *link = calloc(1, sizeof *link);
     if (!link)
         return -ENOMEM;
     link->net = net;
-    link->next = net->links;
-    net->links = link;
+    net->links++;
     for (int i = 0; i < 2; i++) {
         struct end *e = &link->ends[i];
         e->link = link;
         e->base = (struct rpc_transport){.ops = &loop_ops, .local = true};
         snprintf(e->base.peer, sizeof e->base.peer, "loopback %s", i ? "connector" : "acceptor");
+        e->index = net->end_count++;
+        net->ends[e->index] = e;
         out[i] = &e->base;
     }
     return 0;
 }
 
+void rpc_loopnet_place(struct rpc_transport *t, struct rpc_loopnet_host *host,
+                       const struct rpc_stats *stats)
+{
+    struct end *e = (struct end *)t;
+    e->host = host;
+    e->stats = stats;
+}
+
+uint32_t rpc_loopnet_ends(const struct rpc_loopnet *net)
+{
+    return net->end_count;
+}
+
+struct rpc_transport *rpc_loopnet_end(const struct rpc_loopnet *net, uint32_t index)
+{
+    assert(index < net->end_count);
+    return &net->ends[index]->base;
+}
+
+void rpc_loopnet_visit(struct rpc_loopnet *net,
+                       void (*arrived)(void *user, struct rpc_loopnet_host *host), void *user)
+{
+    for (struct end *e = net->news, *next; e; e = next) {
+        next = e->news_next;
+        if (e->host && (has_arrived(e) || e->unblocked || has_ended(e)))
+            arrived(user, e->host);
+        e->unblocked = false;
+        news_update(e);
+    }
+}
+
 static uint64_t next_arrival(const struct rpc_loopnet *net)
 {
     uint64_t next = HW_NEVER;
-    for (const struct link *link = net->links; link; link = link->next) {
-        for (int i = 0; i < 2 && !link->cut; i++) {
-            const struct flight *f = link->ends[i].head;
-            if (!f)
-                continue;
-            uint64_t due = f->due_ns > link->frozen_until_ns ? f->due_ns : link->frozen_until_ns;
-            if (due < next)
-                next = due;
-        }
+    for (const struct end *e = net->news; e; e = e->news_next) {
+        if (!e->head || e->link->cut)
+            continue;
+        uint64_t due = later(e->head->due_ns, e->link->frozen_until_ns);
+        next = due < next ? due : next;
     }
     return next;
 }
@@ -297,7 +418,10 @@ void rpc_loopnet_cut(struct rpc_transport *t)
 
 void rpc_loopnet_reset(struct rpc_transport *t)
 {
-    ((struct end *)t)->link->reset = true;
+    struct end *e = (struct end *)t;
+    e->link->reset = true;
+    news_add(e);
+    news_add(other(e));
 }
 
 void rpc_loopnet_freeze(struct rpc_transport *t, uint64_t until_ns)
