@@ -110,6 +110,7 @@ static enum kv_result lease(struct resp_session *s, const struct spot *at, struc
                                    .checksum = l.checksum,
                                    .handle = l.handle};
     s->visit_bytes += l.len;
+    s->lease_ns = l.expires_ns - now;
     return kv_blocks_bytes(at->blocks, at->holder, l.handle, 0, l.len, now, &block->data);
 }
 

@@ -17,7 +17,6 @@ enum {
     PART_MIN = 4 << 10,       /* shorter values are copied: that costs less than a lease */
     SEND_AT_A_TIME = 4 << 20, /* of a value, between two looks at its lease */
     VECTORS = 2 * RESP_PARTS_MAX + 1,
-    HOLD_MS = 5000,       /* a peer may keep a block so long; then its bytes are copied */
     SEND_LIMIT_MS = 30000 /* a peer that takes nothing for so long is gone */
 };
 
@@ -108,19 +107,21 @@ static void keep_rest(struct resp_session *s, struct rest *r)
         rest_of(s, r);
 }
 
-/* Until the peer takes more.  False: it does not. */
+/* Until the peer takes more.  False: it does not.  For half of a lease's time it may keep blocks;
+ * then their bytes are copied. */
 static bool await_peer(struct resp_session *s, struct rest *r, uint64_t *since)
 {
     uint64_t now = hw_now_ns();
     *since = *since ? *since : now;
     uint64_t held_ms = (now - *since) / HW_MS;
+    uint64_t hold_ms = (s->lease_ns ? s->lease_ns : KV_LEASE_LASTS_NS) / 2 / HW_MS;
     bool holds = s->part_count > 0;
-    if (holds && held_ms >= HOLD_MS) {
+    if (holds && held_ms >= hold_ms) {
         keep_rest(s, r);
         return !s->broken;
     }
     struct pollfd look = {.fd = s->options.fd, .events = POLLOUT};
-    int n = poll(&look, 1, holds ? (int)(HOLD_MS - held_ms) : SEND_LIMIT_MS);
+    int n = poll(&look, 1, holds ? (int)(hold_ms - held_ms) : SEND_LIMIT_MS);
     return n > 0 || holds || (n < 0 && errno == EINTR);
 }
 

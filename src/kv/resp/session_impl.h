@@ -60,6 +60,7 @@ struct resp_session {
     struct kv_named_hash *hash;
     struct kv_host *visited; /* NULL: none; nothing may wait meanwhile */
     uint32_t visit_bytes;    /* copied and hashed in this visit */
+    uint64_t lease_ns;       /* how long leases of the daemons visited last; 0: not known */
     struct kv_block_holder holders[KV_DAEMONS_MAX];
 };
 

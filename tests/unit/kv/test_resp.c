@@ -28,23 +28,34 @@ struct fixture {
     struct resp_door *door;
 };
 
-static void fixture_open_as(struct fixture *f, uint32_t daemons, uint64_t put_lasts_ns)
+/* With members: the door is at the first; each host is a member of its own. */
+static void fixture_open_with(struct fixture *f, uint32_t daemons, bool members,
+                              struct kv_blocks_config limits)
 {
     char why[RPC_WHY_CHARS] = "";
     *f = (struct fixture){.dir = "/tmp/hawser-resp-XXXXXX", .daemons = daemons};
     assert_non_null(mkdtemp(f->dir));
     snprintf(f->socket, sizeof(f->socket), "%s/kvd", f->dir);
-    struct resp_door_options door = {
-        .addr = {.scheme = RPC_SCHEME_UNIX}, .socket = f->socket, .host_count = daemons};
+    struct resp_door_options door = {.addr = {.scheme = RPC_SCHEME_UNIX},
+                                     .socket = f->socket,
+                                     .host_count = members ? 1 : daemons};
+    limits.entries = 256;
     for (uint32_t i = 0; i < daemons; i++) {
+        char name[] = "a", socket[128];
+        struct rpc_addr addr = {.scheme = RPC_SCHEME_UNIX};
+        name[0] += (char)i;
+        snprintf(addr.path, sizeof(addr.path), "%.60s/%s", f->dir, name);
+        snprintf(socket, sizeof(socket), "%s%s", f->socket, members && i > 0 ? name : "");
         struct kv_host_options host = {.ranks = 1,
-                                       .index = i,
-                                       .daemons = daemons,
-                                       .socket = f->socket,
+                                       .index = members ? 0 : i,
+                                       .daemons = members ? 1 : daemons,
+                                       .member = members ? name : NULL,
+                                       .addrs = members ? &addr : NULL,
+                                       .socket = socket,
                                        .store_bytes = 1 << 20,
                                        .store_entries = 64,
                                        .arena_bytes = ARENA,
-                                       .blocks = {.entries = 256, .put_lasts_ns = put_lasts_ns}};
+                                       .blocks = limits};
         if (kv_host_create(&host, &f->hosts[i], why))
             fail_msg("%s", why);
         assert_int_equal(pthread_create(&f->threads[i], NULL, run_host, f->hosts[i]), 0);
@@ -53,6 +64,11 @@ static void fixture_open_as(struct fixture *f, uint32_t daemons, uint64_t put_la
     snprintf(door.addr.path, sizeof(door.addr.path), "%.60s/redis", f->dir);
     if (resp_door_open(&door, &f->door, why))
         fail_msg("%s", why);
+}
+
+static void fixture_open_as(struct fixture *f, uint32_t daemons, uint64_t put_lasts_ns)
+{
+    fixture_open_with(f, daemons, false, (struct kv_blocks_config){.put_lasts_ns = put_lasts_ns});
 }
 
 static void fixture_open(struct fixture *f)
@@ -291,17 +307,22 @@ static void await_read(int fd)
     assert_int_equal(left, 0);
 }
 
+static struct kv_blocks_stat host_stat(struct kv_host *host)
+{
+    struct kv_blocks_stat stat;
+    kv_host_enter(host);
+    kv_blocks_stat(kv_daemon_blocks(kv_host_daemon(host)), &stat);
+    kv_host_leave(host);
+    return stat;
+}
+
 /* Until so many puts are in progress at the first daemon. */
 static void await_puts(struct fixture *f, uint64_t count)
 {
-    struct kv_blocks_stat stat = {.open_puts = UINT64_MAX};
-    for (uint64_t end = hw_now_ns() + 60 * HW_SEC; stat.open_puts != count && hw_now_ns() < end;
-         sched_yield()) {
-        kv_host_enter(f->hosts[0]);
-        kv_blocks_stat(kv_daemon_blocks(kv_host_daemon(f->hosts[0])), &stat);
-        kv_host_leave(f->hosts[0]);
-    }
-    assert_int_equal(stat.open_puts, count);
+    uint64_t end = hw_now_ns() + 60 * HW_SEC;
+    while (host_stat(f->hosts[0]).open_puts != count && hw_now_ns() < end)
+        sched_yield();
+    assert_int_equal(host_stat(f->hosts[0]).open_puts, count);
 }
 
 /* A SET whose value has `len` bytes, each different from its neighbours, with what follows; and the
@@ -511,6 +532,117 @@ static void a_value_that_is_being_sent_is_not_evicted(void **state)
     fixture_close(&f);
 }
 
+/* A reader that stops in a long reply keeps its block for half of a lease; then its bytes are
+ * copied, and it reads the same ones, whatever has become of the block. */
+static void a_reader_that_stops_does_not_keep_the_block(void **state)
+{
+    (void)state;
+    enum { LONG = 3 << 20 };
+    struct fixture f;
+    fixture_open_with(&f, 1, false, (struct kv_blocks_config){.lease_lasts_ns = 200 * HW_MS});
+    struct large l = large_make("l", 1, LONG, ""), fill = large_make("x", 3, 1 << 20, "");
+    char *got = malloc(l.got_len);
+    int slow = dial(&f), other = dial(&f), there = 0;
+    assert_non_null(got);
+    exchange(other, l.set, l.set_len, "+OK\r\n", 5);
+    send_part(slow, "GET l\r\nPING\r\n", 13);
+    assert_int_equal(recv(slow, got, 1, MSG_PEEK), 1);
+    for (uint64_t end = hw_now_ns() + 60 * HW_SEC;
+         host_stat(f.hosts[0]).leases > 0 && hw_now_ns() < end; sched_yield())
+        ;
+    assert_int_equal(host_stat(f.hosts[0]).leases, 0);
+    assert_int_equal(ioctl(slow, FIONREAD, &there), 0);
+    assert_true(there < LONG / 2); /* or it has read all, and the test shows nothing */
+    ask(other, "DEL l\r\n", ":1\r\n");
+    for (int i = 0; i < 2 * (ARENA >> 20); i++) { /* all of the arena */
+        fill.set[fill.head - strlen("\r\n$1048576\r\n") - 1] = (char)('A' + i);
+        exchange(other, fill.set, fill.set_len, "+OK\r\n", 5);
+    }
+    assert_int_equal(recv(slow, got, l.got_len, MSG_WAITALL), l.got_len);
+    assert_memory_equal(got, l.got, l.got_len);
+    exchange(slow, "", 0, "+PONG\r\n", 7);
+    large_free(&l);
+    large_free(&fill);
+    free(got);
+    close(slow);
+    close(other);
+    fixture_close(&f);
+}
+
+/* ---- members that change ---- */
+
+/* Of the first `count` members, who are then connected. */
+static void set_view(struct fixture *f, uint32_t count, struct kv_view *view)
+{
+    static const char *const names[] = {"a", "b"};
+    struct kv_member_info infos[DAEMONS];
+    char why[RPC_WHY_CHARS] = "";
+    for (uint32_t i = 0; i < count; i++)
+        infos[i] = (struct kv_member_info){names[i], kv_host_address(f->hosts[i])};
+    if (kv_view_make(count, infos, count, view, why))
+        fail_msg("%s", why);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(kv_host_set_view(f->hosts[i], view), 0);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct kv_stats *s = kv_host_stats(f->hosts[i]);
+        uint64_t end = hw_now_ns() + 60 * HW_SEC;
+        while ((hw_counter_load(&s->view_epoch) != count ||
+                hw_counter_load(&s->peers_up) != count - 1) &&
+               hw_now_ns() < end)
+            sched_yield();
+        assert_int_equal(hw_counter_load(&s->peers_up), count - 1);
+    }
+}
+
+/* A name whose value belongs to that member. */
+static void name_at(const struct kv_view *view, uint32_t member, char name[2])
+{
+    struct kv_named_hash *hash = kv_named_hash_create();
+    struct kv_block_key key;
+    uint32_t owner[KV_COPIES_MAX] = {DAEMONS};
+    assert_non_null(hash);
+    for (name[0] = 'a', name[1] = 0;; name[0]++) {
+        assert_true(name[0] <= 'z' && kv_named_key(hash, 0, name, 1, &key));
+        if (kv_view_owners(view, kv_block_hash(&key), 1, owner) == 1 && owner[0] == member)
+            break;
+    }
+    kv_named_hash_destroy(hash);
+}
+
+/* A member joins while a value comes straight into the store: it belongs to the one or to the
+ * other, and is whole where it belongs. */
+static void a_value_is_where_it_belongs_when_members_change_meanwhile(void **state)
+{
+    (void)state;
+    for (uint32_t owner = 0; owner < DAEMONS; owner++) {
+        struct fixture f;
+        struct kv_view view;
+        char name[2];
+        fixture_open_with(&f, DAEMONS, true, (struct kv_blocks_config){0});
+        struct kv_member_info both[] = {{"a", kv_host_address(f.hosts[0])},
+                                        {"b", kv_host_address(f.hosts[1])}};
+        char why[RPC_WHY_CHARS];
+        assert_int_equal(kv_view_make(9, both, 2, &view, why), 0);
+        name_at(&view, owner, name);
+        set_view(&f, 1, &view);
+        int fd = dial(&f);
+        ask(fd, "MSET t 1\r\n", "+OK\r\n"); /* from now on in a thread */
+        ask(fd, "DEL t\r\n", ":1\r\n");
+        struct large l = large_make(name, 1, 4 * VALUE, "");
+        send_part(fd, l.set, l.set_len / 2);
+        await_puts(&f, 1);
+        set_view(&f, 2, &view);
+        exchange(fd, l.set + l.set_len / 2, l.set_len - l.set_len / 2, "+OK\r\n", 5);
+        await_puts(&f, 0);
+        assert_int_equal(host_stat(f.hosts[owner]).blocks, 1);
+        assert_int_equal(host_stat(f.hosts[1 - owner]).blocks, 0);
+        await_get(fd, name, &l);
+        large_free(&l);
+        close(fd);
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,6 +656,8 @@ int main(void)
         cmocka_unit_test(two_that_set_one_name_are_each_whole),
         cmocka_unit_test(a_value_for_which_there_is_no_room_is_refused_in_step),
         cmocka_unit_test(a_value_that_is_being_sent_is_not_evicted),
+        cmocka_unit_test(a_reader_that_stops_does_not_keep_the_block),
+        cmocka_unit_test(a_value_is_where_it_belongs_when_members_change_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
