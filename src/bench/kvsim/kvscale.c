@@ -20,7 +20,7 @@
 
 struct kvscale_options {
     uint64_t members, copies, member_bytes, block_bytes, ttl_ns, latency_ns, bandwidth;
-    uint64_t heartbeat_ns, seed, speed;
+    uint64_t seed, speed;
     int spread;
     struct cmd_list changes[KV_SCALE_CHANGES];
     bool steady, json;
@@ -54,8 +54,6 @@ static const struct cmd_option options[] = {
      "no changes at all; with one or two members there are none unless given"},
     {"member-ttl", 0, CMD_DURATION, offsetof(struct kvscale_options, ttl_ns),
      "a member's lease at etcd, as kvd's", "TIME", "10s", KV_MEMBER_TTL_MIN, KV_MEMBER_TTL_MAX},
-    {"heartbeat", 0, CMD_DURATION, offsetof(struct kvscale_options, heartbeat_ns),
-     "of the connections between members, as kvd's", "TIME", "2s", 100 * HW_MS, 3600 * HW_SEC},
     {"latency", 0, CMD_DURATION, offsetof(struct kvscale_options, latency_ns), "of a link, one way",
      "TIME", "50us", 0, HW_SEC},
     {"bandwidth", 0, CMD_SIZE, offsetof(struct kvscale_options, bandwidth),
@@ -265,7 +263,6 @@ static enum cmd_exit run_members(const struct kvscale_options *o, const struct k
                                    .spread = (enum kv_scale_spread)o->spread,
                                    .ttl_ns = o->ttl_ns,
                                    .latency_ns = o->latency_ns,
-                                   .heartbeat_ns = o->heartbeat_ns,
                                    .bandwidth = o->bandwidth,
                                    .seed = o->seed};
     enum cmd_exit code = check_room(&run);

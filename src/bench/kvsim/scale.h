@@ -61,7 +61,7 @@ struct kv_scale_options {
     uint32_t member_blocks; /* that one member holds */
     uint32_t block_bytes;   /* at least 4 */
     enum kv_scale_spread spread;
-    uint64_t ttl_ns, latency_ns, heartbeat_ns;
+    uint64_t ttl_ns, latency_ns;
     uint64_t bandwidth; /* bytes a second of a member's link, each way */
     uint64_t seed;
 };

@@ -54,7 +54,6 @@ static struct kv_scale_options options_of(const struct small_trace *t, uint32_t 
                                      .spread = KV_SCALE_BY_TURNS,
                                      .ttl_ns = 10 * HW_SEC,
                                      .latency_ns = 50 * HW_US,
-                                     .heartbeat_ns = 2 * HW_SEC,
                                      .bandwidth = UINT64_C(3) << 30,
                                      .seed = 1};
 }
