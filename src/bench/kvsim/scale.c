@@ -394,7 +394,9 @@ static void commit(struct sim *s, uint32_t member, struct access *a, uint64_t ti
 {
     uint32_t len = s->o->block_bytes;
     uint64_t at = (uint64_t)(a - s->clients[member].accesses) * len;
-    memcpy(s->cluster.members[member].port.region.staging + at, &a->id, sizeof(a->id));
+    uint8_t *bytes = s->cluster.members[member].port.region.staging + at;
+    memset(bytes, 0, len); /* the same bytes, and so the same checksum, whoever puts them */
+    memcpy(bytes, &a->id, sizeof(a->id));
     a->state = COMMITTING;
     ask(s, member, a,
         (struct kv_block_request){
