@@ -37,7 +37,7 @@ struct replayed {
     bool wrong;
 };
 
-static struct kv_block_key key_of(uint32_t id)
+struct kv_block_key kv_trace_key(uint32_t id)
 {
     struct kv_block_key key;
     int rc = kv_block_key_set(&key, &id, sizeof(id));
@@ -49,7 +49,7 @@ static struct kv_block_key key_of(uint32_t id)
 /* True for a hit; else the block is there from now on. */
 static bool access_block(struct replayed *r, uint32_t id)
 {
-    struct kv_block_key key = key_of(id);
+    struct kv_block_key key = kv_trace_key(id);
     struct kv_block_lease lease;
     uint64_t ticket;
     if (kv_blocks_get(r->blocks, &r->holder, &key, 0, &lease) == KV_OK) {

@@ -16,6 +16,7 @@
 #define HAWSER_BENCH_KVSIM_REPLAY_H
 
 #include "base/attr.h"
+#include "kv/common/blockkey.h"
 #include "kv/store/policy.h"
 
 #include <stdint.h>
@@ -30,6 +31,9 @@ struct kv_trace {
     const uint32_t *ends; /* where each request ends in ids */
     uint32_t id_count, request_count;
 };
+
+/* What a block of a trace is called in a store. */
+struct kv_block_key kv_trace_key(uint32_t id);
 
 struct kv_replay_result {
     uint64_t hits, prefix_hits;

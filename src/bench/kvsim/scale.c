@@ -247,20 +247,11 @@ static const struct kv_view *view_of(const struct sim *s, uint32_t member)
     return kv_daemon_view(s->cluster.members[member].daemon);
 }
 
-static struct kv_block_key key_of(uint32_t id)
-{
-    struct kv_block_key key;
-    int rc = kv_block_key_set(&key, &id, sizeof(id));
-    assert(rc == 0);
-    (void)rc;
-    return key;
-}
-
 /* Numbers of members, the best first; how many. */
 static uint32_t owners_in(const struct sim *s, const struct kv_view *v, uint32_t id,
                           uint32_t out[KV_COPIES_MAX])
 {
-    struct kv_block_key key = key_of(id);
+    struct kv_block_key key = kv_trace_key(id);
     uint32_t n = kv_view_owners(v, kv_block_hash(&key), s->o->copies, out);
     for (uint32_t i = 0; i < n; i++)
         out[i] = cluster_number(&v->members[out[i]]);
@@ -276,7 +267,7 @@ static bool owns(const struct sim *s, const struct kv_view *v, uint32_t id, uint
 static bool holds(const struct sim *s, uint32_t member, uint32_t id)
 {
     struct kv_daemon *d = s->cluster.members[member].daemon;
-    struct kv_block_key key = key_of(id);
+    struct kv_block_key key = kv_trace_key(id);
     return d && kv_blocks_exists(kv_daemon_blocks(d), &key);
 }
 
@@ -284,7 +275,7 @@ static bool holds(const struct sim *s, uint32_t member, uint32_t id)
 
 static void ask(struct sim *s, uint32_t member, struct access *a, struct kv_block_request request)
 {
-    struct kv_block_key key = key_of(a->id);
+    struct kv_block_key key = kv_trace_key(a->id);
     bool keyed = request.op == KV_BLOCK_GET || request.op == KV_BLOCK_PUT_START;
     request.key_count = keyed;
     a->slot = cluster_submit(&s->cluster, member, &request, keyed ? &key : NULL, TIMEOUT_US);
