@@ -589,16 +589,6 @@ static void run_all(struct llm_worker *w, struct plan *p)
         (void)run(w, p, i, 1, p->parts[i].job->why); /* the part keeps its status */
 }
 
-int llm_worker_step_alone(struct llm_worker *w, struct llm_job *job)
-{
-    struct plan p;
-    plan_clear(&p);
-    p.model = job->seq->model;
-    struct budget all = {.rows = LLM_WORKER_PROMPT_ROWS, .most = LLM_WORKER_PROMPT_ROWS};
-    plan_add(&p, job, rows_for(job, all, 0));
-    return run(w, &p, 0, 1, job->why);
-}
-
 /* ---- results ---- */
 
 void llm_worker_put_logits(struct wire_enc *e, const float *logits, uint32_t vocab)

@@ -10,100 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- stateless forward ---- */
-
-static uint64_t cache_bytes(const struct llm_engine *engine, uint64_t positions)
-{
-    return positions * llm_engine_config(engine)->layers * llm_kv_row_bytes(engine);
-}
-
-static int write_cache(struct llm_job *job, struct llm_engine *engine, struct llm_seq *seq)
-{
-    uint32_t positions = job->request.positions, layers = llm_engine_config(engine)->layers;
-    uint64_t bytes = positions * llm_kv_row_bytes(engine);
-    if (job->kv.filled != cache_bytes(engine, positions))
-        return llm_why(job->why, -EINVAL, "a cache of %u positions has %llu bytes; %llu came",
-                       positions, (unsigned long long)cache_bytes(engine, positions),
-                       (unsigned long long)job->kv.filled);
-    int rc = 0;
-    for (uint32_t l = 0; l < layers && rc == 0 && positions; l++)
-        rc = llm_seq_write_kv(seq, l, 0, positions, job->kv.data + l * bytes);
-    if (rc == 0)
-        rc = llm_seq_set_length(seq, positions);
-    return rc ? llm_why(job->why, rc, "the cache cannot be restored: %s", strerror(-rc)) : 0;
-}
-
-/* The cache replaces the uploaded one. */
-static int read_cache(struct llm_worker *w, struct llm_job *job, struct llm_engine *engine,
-                      struct llm_seq *seq)
-{
-    uint32_t positions = llm_seq_length(seq), layers = llm_engine_config(engine)->layers;
-    uint64_t bytes = positions * llm_kv_row_bytes(engine);
-    llm_blob_free(w, &job->kv);
-    int rc = llm_blob_make(w, job->client, &job->kv, cache_bytes(engine, positions));
-    for (uint32_t l = 0; l < layers && rc == 0; l++)
-        rc = llm_seq_read_kv(seq, l, 0, positions, job->kv.data + l * bytes);
-    if (rc == -EDQUOT)
-        return llm_why(job->why, -ENOSPC,
-                       "a cache of %u positions exceeds what this worker keeps for clients",
-                       positions);
-    return rc ? llm_why(job->why, rc, "the cache cannot be read: %s", strerror(-rc)) : 0;
-}
-
-static void add_serdes(struct llm_client *c, uint64_t since_ns)
-{
-    atomic_fetch_add_explicit(&c->serdes_ns, hw_now_ns() - since_ns, memory_order_relaxed);
-}
-
-static int forward(struct llm_worker *w, struct llm_job *job, struct llm_model *m,
-                   struct llm_seq *seq)
-{
-    struct llm_client *c = job->client;
-    struct llm_sequence only = {.model = m, .seq = seq};
-    uint64_t began = hw_now_ns();
-    int rc = llm_worker_check_prompt(w, job, m->engine);
-    if (rc == 0)
-        rc = write_cache(job, m->engine, seq);
-    add_serdes(c, began);
-    job->seq = &only;
-    while (rc == 0 && job->done < job->request.token_count)
-        rc = llm_worker_step_alone(w, job);
-    job->seq = NULL;
-    if (rc)
-        return rc;
-    began = hw_now_ns();
-    llm_worker_put_logits(&job->answer, m->logits, llm_model_vocab(m));
-    rc = read_cache(w, job, m->engine, seq);
-    add_serdes(c, began);
-    return rc;
-}
-
-static int stateless(struct llm_worker *w, struct llm_job *job)
-{
-    struct llm_model *m;
-    struct llm_seq *seq;
-    if (!job->weights.bytes || job->weights.filled != job->weights.bytes)
-        return llm_why(job->why, -EINVAL, "%llu of %llu bytes of weights came before this call",
-                       (unsigned long long)job->weights.filled,
-                       (unsigned long long)job->weights.bytes);
-    uint64_t began = hw_now_ns();
-    int rc = llm_model_create(w, &job->weights, NULL, &m, job->why);
-    add_serdes(job->client, began);
-    if (rc)
-        return rc;
-    rc = llm_seq_create(m->engine, &seq);
-    if (rc)
-        llm_why_set(job->why, "no sequence: %s", strerror(-rc));
-    if (rc == 0) {
-        rc = forward(w, job, m, seq);
-        llm_seq_destroy(seq);
-    }
-    llm_model_free(w, m);
-    return rc;
-}
-
-/* ---- other requests ---- */
-
 static int find_weights(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_model *m = llm_model_find(w, job->request.hash, job->request.total);
@@ -112,39 +18,6 @@ static int find_weights(struct llm_worker *w, struct llm_job *job)
         llm_client_choose(w, job->client, m);
     }
     wire_put_u8(&job->answer, m != NULL);
-    return 0;
-}
-
-static int load_weights(struct llm_worker *w, struct llm_job *job)
-{
-    uint8_t hash[LLM_HASH_BYTES];
-    if (!job->weights.bytes || job->weights.filled != job->weights.bytes)
-        return llm_why(job->why, -EINVAL, "%llu of %llu bytes of weights came before this call",
-                       (unsigned long long)job->weights.filled,
-                       (unsigned long long)job->weights.bytes);
-    uint64_t began = hw_now_ns();
-    llm_model_hash(job->weights.data, job->weights.bytes, hash);
-    struct llm_model *m = llm_model_find(w, hash, job->weights.bytes);
-    if (!m && w->model_count == LLM_WORKER_MODELS_MAX)
-        return llm_why(job->why, -ENOSPC,
-                       "%d models are loaded, the limit: wait until their clients leave",
-                       LLM_WORKER_MODELS_MAX);
-    if (!m) {
-        int rc = llm_model_create(w, &job->weights, NULL, &m, job->why);
-        if (rc)
-            return rc;
-        rc = llm_model_warm(w, m, job->why);
-        if (rc) {
-            llm_model_free(w, m);
-            return rc;
-        }
-        memcpy(m->hash, hash, sizeof hash);
-        m->hashed = true;
-        llm_model_list(w, m);
-    }
-    hw_counter_bump(&w->counts[LLM_COUNT_UPLOADS], 1);
-    llm_client_choose(w, job->client, m);
-    add_serdes(job->client, began);
     return 0;
 }
 
@@ -250,12 +123,11 @@ int llm_worker_respond(struct llm_worker *w, struct llm_job *job)
     if (atomic_load_explicit(&job->client->gone, memory_order_relaxed))
         return -ECANCELED;
     switch (job->request.method) {
-    case LLM_METHOD_STATELESS:
-        return stateless(w, job);
     case LLM_METHOD_FIND_WEIGHTS:
         return find_weights(w, job);
+    case LLM_METHOD_STATELESS:
     case LLM_METHOD_LOAD_WEIGHTS:
-        return load_weights(w, job);
+        return llm_loader_start(w, job);
     case LLM_METHOD_RELEASE:
         return release(w, job);
     case LLM_METHOD_RESET:
@@ -270,16 +142,20 @@ int llm_worker_respond(struct llm_worker *w, struct llm_job *job)
 }
 
 /* Requests that arrived earlier take a step before a later request is answered, which so sees their
- * effects.  After a long request the running ones get their step first. */
+ * effects; those of a client whose upload is being loaded wait for that. */
 void llm_worker_admit(struct llm_worker *w)
 {
-    bool joined = false, took_long = false;
-    while (w->arrived.first && !took_long) {
+    bool joined = false;
+    while (w->arrived.first) {
         struct llm_job *job = w->arrived.first;
         bool steps = job != &job->client->farewell && llm_job_steps(job);
         if (joined && !steps)
             return;
         (void)llm_jobs_take(&w->arrived);
+        if (job->client->loads && !job->load.phase) {
+            llm_jobs_append(&w->held, job);
+            continue;
+        }
         if (steps && llm_job_is_text(job)) {
             job->status = llm_text_check(w, job);
             if (job->status) {
@@ -294,15 +170,16 @@ void llm_worker_admit(struct llm_worker *w)
         }
         if (job == &job->client->farewell)
             farewell(w, job->client);
+        else if (job->load.phase)
+            job->status = llm_loader_returned(w, job);
         else
             job->status = llm_worker_respond(w, job);
         if (job->status == -EAGAIN) {
             llm_jobs_append(&w->running, job);
             continue;
         }
-        took_long = job->request.method == LLM_METHOD_STATELESS ||
-                    job->request.method == LLM_METHOD_LOAD_WEIGHTS;
-        llm_jobs_append(&w->done, job);
+        if (job->status != -EINPROGRESS) /* else the loader has it */
+            llm_jobs_append(&w->done, job);
     }
 }
 

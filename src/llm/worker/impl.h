@@ -7,6 +7,7 @@
  *   text.c          texts that are generated: which may run, their tokens, their ends
  *   seq.c           sequences: by handle, by id, kept for a client that is gone
  *   model.c         models: the served one, and those that clients uploaded
+ *   loader.c        the thread that parses and makes ready what clients uploaded
  *   kv_eviction.c   evicts and restores the sequences' KV
  *   kv_share.c      served models share KV memory
  *
@@ -120,6 +121,21 @@ struct llm_pushes {
     struct llm_push *first, **end;
 };
 
+/* What the loader does for a job. */
+enum llm_load_phase {
+    LLM_LOAD_NONE,
+    LLM_LOAD_HASH, /* of weights to keep */
+    LLM_LOAD_MAKE, /* a model of them */
+    LLM_LOAD_RUN,  /* one forward pass of weights that are not kept */
+};
+
+struct llm_load {
+    enum llm_load_phase phase;
+    uint8_t hash[LLM_HASH_BYTES];
+    struct llm_model *model; /* made, not listed yet */
+    uint64_t steps, step_ns, kernel_ns;
+};
+
 struct llm_job {
     struct llm_job *next;                 /* in the list that holds it */
     struct llm_job *peer_next, **peer_to; /* in its client's list (server) */
@@ -133,6 +149,7 @@ struct llm_job {
     uint64_t short_ns;             /* the same, when it first found no memory; 0: it has (engine) */
     struct llm_text text;          /* of a generate */
     struct llm_adoption *adoption; /* the search for its sequence in the store; NULL: none */
+    struct llm_load load;          /* (job) */
     /* relaxed: a text that misses it takes one step more */
     _Atomic bool cancelled; /* set by the server's thread, read by the engine's */
     struct wire_enc answer; /* (job) */
@@ -199,6 +216,7 @@ struct llm_client {
     uint64_t ids_given;         /* to sequences (engine) */
     uint32_t sequences;         /* (engine) */
     uint32_t texts;             /* of those: under way (engine) */
+    bool loads;                 /* the loader has a job of it (engine) */
     struct llm_push *push;      /* of this step (engine) */
     uint64_t kernel_ns, step_ns, steps, tokens; /* (engine) */
     struct llm_client_kv_cache moved;           /* (engine) */
@@ -236,6 +254,15 @@ enum llm_worker_count {
     LLM_COUNTS
 };
 
+/* The thread for uploads; it is started by the first one. */
+struct llm_loader {
+    pthread_t thread;
+    bool runs;                /* (engine) */
+    pthread_cond_t wake;      /* a job, a model, or stopping */
+    struct llm_jobs jobs;     /* (lock) */
+    struct llm_model *models; /* to free (lock) */
+};
+
 struct llm_worker {
     struct llm_worker_options options;
     int event_fd;
@@ -256,10 +283,12 @@ struct llm_worker {
     pthread_cond_t returned;        /* the server's thread: the endpoints are back */
     bool spins;                     /* there are cores to spare */
     struct llm_jobs arrived;        /* taken from the queue, not admitted yet (engine) */
-    struct llm_jobs running;        /* take part in steps; the longest waiting first (engine) */
-    struct llm_jobs done;           /* to hand over to the server (engine) */
-    struct llm_pushes pushes;       /* and these, before them (engine) */
-    struct llm_model *models;       /* (engine) */
+    struct llm_jobs held; /* of these: until the loader is done for their client (engine) */
+    struct llm_loader loader;
+    struct llm_jobs running;  /* take part in steps; the longest waiting first (engine) */
+    struct llm_jobs done;     /* to hand over to the server (engine) */
+    struct llm_pushes pushes; /* and these, before them (engine) */
+    struct llm_model *models; /* (engine) */
     struct llm_model *served[LLM_SERVED_MODELS_MAX]; /* does not change after the load */
     uint32_t served_count;
     uint32_t model_count;           /* (engine) */
@@ -323,6 +352,19 @@ struct llm_model *llm_client_model(const struct llm_worker *w, const struct llm_
 struct llm_model *llm_model_named(const struct llm_worker *w, const char *name, char *why);
 int llm_worker_load_served(struct llm_worker *w, char *why) MUST_CHECK;
 
+/* ---- loader.c ---- */
+
+void llm_loader_init(struct llm_worker *w);
+/* A job with an upload.  -EINPROGRESS: it comes back through the queue; others and the job's why.
+ */
+int llm_loader_start(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
+/* It is back.  The same, or 0: it is done. */
+int llm_loader_returned(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
+/* Frees a model that is not listed, which may take long. */
+void llm_loader_free(struct llm_worker *w, struct llm_model *m);
+/* Waits for its thread, after `stopping` is set. */
+void llm_loader_fini(struct llm_worker *w);
+
 /* ---- seq.c ---- */
 
 /* A new sequence of the client's model, or of a given one.  0; -ENOENT without a model, -ENOSPC
@@ -373,8 +415,6 @@ bool llm_job_decodes(const struct llm_job *job);
  * when no job runs.  send (NULL: nothing) is called before the step's evictions are done, so that
  * clients do not wait for them. */
 void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w));
-/* The next rows of a prompt on a model of its own; job->seq need not be listed. */
-int llm_worker_step_alone(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
 /* Checks tokens, length and position of the job's prompt.  0, -EMSGSIZE, -ERANGE, -EINVAL, and the
  * job's why. */
 int llm_worker_check_prompt(const struct llm_worker *w, struct llm_job *job,
@@ -455,8 +495,8 @@ static inline void llm_pushes_move(struct llm_pushes *from, struct llm_pushes *t
 
 /* Takes the arrived jobs in order: some join the steps, the others are answered. */
 void llm_worker_admit(struct llm_worker *w);
-/* Answers a request that takes no step.  0; -EAGAIN: call again when the store has answered; others
- * and the job's why. */
+/* Answers a request that takes no step.  0; -EAGAIN: call again when the store has answered;
+ * -EINPROGRESS: the loader has it; others and the job's why. */
 int llm_worker_respond(struct llm_worker *w, struct llm_job *job) MUST_CHECK;
 /* Frees what models and sequences are left, after the thread has ended. */
 void llm_worker_unload(struct llm_worker *w);

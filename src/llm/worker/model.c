@@ -91,7 +91,7 @@ void llm_model_unref(struct llm_worker *w, struct llm_model *m)
         to = &(*to)->next;
     *to = m->next;
     w->model_count--;
-    llm_model_free(w, m);
+    llm_loader_free(w, m);
 }
 
 void llm_model_list(struct llm_worker *w, struct llm_model *m)

@@ -224,6 +224,8 @@ static void job_free(struct llm_worker *w, struct llm_job *job)
     job->client->job_count--;
     job->client->text_count -= llm_job_is_text(job);
     llm_kv_adopt_end(w, job);
+    if (job->load.model)
+        llm_model_free(w, job->load.model);
     llm_text_fini(job);
     llm_request_fini(&job->request);
     llm_blob_free(w, &job->weights);
@@ -831,6 +833,8 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
     llm_jobs_init(&w->queue);
     llm_jobs_init(&w->ready);
     llm_jobs_init(&w->arrived);
+    llm_jobs_init(&w->held);
+    llm_loader_init(w);
     llm_jobs_init(&w->running);
     llm_jobs_init(&w->done);
     llm_pushes_init(&w->pushes);
@@ -865,22 +869,22 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
     return 0;
 }
 
-static void stop_thread(struct llm_worker *w)
+static void stop_threads(struct llm_worker *w)
 {
-    if (!w->thread_runs)
-        return;
     pthread_mutex_lock(&w->lock);
     w->stopping = true;
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
-    pthread_join(w->thread, NULL);
+    if (w->thread_runs)
+        pthread_join(w->thread, NULL);
+    llm_loader_fini(w);
 }
 
 void llm_worker_destroy(struct llm_worker *w)
 {
     if (!w)
         return;
-    stop_thread(w);
+    stop_threads(w);
     pushes_free(&w->pushes);
     pushes_free(&w->ready_pushes);
     llm_worker_unload(w);

@@ -117,9 +117,14 @@ static void rig_open(struct rig *r, const struct llm_worker_options *options)
     o->tokens = 1000;
     o->batch = o->batch ? o->batch : LLM_WORKER_BATCH_MAX;
     o->grace_ns = UINT64_C(3600) * 1000000000;
+    llm_jobs_init(&r->w.queue);
     llm_jobs_init(&r->w.arrived);
+    llm_jobs_init(&r->w.held);
     llm_jobs_init(&r->w.running);
     llm_jobs_init(&r->w.done);
+    pthread_mutex_init(&r->w.lock, NULL);
+    pthread_cond_init(&r->w.wake, NULL);
+    llm_loader_init(&r->w);
     assert_int_equal(llm_worker_load_served(&r->w, why), 0);
     for (int i = 0; i < ACTORS; i++)
         r->actors[i].client.farewell.client = &r->actors[i].client;
@@ -140,8 +145,14 @@ static void rig_close(struct rig *r)
         llm_client_choose(&r->w, &r->actors[i].client, NULL);
         assert_null(r->actors[i].job);
     }
+    pthread_mutex_lock(&r->w.lock);
+    r->w.stopping = true;
+    pthread_mutex_unlock(&r->w.lock);
+    llm_loader_fini(&r->w);
     llm_worker_unload(&r->w);
     assert_int_equal(r->w.held_bytes, 0);
+    pthread_cond_destroy(&r->w.wake);
+    pthread_mutex_destroy(&r->w.lock);
 }
 
 static struct llm_job *ask(struct rig *r, struct actor *a, const struct llm_request *request)
@@ -181,6 +192,17 @@ static void turn(struct rig *r)
         if (a)
             a->answered = true;
     }
+}
+
+/* The same, after a wait for what comes through the queue. */
+static void turn_with_queue(struct rig *r)
+{
+    pthread_mutex_lock(&r->w.lock);
+    while (!r->w.queue.first)
+        pthread_cond_wait(&r->w.wake, &r->w.lock);
+    llm_jobs_move(&r->w.queue, &r->w.arrived);
+    pthread_mutex_unlock(&r->w.lock);
+    turn(r);
 }
 
 static uint64_t count(const struct rig *r, enum llm_worker_count which)
@@ -537,6 +559,8 @@ static void models_take_turns(void **state)
     memcpy(job->weights.data, other.bytes, other.size);
     job->weights.filled = other.size;
     turn(&r);
+    while (!r.actors[1].answered)
+        turn_with_queue(&r);
     assert_int_equal(job->status, 0);
     r.actors[1].job = NULL;
     job_free(&r, job);

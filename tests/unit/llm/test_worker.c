@@ -474,6 +474,152 @@ static void a_client_that_dies_harms_nobody(void **state)
     server_stop(&h);
 }
 
+/* ---- uploads ---- */
+
+/* While it is shut, the worker parses no upload. */
+static struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool shut;
+    int waiting;
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+int __real_llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *cause);
+int __wrap_llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *cause);
+int __wrap_llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *cause)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.waiting++;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.shut)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    gate.waiting--;
+    pthread_mutex_unlock(&gate.lock);
+    return __real_llm_file_parse(bytes, size, out, cause);
+}
+
+static void gate_set(bool shut)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.shut = shut;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_await(void)
+{
+    pthread_mutex_lock(&gate.lock);
+    while (gate.waiting == 0)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+struct uploader {
+    struct worker_server *server;
+    const char *mode;
+    struct llm_file *file;
+    int rc;
+};
+
+static void *upload_main(void *user)
+{
+    struct uploader *u = user;
+    struct llm_remote *remote = server_join(u->server);
+    struct llm_mode_config config = {.file = u->file, .sampling = {.top_p = 1}, .remote = remote};
+    char cause[LLM_WHY_CHARS];
+    struct llm_mode *m;
+    uint32_t next;
+    u->rc = llm_mode_open(llm_mode_find(u->mode), &config, &m, cause);
+    if (u->rc == 0) {
+        u->rc = llm_mode_prefill(m, prompt, PROMPT, &next, cause);
+        llm_mode_close(m);
+    }
+    llm_remote_close(remote);
+    return NULL;
+}
+
+static void ignore(void *user, int status, const struct rpc_msg *reply)
+{
+    (void)user, (void)status, (void)reply;
+}
+
+/* Sends weights, asks to load them and to use them, and goes while they are parsed. */
+static void vanish_while_loading(struct worker_server *h, const struct image *other)
+{
+    struct rpc_client *client;
+    struct rpc_client_options options = {0};
+    char cause[RPC_WHY_CHARS];
+    struct rpc_transport *transport;
+    struct llm_request upload = {.method = LLM_METHOD_UPLOAD,
+                                 .upload = LLM_UPLOAD_WEIGHTS,
+                                 .total = other->size,
+                                 .bytes = other->bytes,
+                                 .length = (uint32_t)other->size};
+    struct wire_enc e;
+    uint8_t token[] = {1};
+    int fds[RPC_TRANSPORT_FDS];
+    assert_int_equal(rpc_dial(&h->addr, &(struct rpc_net_options){0}, &transport, cause), 0);
+    assert_int_equal(rpc_client_create(transport, &options, &client, cause), 0);
+    wire_enc_init(&e, LLM_REQUEST_BYTES_MAX);
+    llm_request_encode(&upload, &e);
+    struct iovec weights = {(void *)(uintptr_t)wire_enc_data(&e), wire_enc_len(&e)};
+    struct iovec one = {token, sizeof token};
+    struct rpc_send sends[] = {
+        {.method = LLM_METHOD_UPLOAD, .iov = &weights, .iov_count = 1},
+        {.method = LLM_METHOD_LOAD_WEIGHTS},
+        {.method = LLM_METHOD_PREFILL_HANDLE, .iov = &one, .iov_count = 1},
+    };
+    assert_int_equal(rpc_client_post(client, &sends[0]), 0);
+    for (int i = 1; i <= 2; i++)
+        assert_int_equal(rpc_client_call_async(client, &sends[i], ignore, NULL), 0);
+    assert_int_equal(rpc_client_flush(client), 0);
+    gate_await();
+    assert_int_equal(transport->ops->descriptors(transport, fds), 1);
+    assert_int_equal(shutdown(fds[0], SHUT_RDWR), 0);
+    rpc_client_destroy(client);
+    wire_enc_fini(&e);
+}
+
+/* Others' tokens go on while a model that a client uploaded is parsed. */
+static void an_upload_holds_up_nobody(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"naive", "remote_cache"};
+    struct worker_server h;
+    struct llm_synth synth = image_tiny(LLM_LLAMA);
+    synth.config.context = 64;
+    synth.seed++; /* the worker does not serve it */
+    struct image other = image_synth(&synth);
+    struct uploader u = {.server = &h};
+    assert_int_equal(llm_file_parse(other.bytes, other.size, &u.file, why), 0);
+    start(&h, 0, UINT64_C(1) << 30);
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        pthread_t thread;
+        gate_set(true);
+        u.mode = modes[i];
+        assert_int_equal(pthread_create(&thread, NULL, upload_main, &u), 0);
+        gate_await();
+        check_mode(&h, "semantic", (struct llm_wish){.kind = LLM_WISH_TOKENS}, 1);
+        gate_set(false);
+        pthread_join(thread, NULL);
+        assert_int_equal(u.rc, 0);
+    }
+    struct llm_remote *remote = server_join(&h);
+    while (metric(remote, LLM_METRIC_MODELS) > 1)
+        ; /* until the server has read the goodbye */
+    gate_set(true);
+    vanish_while_loading(&h, &other);
+    assert_int_equal(metric(remote, LLM_METRIC_MODELS), 1);
+    gate_set(false);
+    check_mode(&h, "remote_cache", (struct llm_wish){.kind = LLM_WISH_TOKENS}, 0);
+    while (metric(remote, LLM_METRIC_MODELS) > 1 || metric(remote, LLM_METRIC_SEQUENCES) > 0)
+        ; /* what the client left was freed, or never made */
+    llm_remote_close(remote);
+    server_stop(&h);
+    llm_file_close(u.file);
+    image_free(&other);
+}
+
 /* ---- no memory ---- */
 
 static void creation_survives_every_failure(void **state)
@@ -570,6 +716,7 @@ int main(void)
         cmocka_unit_test(a_goodbye_frees_at_once),
         cmocka_unit_test(clients_are_computed_together),
         cmocka_unit_test(a_client_that_dies_harms_nobody),
+        cmocka_unit_test(an_upload_holds_up_nobody),
         cmocka_unit_test(creation_survives_every_failure),
         cmocka_unit_test(clients_survive_every_failure),
     };
