@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import http.client
 import json
 import pathlib
 import signal
@@ -364,6 +365,37 @@ class Endpoints(unittest.TestCase):
             self.assertGreater(counter(self.url, "hawser_http_texts_left_total"), left)
             # The worker has let the sequences go, too.
             wait_for(lambda: ", 0 running and 0 waiting" in state(self.url))
+
+    def raw_stream(self, ask, version, late):
+        """The chunks that a client of that version gets; late: it reads nothing before all texts have ended."""
+        body = json.dumps({**ask, "stream": True}).encode()
+        at = urllib.parse.urlsplit(self.url)
+        with socket.socket() as client:
+            if late:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # the server keeps less, too
+            client.connect((at.hostname, at.port))
+            ended = counter(self.url, "vllm:request_success_total")
+            client.sendall(b"POST /v1/completions HTTP/%s\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (
+                version, len(body), body))
+            if late:
+                wait_for(lambda: counter(self.url, "vllm:request_success_total") == ended + ask["n"])
+            answer = http.client.HTTPResponse(client)
+            answer.begin()
+            self.assertEqual(answer.status, 200)
+            *events, done, rest = answer.read().decode().split("\n\n")
+        self.assertEqual((done, rest), ("data: [DONE]", ""))
+        return [json.loads(event.removeprefix("data: ")) for event in events]
+
+    def test_clients_that_read_late_and_old_ones(self):
+        ask = {**PROMPT, "max_tokens": 128, "n": 6, "temperature": 1, "seed": 5, "logprobs": 5}
+        whole = self.complete(**ask)
+        for version, late in ((b"1.1", True), (b"1.0", False), (b"1.0", True)):
+            chunks = self.raw_stream(ask, version, late)
+            for choice in whole["choices"]:
+                self.assertEqual(text_of(chunks, choice["index"]), choice["text"])
+            if late:  # what could not be written was gathered
+                self.assertLess(len(chunks), whole["usage"]["completion_tokens"])
 
     def test_many_clients_at_a_time(self):
         alone = [self.complete(temperature=0.8, seed=i, max_tokens=24)["choices"][0]["text"]
