@@ -39,6 +39,7 @@ struct part {
 struct plan {
     struct llm_model *model;
     bool embeds; /* all its parts do, or none */
+    bool full;   /* of prompts: some had to wait for another step */
     struct part parts[LLM_WORKER_BATCH_MAX];
     uint32_t part_count, pick_count;
     uint32_t row_count, prompt_rows; /* prompt_rows of row_count */
@@ -297,8 +298,9 @@ static struct budget prompt_budget(const struct llm_worker *w, const struct llm_
 }
 
 /* After a step that decoded: doubles or halves the rows of prompts until a step takes about
- * LLM_WORKER_STRETCH times a decode. */
-static void tune(struct llm_model *m, uint32_t prompt_rows, uint64_t step_ns)
+ * LLM_WORKER_STRETCH times a decode, or has room for all.  Short prompts may leave a part of the
+ * rows unused, since none is begun with a few. */
+static void tune(struct llm_model *m, uint32_t prompt_rows, bool full, uint64_t step_ns)
 {
     uint64_t most_ns = LLM_WORKER_STRETCH * m->decode_ns;
     uint32_t half = m->mixed_rows / 2, twice = m->mixed_rows * 2;
@@ -308,9 +310,17 @@ static void tune(struct llm_model *m, uint32_t prompt_rows, uint64_t step_ns)
         m->mixed_steps = 0;
     } else if (step_ns > most_ns) {
         m->mixed_rows = half > LLM_WORKER_MIXED_MIN ? half : LLM_WORKER_MIXED_MIN;
-    } else if (prompt_rows >= m->mixed_rows && step_ns < most_ns - most_ns / 4) {
+    } else if (full && step_ns < most_ns - most_ns / 4) {
         m->mixed_rows = twice < LLM_WORKER_MIXED_MAX ? twice : LLM_WORKER_MIXED_MAX;
     }
+}
+
+/* Of a prompt, or that are computed again. */
+static uint32_t rows_left(const struct llm_job *job)
+{
+    uint32_t count;
+    (void)prompt_of(job, &count);
+    return llm_job_decodes(job) ? rows_behind(job) : count - job->done;
 }
 
 /* Rows of the job in a step that has so many rows of prompts.  A prompt that nearly fits is
@@ -320,9 +330,8 @@ static uint32_t rows_for(const struct llm_job *job, struct budget budget, uint32
 {
     if (decodes_now(job))
         return 1;
-    uint32_t count, room = budget.rows > prompt_rows ? budget.rows - prompt_rows : 0;
-    (void)prompt_of(job, &count);
-    uint32_t left = llm_job_decodes(job) ? rows_behind(job) : count - job->done;
+    uint32_t left = rows_left(job),
+             room = budget.rows > prompt_rows ? budget.rows - prompt_rows : 0;
     if (prompt_rows + left <= budget.most)
         return left;
     return prompt_rows && room < LLM_WORKER_MIXED_MIN ? 0 : room;
@@ -350,7 +359,7 @@ static struct llm_row row_at(const struct llm_job *job, uint32_t i)
 static void plan_clear(struct plan *p)
 {
     p->model = NULL;
-    p->embeds = false;
+    p->embeds = p->full = false;
     p->part_count = p->pick_count = p->row_count = p->prompt_rows = 0;
 }
 
@@ -446,6 +455,7 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
                     llm_job_embeds(job) == p->embeds;
         if (fits && llm_job_is_text(job) && !decodes_now(job) && job->text.number > last) {
             llm_jobs_append(&later, job); /* as if the step had it: others have their turn */
+            p->full = true;
             continue;
         }
         if (fits)
@@ -459,6 +469,7 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
         if (llm_job_is_text(job) && job->text.number == last && planned < before)
             planned = before; /* the others come before it, wherever they are in line */
         uint32_t rows = fits ? rows_for(job, budget, planned) : 0;
+        p->full |= fits && !decodes_now(job) && rows < rows_left(job);
         rows = p->row_count + rows <= LLM_WORKER_PROMPT_ROWS ? rows : 0;
         int rc = rows ? reserve(w, job, rows) : 0;
         if (rc == 0 && rows && llm_kv_waits(w, job)) {
@@ -714,7 +725,7 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     atomic_store_explicit(&w->step_began_ns, 0, memory_order_relaxed);
     w->step_ns = w->stepped_ns - began;
     if (p.row_count > p.prompt_rows)
-        tune(p.model, p.prompt_rows, w->step_ns);
+        tune(p.model, p.prompt_rows, p.full, w->step_ns);
     for (uint32_t i = 0; i < p.part_count; i++) {
         p.parts[i].job->seq->kv.in_step = false;
         if (p.parts[i].decodes && !llm_job_is_text(p.parts[i].job))

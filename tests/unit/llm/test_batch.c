@@ -521,6 +521,34 @@ static void the_budget_finds_its_size(void **state)
     free(s);
 }
 
+/* Prompts that are shorter than the budget, so that one of them never fills it. */
+static void the_budget_grows_while_prompts_wait(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct story *s = same_story(LLM_WORKER_MIXED_MIN - 1, STEPS_MAX);
+    rig_open(&r, &(struct llm_worker_options){0});
+    struct llm_model *m = r.w.served[0];
+    begin_and_hear(&r, &r.actors[0], s);
+    go_on(&r, &r.actors[0], STEPS_MAX);
+    turn(&r);                                   /* timed without prompts */
+    m->decode_ns = UINT64_C(3600) * 1000000000; /* no step takes as long */
+    for (int i = 1; i < 4; i++)
+        begin(&r, &r.actors[i], s);
+    turn(&r);
+    assert_true(r.actors[1].answered && !r.actors[2].answered);
+    assert_int_equal(m->mixed_rows, 2 * LLM_WORKER_MIXED_MIN);
+    turn(&r);
+    assert_true(r.actors[2].answered && r.actors[3].answered);
+    assert_int_equal(m->mixed_rows, 2 * LLM_WORKER_MIXED_MIN); /* nobody waited */
+    for (int i = 3; i >= 0; i--) {
+        turn_until_answered(&r, &r.actors[i]);
+        hear(&r, &r.actors[i], 0);
+    }
+    rig_close(&r);
+    free(s);
+}
+
 static void a_prompt_that_nearly_fits_is_finished(void **state)
 {
     (void)state;
@@ -834,6 +862,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(prompts_ride_along_in_pieces),
         cmocka_unit_test(nobody_starves),
         cmocka_unit_test(the_budget_finds_its_size),
+        cmocka_unit_test(the_budget_grows_while_prompts_wait),
         cmocka_unit_test(a_prompt_that_nearly_fits_is_finished),
         cmocka_unit_test(models_take_turns),
         cmocka_unit_test(requests_in_a_row_see_each_other),
