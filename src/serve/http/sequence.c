@@ -196,8 +196,10 @@ static void ended_well(struct http_sequence *s, struct http_worker *w,
         fail(s, 500, NULL, NULL, "the worker answered a question that was not asked");
         return;
     }
-    if (!s->shared && s->attempts == 1)
+    if (!s->shared && s->attempts == 1) {
         s->shared = end->shared;
+        http_count(&s->model->stats, HTTP_COUNT_CACHED, end->shared);
+    }
     switch (end->reason) {
     case LLM_END_STOP:
         finish(s, HTTP_FINISH_STOP);

@@ -28,6 +28,7 @@ enum http_count {
     HTTP_COUNT_LEFT,      /* the client left */
     HTTP_COUNT_FAILED,    /* ended with an error */
     HTTP_COUNT_PROMPT,    /* tokens */
+    HTTP_COUNT_CACHED,    /* of those: a worker had their KV */
     HTTP_COUNT_GENERATED, /* tokens */
     HTTP_COUNT_MOVED,     /* to another worker */
     HTTP_COUNT_RUNNING,   /* at a worker now */

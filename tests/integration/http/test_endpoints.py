@@ -256,6 +256,12 @@ class Endpoints(unittest.TestCase):
         self.assertEqual(counter(self.url, "vllm:generation_tokens_total"), before + 16)
         self.assertEqual(counter(self.url, "hawser_http_generated_tokens_total"), before + 16)
         self.assertGreater(counter(self.url, "vllm:time_to_first_token_seconds_count"), 0)
+        prompt = "In the beginning God created the heaven and the earth. " * 4
+        self.complete(prompt=prompt)
+        hits = counter(self.url, "vllm:prefix_cache_hits_total")
+        cached = self.complete(prompt=prompt)["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertGreater(cached, 0)
+        self.assertEqual(counter(self.url, "vllm:prefix_cache_hits_total"), hits + cached)
         self.assertIn("counters", call(self.url, "/json")[2])
 
     def test_top(self):
