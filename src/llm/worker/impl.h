@@ -64,9 +64,8 @@ struct llm_model {
     /* Of a served one; do not change after the load, so any thread reads them. */
     const char *name;
     char arithmetic[LLM_ARITHMETIC_CHARS];
-    struct llm_vocab *vocab; /* NULL: the file has none */
-    /* (engine) */
-    struct llm_pieces *pieces; /* for grammars; made on demand */
+    struct llm_vocab *vocab;   /* NULL: the file has none */
+    struct llm_pieces *pieces; /* of the vocabulary, for grammars */
     /* relaxed: the engine's thread writes, the server's reads */
     _Atomic uint32_t kv_used, kv_pages;
     struct page_limit *limit; /* that its KV counts against; NULL: none */

@@ -118,6 +118,8 @@ static int load(struct llm_worker *w, const struct llm_worker_model *served, cha
     rc = llm_vocab_create(m->file, NULL, &m->vocab, why);
     if (rc == -ENOMEM)
         return rc;
+    if (m->vocab && llm_pieces_create(m->vocab, &m->pieces)) /* now: it takes a while */
+        return llm_why(why, -ENOMEM, "no memory for a vocabulary");
     rc = llm_model_warm(w, m, why);
     if (m->limit)
         llm_engine_kv_trim(m->engine); /* models that are loaded later may need what it held */

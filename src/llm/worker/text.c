@@ -54,10 +54,7 @@ static int load_grammar(struct llm_job *job)
     int rc = llm_grammar_parse(text, strlen(text), &t->grammar, cause);
     if (rc)
         return llm_why(job->why, rc == -E2BIG ? -EMSGSIZE : rc, "the grammar: %s", cause);
-    if (!m->pieces)
-        rc = llm_pieces_create(m->vocab, &m->pieces);
-    if (rc == 0)
-        rc = llm_matcher_create(t->grammar, m->pieces, &t->matcher);
+    rc = llm_matcher_create(t->grammar, m->pieces, &t->matcher);
     return rc ? llm_why(job->why, rc, "no memory for a grammar") : 0;
 }
 
