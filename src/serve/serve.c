@@ -35,7 +35,7 @@ struct serve_options {
     const char *cert, *key, *token_file;
     bool insecure, software, no_devices;
     uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, resume_window_ns, ring_bytes;
-    uint64_t max_memory_bytes, max_objects, max_pipelines, max_pending;
+    uint64_t time_slice_ns, max_memory_bytes, max_objects, max_pipelines, max_pending;
     uint64_t upload_cache_bytes, compile_threads;
     const char *upload_cache_dir, *session_user;
     bool validate;
@@ -95,6 +95,10 @@ static const struct cmd_option options[] = {
      "TIME", "60s", 0, 24 * 3600 * HW_SEC},
     {"shm-ring", 0, CMD_SIZE, offsetof(struct serve_options, ring_bytes),
      "ring of a shm: client, each direction", "SIZE", "1MiB", 64 << 10, 16 << 20},
+    {"time-slice", 0, CMD_DURATION, offsetof(struct serve_options, time_slice_ns),
+     "where several Vulkan clients keep a GPU busy, one of them submits for so\n"
+     "long at a time; 0: the GPU's driver shares it alone",
+     "TIME", "10ms", 0, HW_SEC},
     {"max-memory", 0, CMD_SIZE, offsetof(struct serve_options, max_memory_bytes),
      "GPU memory of one Vulkan client; over it, allocations fail\n"
      "[default: 90 % of each heap, so that another can start]",
@@ -429,7 +433,7 @@ static int start_sessions(struct server *s)
                                           .max_pending = o->max_pending,
                                           .compile_threads = (unsigned)o->compile_threads,
                                           .validate = o->validate};
-    return sessions_create(s->rpc, &session, s->uploads, o->resume_window_ns,
+    return sessions_create(s->rpc, &session, s->uploads, o->resume_window_ns, o->time_slice_ns,
                            sandbox_for(&s->info.devices), &s->session_user, s->session_home,
                            &sessions_ops, s, &s->sessions);
 }

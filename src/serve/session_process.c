@@ -127,15 +127,22 @@ static int take_connections(struct session_order *order, const int *fds, struct 
     return rc;
 }
 
+/* How many descriptors it took, or a negative errno. */
 static int take_shared(struct session_order *order, const int *fds)
 {
+    int count = 1, rc = 0;
     void *map = mmap(NULL, sizeof(struct rpc_stats), PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
     close(fds[0]);
     order->options.stats = map == MAP_FAILED ? NULL : map;
     order->options.uploads = NULL;
-    if (!order->has_uploads)
-        return 0;
-    return vns_upload_guest_create(fds[1], order->uploads_limit, &order->options.uploads);
+    order->options.slice = NULL;
+    if (order->slice_id) {
+        rc = vns_slice_create(fds[count + 1], fds[count], order->slice_id, &order->options.slice);
+        count += 2;
+    }
+    if (rc == 0 && order->has_uploads)
+        rc = vns_upload_guest_create(fds[count++], order->uploads_limit, &order->options.uploads);
+    return rc ? rc : count;
 }
 
 /* A session that cannot become the user it shall be does not start. */
@@ -184,8 +191,8 @@ static int run(struct session_order *order, const int *fds)
         return 1;
     sandbox_enter(sandbox_mode_from_environment(order->sandbox));
     int rc = take_shared(order, fds);
-    if (rc == 0)
-        rc = take_connections(order, fds + 1 + order->has_uploads, &ep);
+    if (rc >= 0)
+        rc = take_connections(order, fds + rc, &ep);
     struct rpc_msg *open = NULL;
     if (rc == 0)
         rc = offer_to_resume(order, ep);

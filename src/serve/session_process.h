@@ -17,14 +17,16 @@
 #include "rpc/resume/resume.h"
 #include "serve/sandbox.h"
 #include "venus/server/session/session.h"
+#include "venus/server/slice/slice.h"
 #include "venus/server/upload/share.h"
 
 /* The first argument of the program, in place of a command. */
 #define SESSION_PROCESS_COMMAND "--session-process"
 
 enum {
-    /* The order itself, the figures, the socket to the upload cache, then the connections. */
-    SESSION_FDS_MAX = 3 + RPC_TRANSPORT_FDS * (1 + VN_STRIPES_MAX),
+    /* The order itself, the figures, the board and the socket of time slices, the socket to the
+     * upload cache, then the connections. */
+    SESSION_FDS_MAX = 5 + RPC_TRANSPORT_FDS * (1 + VN_STRIPES_MAX),
 };
 
 /* A plain structure: both processes are the same program. */
@@ -33,6 +35,7 @@ struct session_order {
     struct vns_session_options options; /* the same */
     struct sandbox_user user;           /* to become, where one is given */
     enum sandbox_mode sandbox;          /* unless the environment says otherwise */
+    uint32_t slice_id;                  /* 0: it has no time slices */
     bool has_uploads;
     uint64_t uploads_limit;
     unsigned connections;              /* the session's own, then its stripes */
@@ -55,8 +58,9 @@ struct session_resumption {
  * or a negative errno. */
 int session_process_start(char *const *environment, const sigset_t *mask, pid_t *pid) MUST_CHECK;
 
-/* Gives it the order; the descriptors stay the caller's: the figures (rpc_stats), the upload
- * cache's socket where there is one, then those of the connections.  0 or a negative errno. */
+/* Gives it the order; the descriptors stay the caller's: the figures (rpc_stats), the board and the
+ * socket of time slices where it has them, the upload cache's socket where there is one, then those
+ * of the connections.  0 or a negative errno. */
 int session_process_give(int socket, const struct session_order *order, const int *fds,
                          int fd_count) MUST_CHECK;
 

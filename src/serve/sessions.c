@@ -6,6 +6,7 @@
 #include "serve/relay.h"
 #include "serve/session_process.h"
 #include "venus/common/stripe.h"
+#include "venus/server/slice/arbiter.h"
 #include "wire/le.h"
 
 #include <errno.h>
@@ -57,6 +58,8 @@ struct sessions {
     struct rpc_config config; /* of the server's endpoints, without its pointers */
     struct vns_session_options options;
     struct vns_upload_share *uploads; /* NULL: no upload cache */
+    struct vns_arbiter *arbiter;      /* NULL: no time slices */
+    struct vns_owner owner;
     enum sandbox_mode sandbox;
     struct sandbox_user as; /* the user of sessions */
     char home[PATH_MAX + 8];
@@ -182,9 +185,21 @@ struct transfer {
     struct session_order order;
     struct relays relays;
     int uploads; /* the session's socket to the upload cache; -1: none */
+    int slices;  /* the one for time slices; likewise */
     int fds[SESSION_FDS_MAX];
     int fd_count;
 };
+
+/* Of so many sessions of a server no two live at a time. */
+static uint32_t slice_id(const struct session *session)
+{
+    return (uint32_t)(session->key.session % (VNS_SLICE_NOBODY - 1)) + 1;
+}
+
+static int invite_to_slices(struct sessions *s, const struct session *session)
+{
+    return vns_arbiter_invite(s->arbiter, slice_id(session), &s->owner);
+}
 
 static int fill(struct sessions *s, const struct session *session, struct rpc_ep *const *leaving,
                 const struct rpc_msg *open, struct transfer *p)
@@ -198,6 +213,12 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
     order->sandbox = s->sandbox;
     order->connections = session->connections;
     p->fds[p->fd_count++] = session->stats_fd;
+    p->slices = s->arbiter ? invite_to_slices(s, session) : -1;
+    if (p->slices >= 0) { /* else it submits whenever it wants */
+        order->slice_id = slice_id(session);
+        p->fds[p->fd_count++] = vns_arbiter_board(s->arbiter);
+        p->fds[p->fd_count++] = p->slices;
+    }
     p->uploads = s->uploads ? vns_upload_share_invite(s->uploads) : -1;
     order->has_uploads = p->uploads >= 0; /* else it does without */
     if (order->has_uploads) {
@@ -266,7 +287,7 @@ static int hand_over(struct sessions *s, struct session *session, struct rpc_ep 
     struct transfer *p = calloc(1, sizeof(*p));
     if (!p)
         return -ENOMEM;
-    p->uploads = -1;
+    p->uploads = p->slices = -1;
     int rc = session->stats_fd < 0 ? -ENOMEM : fill(s, session, leaving, open, p);
     if (rc == 0)
         rc = start_relay(s, &session->relays[0], &p->relays);
@@ -276,6 +297,8 @@ static int hand_over(struct sessions *s, struct session *session, struct rpc_ep 
         end_relay(&session->relays[0]);
     if (p->uploads >= 0)
         close(p->uploads);
+    if (p->slices >= 0)
+        close(p->slices);
     close_ends(&p->relays);
     free(p);
     return rc;
@@ -619,7 +642,7 @@ static char **environment_of_sessions(char *home)
 }
 
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    struct vns_upload_share *uploads, uint64_t resume_window_ns,
+                    struct vns_upload_share *uploads, uint64_t resume_window_ns, uint64_t slice_ns,
                     enum sandbox_mode sandbox, const struct sandbox_user *as, const char *home,
                     const struct sessions_ops *ops, void *user, struct sessions **out)
 {
@@ -658,6 +681,10 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
         free(s);
         return rc;
     }
+    s->owner.weight = 1;
+    rc = slice_ns ? vns_arbiter_create(slice_ns, &s->arbiter) : 0;
+    if (rc)
+        hw_warn(HW_CAT_VULKAN, "GPUs are not shared by time slices: %s", strerror(-rc));
     *out = s;
     return 0;
 }
@@ -701,6 +728,7 @@ void sessions_destroy(struct sessions *s)
         close(s->spare_socket); /* which ends it */
         waitpid(s->spare, NULL, 0);
     }
+    vns_arbiter_destroy(s->arbiter);
     close(s->signals);
     free(s->environment);
     free(s);

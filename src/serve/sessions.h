@@ -22,11 +22,12 @@ struct sessions_ops {
 };
 
 /* uploads: the cache that they share, or NULL.  resume_window_ns: how long a session waits for its
- * client after a cut; 0: not at all.  sandbox: the mode of theirs, unless HAWSER_SANDBOX says
+ * client after a cut; 0: not at all.  slice_ns: of GPU time, where several want it; 0: none.
+ * sandbox: the mode of theirs, unless HAWSER_SANDBOX says
  * otherwise.  as, home: the user of sessions, or none given, and its home folder.  0 or a negative
  * errno; *out is set only on 0.  The server outlives what is made here. */
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
-                    struct vns_upload_share *uploads, uint64_t resume_window_ns,
+                    struct vns_upload_share *uploads, uint64_t resume_window_ns, uint64_t slice_ns,
                     enum sandbox_mode sandbox, const struct sandbox_user *as, const char *home,
                     const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
 void sessions_destroy(struct sessions *sessions);

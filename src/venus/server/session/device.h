@@ -28,6 +28,7 @@ struct vns_queue_family {
 struct vns_device {
     VkDevice handle;
     VkPhysicalDevice physical;
+    unsigned gpu; /* the number of it, the same in all sessions of a server */
     uint64_t id;
     struct vn_driver driver;
     PFN_vkMapMemory map_memory;

@@ -169,12 +169,23 @@ static int serve_one(struct vns_session *s, struct rpc_msg *msg)
     return rc;
 }
 
+/* The executor rests, and somebody else may wait until this session's work has drained. */
+static void watch_queues(struct vns_session *s)
+{
+    for (struct vns_device *device = s->devices; device; device = device->next) {
+        for (struct vns_queue *queue = device->queues; queue; queue = queue->next)
+            vns_queue_watch(queue);
+    }
+}
+
 /* While nothing arrives the executor waits for the work that it has just submitted. */
 static struct rpc_msg *next_message(struct vns_session *s)
 {
     struct rpc_msg *msg = NULL;
     while (s->reports.held && (msg = vns_channel_poll(&s->channel)) == NULL)
         vns_queue_report_held(&s->reports);
+    if (!msg && vns_slice_is_watched(s->reports.slice))
+        watch_queues(s);
     vns_queue_hand_over(&s->reports);
     return msg ? msg : vns_channel_receive(&s->channel);
 }
@@ -230,6 +241,7 @@ static void tick(void *user)
 {
     struct vns_session *s = user;
     publish_stats(s);
+    vns_slice_tell(s->options.slice);
     vns_messages_push(&s->messages, &s->channel);
 }
 
@@ -337,6 +349,7 @@ static int start(struct vns_session *s, struct rpc_ep *ep)
     s->reports = (struct vns_reports){.channel = &s->channel,
                                       .memories = s->memories,
                                       .max_pending = s->options.max_pending,
+                                      .slice = s->options.slice,
                                       .holds = true};
     vns_wait_init(&s->reports.wait);
     (void)hw_env_bool("VENUS_SHORT_WAITS", true, &s->reports.holds);

@@ -23,6 +23,7 @@ enum {
     VNS_MAX_PENDING_DEFAULT = 1 << 16,   /* batches; programs wait every few dozen */
 };
 
+struct vns_slice;
 struct vns_upload_guest;
 
 /* A connection that takes the place of one that was cut (rpc/resume/resume.h). */
@@ -41,6 +42,7 @@ struct vns_session_options {
     unsigned compile_threads;         /* for pipelines; 0: as many as cores; 1: in stream order */
     bool validate;                    /* with Khronos' validation layer */
     struct vns_upload_guest *uploads; /* NULL: no upload cache */
+    struct vns_slice *slice;          /* NULL: the session submits whenever it wants */
     struct rpc_stats *stats; /* NULL, or where the endpoint's figures go a few times a second */
     struct rpc_transport *stripes[VN_STRIPES_MAX]; /* that OPEN's key names */
     unsigned stripe_count;

@@ -24,6 +24,9 @@ static void create_device(struct vn_exec *x, struct vn_args_vkCreateDevice *a)
     if (a->ret < 0)
         return;
     device->id = a->ids_pDevice[0];
+    while (device->gpu < s->instance.device_count &&
+           s->instance.devices[device->gpu] != a->physicalDevice)
+        device->gpu++;
     device->next = s->devices;
     s->devices = device;
     s->command.created = device;
@@ -155,6 +158,8 @@ static void queue_submit(struct vn_exec *x, struct vn_args_vkQueueSubmit *a)
     a->ret = VK_ERROR_UNKNOWN;
     if (!queue)
         return;
+    if (a->submitCount)
+        vns_queue_enter(queue);
     struct vns_signal signal = vns_queue_signals(queue, &s->arena);
     VkSubmitInfo *infos =
         signal.values ? vns_submit_infos(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
@@ -176,6 +181,7 @@ static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)
         vns_session_fault(s, -ENOSYS);
         return;
     }
+    vns_queue_enter(queue);
     struct vns_signal signal = vns_queue_signals(queue, &s->arena);
     VkSubmitInfo2 *infos =
         signal.values ? vns_submit_infos2(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;

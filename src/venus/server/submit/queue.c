@@ -14,6 +14,13 @@ static const uint64_t wait_slice_ns = 200 * HW_MS;
  * for longer work the waking of a thread does not matter. */
 static const uint64_t held_slice_ns = 50 * HW_US;
 static const uint64_t held_most_ns = HW_MS;
+/* What a session may have under way at the end of its time slice: enough that the device does not
+ * run dry while the executor wakes up, little beside a slice. */
+static const uint64_t depth_enough_ns = HW_MS;
+static const uint64_t depth_most_ns = 4 * HW_MS;
+/* After that a batch may wait for one that is yet to come, and submissions go on. */
+static const uint64_t depth_wait_ns = 100 * HW_MS;
+enum { DEPTH_LEAST = 2, DEPTH_FIRST = 4, DEPTH_MOST = 1024 };
 
 static void list_add(struct vns_batch_list *list, struct vns_batch *batch)
 {
@@ -43,9 +50,10 @@ static void ranges_free(struct vns_reports *reports, struct vns_batch *batch)
 
 static void batch_free(struct vns_reports *reports, struct vns_batch *batch)
 {
-    atomic_fetch_sub_explicit(&reports->pending, 1, memory_order_relaxed);
     ranges_free(reports, batch);
     free(batch);
+    atomic_fetch_sub(&reports->pending, 1);
+    vns_slice_left(reports->slice, &reports->pending);
 }
 
 /* ---- the batches of a submission ---- */
@@ -73,7 +81,9 @@ static int take_batch(struct vns_queue *q, struct wire_dec *d)
     uint64_t ranges = batch->range_count ? vns_memories_expose(reports->memories, batch->ranges,
                                                                batch->range_count)
                                          : 0;
-    uint64_t pending = atomic_fetch_add_explicit(&reports->pending, 1, memory_order_relaxed);
+    uint64_t pending = atomic_fetch_add(&reports->pending, 1);
+    if (pending == 0)
+        vns_slice_began(reports->slice);
     list_add(&q->submitting, batch);
     if (pending >= reports->max_pending || ranges > VNS_PENDING_RANGES_MAX)
         return -EDQUOT;
@@ -532,6 +542,60 @@ bool vns_queue_drain(struct vns_queue *q, enum vns_drain_what what)
     return q->early > q->drained && q->ended >= 0;
 }
 
+/* ---- time slices ---- */
+
+void vns_queue_watch(struct vns_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    const struct vns_batch *last = q->running.last;
+    uint64_t number = last && last->kind != VNS_BATCH_REPORTED ? last->number : 0;
+    pthread_mutex_unlock(&q->lock);
+    if (!number || q->ended < 0)
+        return;
+    signal_up_to(q, number);
+    tell(q, number);
+}
+
+/* The executor waits until few batches are under way, and finds out how many are few. */
+static void limit_depth(struct vns_queue *q)
+{
+    uint64_t last = q->submitting.first->number - 1, start = hw_now_ns(), took = 0;
+    if (last < q->depth || vns_queue_has_reached(q, last + 1 - q->depth) || q->ended < 0)
+        return;
+    uint64_t number = last - q->depth / 2;
+    VkResult result = VK_TIMEOUT;
+    vns_queue_hand_over(q->reports);
+    signal_up_to(q, number);
+    while (q->ended >= 0 && result == VK_TIMEOUT && took < depth_wait_ns) {
+        result = wait_slice(q, &number, depth_most_ns);
+        took = hw_now_ns() - start;
+    }
+    if (took < depth_enough_ns && q->depth < DEPTH_MOST)
+        q->depth *= 2;
+    else if (took > depth_most_ns && q->depth > DEPTH_LEAST)
+        q->depth /= 2;
+}
+
+void vns_queue_enter(struct vns_queue *q)
+{
+    struct vns_reports *reports = q->reports;
+    unsigned gpu = q->device->gpu;
+    assert(q->submitting.first);
+    if (!vns_slice_is_on(reports->slice, gpu))
+        return;
+    for (struct vns_batch *batch = q->submitting.first; batch; batch = batch->next) {
+        if (batch->kind == VNS_BATCH_SILENT)
+            batch->kind = VNS_BATCH_SIGNALLED; /* so that it is known when it is done */
+    }
+    if (!vns_slice_has(reports->slice, gpu)) {
+        for (struct vns_queue *other = q->device->queues; other; other = other->next)
+            vns_queue_watch(other);
+        vns_queue_hand_over(reports); /* the wait may be long */
+        vns_slice_enter(reports->slice, gpu, q->submitting.count, &reports->pending);
+    }
+    limit_depth(q);
+}
+
 /* ---- updates ---- */
 
 VkResult vns_queue_update(struct vns_queue *q, const struct vns_update *updates, uint32_t count)
@@ -644,6 +708,7 @@ VkResult vns_queue_create(struct vns_device *device, VkQueue handle, uint64_t id
     q->device = device;
     q->reports = reports;
     q->next_number = 1;
+    q->depth = DEPTH_FIRST;
     VkResult result = create_timeline(q, &q->timeline);
     if (result >= 0)
         result = create_timeline(q, &q->written);

@@ -26,6 +26,7 @@
 
 #include "base/wait.h"
 #include "venus/server/memory/memory.h"
+#include "venus/server/slice/slice.h"
 #include "venus/server/submit/submit.h"
 #include "venus/server/submit/update.h"
 
@@ -62,7 +63,8 @@ struct vns_reports {
     struct vns_channel *channel;
     struct vns_memories *memories;
     uint64_t max_pending;
-    _Atomic uint64_t pending; /* batches not reported yet; relaxed: a limit only */
+    _Atomic uint64_t pending; /* batches not reported yet */
+    struct vns_slice *slice;  /* NULL: nothing is sliced */
 
     /* The executor's. */
     struct hw_wait wait;
@@ -91,6 +93,7 @@ struct vns_queue {
     struct vns_updater *updater;  /* from the first one on */
     struct vns_queue *awaited_by; /* whose later batches wait for ours up to `awaited`; likewise */
     uint64_t awaited;
+    uint32_t depth; /* batches that may be under way where the GPU is sliced; likewise */
 
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
     pthread_cond_t work;
@@ -115,6 +118,12 @@ void vns_queue_destroy(struct vns_queue *queue);
 /* Takes the batches of a SUBMIT: u64 first, u32 count, batches; its command follows.  0; -EPROTO
  * for numbers out of order; -EDQUOT over the limits; or what the decoder found. */
 int vns_queue_begin_submit(struct vns_queue *queue, struct wire_dec *d) MUST_CHECK;
+
+/* Waits until the session may submit these batches, where the GPU is sliced. */
+void vns_queue_enter(struct vns_queue *queue);
+/* Has the last batch reported, though nobody waits for it, so that the queue is known to have
+ * drained. */
+void vns_queue_watch(struct vns_queue *queue);
 
 /* Whether there are batches for so many infos. */
 bool vns_queue_expects(const struct vns_queue *queue, uint32_t infos);

@@ -1,0 +1,210 @@
+#include "venus/server/slice/arbiter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct guest {
+    struct vns_slice_member member; /* the first: a member is its guest */
+    struct guest *next;
+    int socket;
+    bool lost; /* to be cleared away */
+};
+
+struct vns_arbiter {
+    int epoll; /* the sessions' sockets, and `stop` */
+    int stop;
+    int board_fd;
+    struct vns_slice_board *board;
+    pthread_mutex_t lock; /* of the rest */
+    struct guest *guests;
+    struct vns_schedule schedule;
+    bool runs;
+    pthread_t thread;
+};
+
+/* One byte wakes the session, which looks at the board. */
+static void go(void *user, struct vns_slice_member *member)
+{
+    struct guest *guest = (struct guest *)member;
+    (void)user;
+    if (send(guest->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+        guest->lost = true;
+}
+
+static void receive(struct vns_arbiter *a, struct guest *guest)
+{
+    struct vns_slice_message message;
+    ssize_t n = recv(guest->socket, &message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n != (ssize_t)sizeof(message) ||
+        vns_schedule_handle(&a->schedule, &guest->member, &message, hw_now_ns()))
+        guest->lost = true; /* the session has ended, or is none */
+}
+
+static void clear_lost(struct vns_arbiter *a)
+{
+    for (struct guest **at = &a->guests; *at;) {
+        struct guest *guest = *at;
+        if (!guest->lost) {
+            at = &guest->next;
+            continue;
+        }
+        *at = guest->next;
+        vns_schedule_leave(&a->schedule, &guest->member, hw_now_ns());
+        /* A relay that was just forked may have a copy still: closing alone would not end it. */
+        (void)epoll_ctl(a->epoll, EPOLL_CTL_DEL, guest->socket, NULL);
+        close(guest->socket);
+        free(guest);
+        at = &a->guests; /* who is told to go on meanwhile may be lost, too */
+    }
+}
+
+static int timeout_ms(uint64_t ns)
+{
+    return ns == HW_NEVER ? -1 : (int)((ns + HW_MS - 1) / HW_MS) + (ns == 0);
+}
+
+static void *arbiter_main(void *arg)
+{
+    enum { EVENTS = 16 };
+    struct vns_arbiter *a = arg;
+    struct epoll_event events[EVENTS];
+    bool stop = false;
+    int wait_ms = -1;
+    while (!stop) {
+        int n = epoll_wait(a->epoll, events, EVENTS, wait_ms);
+        pthread_mutex_lock(&a->lock);
+        for (int i = 0; i < n; i++) {
+            if (events[i].data.ptr)
+                receive(a, events[i].data.ptr);
+            else
+                stop = true;
+        }
+        wait_ms = timeout_ms(vns_schedule_look(&a->schedule, hw_now_ns()));
+        clear_lost(a);
+        pthread_mutex_unlock(&a->lock);
+    }
+    return NULL;
+}
+
+static int watch(const struct vns_arbiter *a, int fd, struct guest *guest)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = guest};
+    return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+/* The arbiter's mapping is the only one that can ever be written. */
+static int make_board(struct vns_arbiter *a)
+{
+    const int seals = F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
+    a->board_fd = memfd_create("hawser-slices", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (a->board_fd < 0 || ftruncate(a->board_fd, sizeof(*a->board)))
+        return -errno;
+    void *map = mmap(NULL, sizeof(*a->board), PROT_READ | PROT_WRITE, MAP_SHARED, a->board_fd, 0);
+    if (map == MAP_FAILED)
+        return -errno;
+    a->board = map;
+    return fcntl(a->board_fd, F_ADD_SEALS, seals) ? -errno : 0;
+}
+
+static int start(struct vns_arbiter *a, uint64_t slice_ns)
+{
+    sigset_t all, old;
+    int rc = make_board(a);
+    if (rc)
+        return rc;
+    vns_schedule_init(&a->schedule, slice_ns, a->board, go, a);
+    a->epoll = epoll_create1(EPOLL_CLOEXEC);
+    a->stop = eventfd(0, EFD_CLOEXEC);
+    if (a->epoll < 0 || a->stop < 0)
+        return -errno;
+    rc = watch(a, a->stop, NULL);
+    if (rc)
+        return rc;
+    sigfillset(&all); /* signals are for the server's own thread */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = -pthread_create(&a->thread, NULL, arbiter_main, a);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    a->runs = rc == 0;
+    return rc;
+}
+
+int vns_arbiter_create(uint64_t slice_ns, struct vns_arbiter **out)
+{
+    struct vns_arbiter *a = calloc(1, sizeof(*a));
+    if (!a)
+        return -ENOMEM;
+    a->epoll = a->stop = a->board_fd = -1;
+    pthread_mutex_init(&a->lock, NULL);
+    int rc = start(a, slice_ns);
+    if (rc) {
+        vns_arbiter_destroy(a);
+        return rc;
+    }
+    *out = a;
+    return 0;
+}
+
+void vns_arbiter_destroy(struct vns_arbiter *a)
+{
+    if (!a)
+        return;
+    if (a->runs) {
+        (void)eventfd_write(a->stop, 1);
+        pthread_join(a->thread, NULL);
+    }
+    for (struct guest *guest = a->guests; guest; guest = guest->next)
+        guest->lost = true;
+    clear_lost(a);
+    if (a->epoll >= 0)
+        close(a->epoll);
+    if (a->stop >= 0)
+        close(a->stop);
+    if (a->board)
+        munmap(a->board, sizeof(*a->board));
+    if (a->board_fd >= 0)
+        close(a->board_fd);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+int vns_arbiter_invite(struct vns_arbiter *a, uint32_t id, struct vns_owner *owner)
+{
+    int ends[2];
+    struct guest *guest = calloc(1, sizeof(*guest));
+    if (!guest)
+        return -ENOMEM;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) {
+        free(guest);
+        return -errno;
+    }
+    *guest = (struct guest){.member = {.id = id, .owner = owner}, .socket = ends[0]};
+    pthread_mutex_lock(&a->lock);
+    int rc = watch(a, ends[0], guest); /* the thread comes to it after the lock */
+    if (rc == 0) {
+        vns_schedule_join(&a->schedule, &guest->member);
+        guest->next = a->guests;
+        a->guests = guest;
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (rc == 0)
+        return ends[1];
+    close(ends[0]);
+    close(ends[1]);
+    free(guest);
+    return rc;
+}
+
+int vns_arbiter_board(const struct vns_arbiter *a)
+{
+    return a->board_fd;
+}
