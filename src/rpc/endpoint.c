@@ -208,6 +208,7 @@ void rpc_ep_open(struct rpc_ep *ep)
     const struct rpc_hello *peer = &ep->handshake->peer;
     ep->status = 0;
     ep->proved = ep->handshake->token;
+    ep->tenant = ep->handshake->tenant;
     snprintf(ep->reason, sizeof ep->reason, "connected");
     memcpy(ep->peer_name, peer->name, sizeof ep->peer_name);
     ep->peer_capabilities = peer->capabilities;
@@ -291,6 +292,11 @@ uint32_t rpc_ep_message_max(const struct rpc_ep *ep)
 bool rpc_ep_proved(const struct rpc_ep *ep)
 {
     return ep->proved;
+}
+
+size_t rpc_ep_tenant(const struct rpc_ep *ep)
+{
+    return ep->tenant;
 }
 
 bool rpc_ep_is_behind(const struct rpc_ep *ep)

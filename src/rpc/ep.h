@@ -26,7 +26,8 @@ struct rpc_ep {
     uint32_t peer_capabilities;
     bool peer_takes_fds, peer_resumes, peer_resuming;
     uint32_t message_max;
-    bool proved; /* both ends know the token */
+    bool proved;   /* both ends know the token */
+    size_t tenant; /* whose it is; 0: the server's own */
     char peer_name[RPC_HS_NAME_CHARS];
 
     struct rpc_tx tx;

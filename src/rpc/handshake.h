@@ -54,6 +54,7 @@ struct rpc_handshake {
     bool stranger;    /* another user of this host, and no token that could make up for it */
     const char *full; /* why nobody comes in but who resumes; NULL: others do, too */
     const struct rpc_security *security;
+    size_t tenant; /* the acceptor's: whose token it is, from 1 on; 0: its own */
     enum { RPC_HS_WAIT_HELLO, RPC_HS_WAIT_PROOF, RPC_HS_WAIT_WELCOME, RPC_HS_DONE } state;
     struct rpc_hello peer;
     uint16_t version;

@@ -134,8 +134,10 @@ bool rpc_ep_peer_resuming(const struct rpc_ep *ep);
 int rpc_ep_status(const struct rpc_ep *ep);
 /* A sentence for that error: what, why, remedy.  Never NULL. */
 const char *rpc_ep_reason(const struct rpc_ep *ep);
-const char *rpc_ep_peer(const struct rpc_ep *ep);      /* the transport's word */
-bool rpc_ep_proved(const struct rpc_ep *ep);           /* that both ends know the token */
+const char *rpc_ep_peer(const struct rpc_ep *ep); /* the transport's word */
+bool rpc_ep_proved(const struct rpc_ep *ep);      /* that both ends know the token */
+/* Which of the server's tenants the client is, from 1 on; 0: it knows the server's own token. */
+size_t rpc_ep_tenant(const struct rpc_ep *ep);
 const char *rpc_ep_peer_name(const struct rpc_ep *ep); /* the peer's own word: for logs only */
 uint32_t rpc_ep_peer_capabilities(const struct rpc_ep *ep);
 uint32_t rpc_ep_message_max(const struct rpc_ep *ep); /* largest payload the peer takes */

@@ -36,8 +36,9 @@ static bool needs_proof(uint8_t choice)
 static void begin(struct rpc_handshake *hs, uint8_t choice)
 {
     static const uint8_t nonce[RPC_HS_NONCE] = "a nonce that is always the same";
+    static const struct rpc_token tenant = {.bytes = "sixteen bytes more", .len = 18};
     static const struct rpc_security tokens[] = {
-        {.token = "sixteen bytes of it", .token_len = 19},
+        {.token = "sixteen bytes of it", .token_len = 19, .tenants = &tenant, .tenant_count = 1},
         {.token = "sixteen bytes of it", .token_len = 19, .host_token = true},
     };
     const struct rpc_security *token = &tokens[choice >> 5 & 1];

@@ -355,30 +355,30 @@ static bool mac_part(EVP_MAC_CTX *mac, const void *data, size_t len)
     return EVP_MAC_update(mac, prefix, sizeof prefix) == 1 && EVP_MAC_update(mac, data, len) == 1;
 }
 
-static bool mac_all(EVP_MAC_CTX *mac, const struct rpc_security *sec, const char *label,
+static bool mac_all(EVP_MAC_CTX *mac, struct rpc_bytes token, const char *label,
                     const struct rpc_bytes *parts, size_t count, uint8_t out[32])
 {
     char digest[] = "SHA256";
     OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("digest", digest, 0),
                            OSSL_PARAM_construct_end()};
     size_t len = 0;
-    bool ok = EVP_MAC_init(mac, sec->token, sec->token_len, params) == 1 &&
+    bool ok = EVP_MAC_init(mac, token.data, token.len, params) == 1 &&
               mac_part(mac, label, strlen(label));
     for (size_t i = 0; ok && i < count; i++)
         ok = mac_part(mac, parts[i].data, parts[i].len);
     return ok && EVP_MAC_final(mac, out, &len, 32) == 1 && len == 32;
 }
 
-int rpc_token_mac(const struct rpc_security *sec, const char *label, const struct rpc_bytes *parts,
+int rpc_token_mac(struct rpc_bytes token, const char *label, const struct rpc_bytes *parts,
                   size_t count, uint8_t out[32])
 {
-    if (!sec || sec->token_len == 0)
+    if (token.len == 0)
         return -ENOKEY;
-    assert(sec->token_len <= RPC_TOKEN_BYTES_MAX);
+    assert(token.len <= RPC_TOKEN_BYTES_MAX);
     EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
     EVP_MAC_CTX *mac = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
     uint8_t result[32];
-    bool ok = mac && mac_all(mac, sec, label, parts, count, result);
+    bool ok = mac && mac_all(mac, token, label, parts, count, result);
     if (ok)
         memcpy(out, result, sizeof result);
     EVP_MAC_CTX_free(mac);

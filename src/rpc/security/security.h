@@ -21,11 +21,20 @@ enum {
 
 struct rpc_tls_context; /* wraps SSL_CTX; reference counted */
 
+struct rpc_token {
+    uint8_t bytes[RPC_TOKEN_BYTES_MAX];
+    size_t len;
+};
+
 struct rpc_security {
     uint8_t token[RPC_TOKEN_BYTES_MAX];
     size_t token_len;            /* 0: no token */
     bool host_token;             /* found, not given: see rpc_security_find_host_token */
     struct rpc_tls_context *tls; /* NULL: plain */
+    /* A server's, beside its own, which it has then: clients that know one of these come in, and
+     * rpc_ep_tenant says which.  The caller's. */
+    const struct rpc_token *tenants;
+    size_t tenant_count;
 };
 
 /* What the user gave; NULL or "" means not given. */
@@ -79,7 +88,7 @@ struct rpc_bytes {
     const void *data;
     size_t len;
 };
-int rpc_token_mac(const struct rpc_security *sec, const char *label, const struct rpc_bytes *parts,
+int rpc_token_mac(struct rpc_bytes token, const char *label, const struct rpc_bytes *parts,
                   size_t count, uint8_t out[32]) MUST_CHECK;
 /* Constant time. */
 bool rpc_token_mac_equal(const uint8_t a[32], const uint8_t b[32]);

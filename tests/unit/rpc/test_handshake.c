@@ -167,6 +167,28 @@ static void same_token_lets_in(void **state)
     both_end_with(&m, 0, 0);
 }
 
+static void a_tenant_is_known_by_its_token(void **state)
+{
+    (void)state;
+    static const struct rpc_token tenants[] = {{.bytes = "another one's token", .len = 19},
+                                               {.bytes = "fedcba9876543210", .len = 16}};
+    struct rpc_security server = token_a;
+    server.tenants = tenants;
+    server.tenant_count = 2;
+    struct meeting m = meet(&token_b, &server, false);
+    run(&m, SIZE_MAX);
+    both_end_with(&m, 0, 0);
+    assert_int_equal(m.side[ACCEPTOR].hs.tenant, 2);
+    m = meet(&token_a, &server, false);
+    run(&m, SIZE_MAX);
+    both_end_with(&m, 0, 0);
+    assert_int_equal(m.side[ACCEPTOR].hs.tenant, 0);
+    server.tenant_count = 1;
+    m = meet(&token_b, &server, false);
+    run(&m, SIZE_MAX);
+    both_end_with(&m, -EACCES, -EACCES);
+}
+
 static void wrong_token_is_refused(void **state)
 {
     (void)state;
@@ -506,6 +528,7 @@ int main(void)
         cmocka_unit_test(pieces_of_any_size_do),
         cmocka_unit_test(frames_behind_the_handshake_are_left),
         cmocka_unit_test(same_token_lets_in),
+        cmocka_unit_test(a_tenant_is_known_by_its_token),
         cmocka_unit_test(wrong_token_is_refused),
         cmocka_unit_test(token_needed_but_absent),
         cmocka_unit_test(server_without_proof_is_not_trusted),
