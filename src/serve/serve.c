@@ -19,7 +19,9 @@
 #include "serve/service_basic.h"
 #include "serve/service_llm.h"
 #include "serve/sessions.h"
+#include "serve/tenants.h"
 #include "venus/common/protocol.h"
+#include "venus/server/slice/schedule.h"
 #include "venus/server/upload/share.h"
 
 #include <errno.h>
@@ -32,10 +34,10 @@
 
 struct serve_options {
     struct cmd_list listen, devices;
-    const char *cert, *key, *token_file;
+    const char *cert, *key, *token_file, *tenants;
     bool insecure, software, no_devices;
     uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, resume_window_ns, ring_bytes;
-    uint64_t time_slice_ns, max_memory_bytes, max_objects, max_pipelines, max_pending;
+    uint64_t time_slice_ns, weight, max_memory_bytes, max_objects, max_pipelines, max_pending;
     uint64_t upload_cache_bytes, compile_threads;
     const char *upload_cache_dir, *session_user;
     bool validate;
@@ -66,6 +68,10 @@ static const struct cmd_option options[] = {
     {"token-file", 0, CMD_STRING, offsetof(struct serve_options, token_file),
      "clients must prove that they know this token (mode 0600)\n"
      "[default: this user's on this host, for TCP on loopback]",
+     "FILE"},
+    {"tenants", 0, CMD_STRING, offsetof(struct serve_options, tenants),
+     "further tokens, in lines NAME TOKEN [weight=N] [max-memory=SIZE] (mode\n"
+     "0600): who comes with one has that share of a GPU's time and that limit",
      "FILE"},
     {"insecure", 0, CMD_FLAG, offsetof(struct serve_options, insecure),
      "listen without TLS or token, also beyond this host: whoever reaches\n"
@@ -99,6 +105,10 @@ static const struct cmd_option options[] = {
      "where several Vulkan clients keep a GPU busy, one of them submits for so\n"
      "long at a time; 0: the GPU's driver shares it alone",
      "TIME", "10ms", 0, HW_SEC},
+    {"weight", 0, CMD_U64, offsetof(struct serve_options, weight),
+     "share of a GPU's time of the clients that are no tenant's, together,\n"
+     "beside the tenants, who have 1 each or what --tenants says",
+     "N", "1", 1, VNS_SLICE_WEIGHT_MAX},
     {"max-memory", 0, CMD_SIZE, offsetof(struct serve_options, max_memory_bytes),
      "GPU memory of one Vulkan client; over it, allocations fail\n"
      "[default: 90 % of each heap, so that another can start]",
@@ -164,6 +174,7 @@ struct server {
     struct rpc_addr addrs[CMD_LIST_MAX];
     size_t addr_count;
     struct rpc_security security;
+    struct tenants *tenants;
     struct sandbox_user session_user;
     char session_home[PATH_MAX];
     struct server_info info;
@@ -344,6 +355,24 @@ static enum cmd_exit check_pages(struct server *s)
     return code == CMD_DONE && front.at ? http_front_check(&front) : code;
 }
 
+/* With tenants alone the server has a token that nobody knows but its own HTTP front. */
+static enum cmd_exit load_tenants(struct server *s)
+{
+    char why[RPC_WHY_CHARS], token[RPC_TOKEN_TEXT_CHARS];
+    if (tenants_load(s->o->tenants, (uint32_t)s->o->weight, &s->tenants, why))
+        return cmd_fail(CMD_FAILED, "serve: %s", why);
+    s->security.tenants = s->tenants->tokens;
+    s->security.tenant_count = s->tenants->count - 1;
+    if (s->security.tenant_count == 0 || s->security.token_len > 0)
+        return CMD_DONE;
+    if (rpc_token_random(token))
+        return cmd_fail(CMD_FAILED, "serve: --tenants: there are no random numbers");
+    s->security.token_len = strcspn(token, "\n");
+    memcpy(s->security.token, token, s->security.token_len);
+    explicit_bzero(token, sizeof(token));
+    return CMD_DONE;
+}
+
 static enum cmd_exit check_all(struct server *s)
 {
     char why[RPC_WHY_CHARS];
@@ -356,7 +385,9 @@ static enum cmd_exit check_all(struct server *s)
         return code;
     if (rpc_security_load(&s->security, &files, true, why))
         return cmd_fail(CMD_FAILED, "serve: %s", why);
-    code = check_pages(s);
+    code = load_tenants(s);
+    if (code == CMD_DONE)
+        code = check_pages(s);
     if (code != CMD_DONE)
         return code;
     if (s->o->master_port) {
@@ -434,8 +465,8 @@ static int start_sessions(struct server *s)
                                           .compile_threads = (unsigned)o->compile_threads,
                                           .validate = o->validate};
     return sessions_create(s->rpc, &session, s->uploads, o->resume_window_ns, o->time_slice_ns,
-                           sandbox_for(&s->info.devices), &s->session_user, s->session_home,
-                           &sessions_ops, s, &s->sessions);
+                           s->tenants, sandbox_for(&s->info.devices), &s->session_user,
+                           s->session_home, &sessions_ops, s, &s->sessions);
 }
 
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])
@@ -646,6 +677,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     hw_counter_set_unregister(&s->count_set);
     service_basic_fini(&s->service);
     rpc_security_fini(&s->security);
+    tenants_free(s->tenants);
     free(s);
     return code;
 }

@@ -40,6 +40,7 @@ struct session {
     uint8_t stripe_key[VN_STRIPE_KEY_BYTES];
     uint64_t resumed_ns[1 + VN_STRIPES_MAX]; /* when each connection did so last */
     char peer[RPC_PEER_NAME_CHARS];
+    size_t tenant; /* whose it is */
     int stats_fd;
     struct rpc_stats *stats; /* shared with the process, which writes them; NULL: none */
     struct hw_counter_set counters;
@@ -52,6 +53,17 @@ struct stripe {
     uint8_t key[VN_STRIPE_KEY_BYTES];
 };
 
+/* A tenant's share of the GPUs' time. */
+struct share {
+    struct vns_slice_tenant slices;
+    struct hw_counter_set counters;
+};
+
+static const struct hw_counter_def share_defs[] = {
+    {"server_gpu_time", "time in which GPUs worked for Vulkan sessions, by tenant", "ns",
+     HW_COUNTER},
+};
+
 struct sessions {
     struct rpc_server *rpc;
     pid_t server;
@@ -59,7 +71,8 @@ struct sessions {
     struct vns_session_options options;
     struct vns_upload_share *uploads; /* NULL: no upload cache */
     struct vns_arbiter *arbiter;      /* NULL: no time slices */
-    struct vns_owner owner;
+    const struct tenants *tenants;
+    struct share *shares; /* of the tenants, in their order */
     enum sandbox_mode sandbox;
     struct sandbox_user as; /* the user of sessions */
     char home[PATH_MAX + 8];
@@ -198,7 +211,7 @@ static uint32_t slice_id(const struct session *session)
 
 static int invite_to_slices(struct sessions *s, const struct session *session)
 {
-    return vns_arbiter_invite(s->arbiter, slice_id(session), &s->owner);
+    return vns_arbiter_invite(s->arbiter, slice_id(session), &s->shares[session->tenant].slices);
 }
 
 static int fill(struct sessions *s, const struct session *session, struct rpc_ep *const *leaving,
@@ -207,6 +220,8 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
     struct session_order *order = &p->order;
     order->config = s->config;
     order->options = s->options;
+    if (s->tenants->list[session->tenant].max_memory_bytes)
+        order->options.max_memory_bytes = s->tenants->list[session->tenant].max_memory_bytes;
     order->key = session->key;
     order->resume_window_ns = s->resume_window_ns;
     order->user = s->as;
@@ -415,6 +430,7 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
     for (unsigned i = 0; i < session->connections; i++)
         s->ops->leaves(s->user, leaving[i]);
     snprintf(session->peer, sizeof(session->peer), "%s", rpc_ep_peer(ep));
+    session->tenant = rpc_ep_tenant(ep);
     share_stats(session, ops->name);
     int rc = hand_over(s, session, leaving, open);
     if (rc) {
@@ -641,10 +657,24 @@ static char **environment_of_sessions(char *home)
     return out;
 }
 
+static void share_gpus(struct sessions *s)
+{
+    for (size_t i = 0; i < s->tenants->count; i++) {
+        struct share *share = &s->shares[i];
+        share->slices.weight = s->tenants->list[i].weight;
+        share->counters = (struct hw_counter_set){
+            .defs = share_defs, .values = &share->slices.used_ns, .count = ARRAY_LEN(share_defs)};
+        if (hw_counter_set_label(&share->counters, "tenant", s->tenants->list[i].name) ||
+            hw_counter_set_register(&share->counters))
+            hw_debug(HW_CAT_VULKAN, "tenant %s: not in the metrics", s->tenants->list[i].name);
+    }
+}
+
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
                     struct vns_upload_share *uploads, uint64_t resume_window_ns, uint64_t slice_ns,
-                    enum sandbox_mode sandbox, const struct sandbox_user *as, const char *home,
-                    const struct sessions_ops *ops, void *user, struct sessions **out)
+                    const struct tenants *tenants, enum sandbox_mode sandbox,
+                    const struct sandbox_user *as, const char *home, const struct sessions_ops *ops,
+                    void *user, struct sessions **out)
 {
     sigset_t children;
     struct sessions *s = calloc(1, sizeof(*s));
@@ -663,7 +693,11 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     s->as = *as;
     snprintf(s->home, sizeof(s->home), "HOME=%s", home);
     s->environment = environment_of_sessions(as->given ? s->home : NULL);
-    if (!s->environment) {
+    s->tenants = tenants;
+    s->shares = calloc(tenants->count, sizeof(*s->shares));
+    if (!s->environment || !s->shares) {
+        free(s->shares);
+        free(s->environment);
         free(s);
         return -ENOMEM;
     }
@@ -677,11 +711,12 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     if (rc) {
         if (s->signals >= 0)
             close(s->signals);
+        free(s->shares);
         free(s->environment);
         free(s);
         return rc;
     }
-    s->owner.weight = 1;
+    share_gpus(s);
     rc = slice_ns ? vns_arbiter_create(slice_ns, &s->arbiter) : 0;
     if (rc)
         hw_warn(HW_CAT_VULKAN, "GPUs are not shared by time slices: %s", strerror(-rc));
@@ -729,6 +764,9 @@ void sessions_destroy(struct sessions *s)
         waitpid(s->spare, NULL, 0);
     }
     vns_arbiter_destroy(s->arbiter);
+    for (size_t i = 0; i < s->tenants->count; i++)
+        hw_counter_set_unregister(&s->shares[i].counters);
+    free(s->shares);
     close(s->signals);
     free(s->environment);
     free(s);

@@ -9,6 +9,7 @@
 
 #include "rpc/server.h"
 #include "serve/sandbox.h"
+#include "serve/tenants.h"
 #include "venus/server/session/session.h"
 #include "venus/server/upload/share.h"
 
@@ -23,13 +24,15 @@ struct sessions_ops {
 
 /* uploads: the cache that they share, or NULL.  resume_window_ns: how long a session waits for its
  * client after a cut; 0: not at all.  slice_ns: of GPU time, where several want it; 0: none.
- * sandbox: the mode of theirs, unless HAWSER_SANDBOX says
- * otherwise.  as, home: the user of sessions, or none given, and its home folder.  0 or a negative
- * errno; *out is set only on 0.  The server outlives what is made here. */
+ * tenants: whose sessions they are; outlives what is made here.  sandbox: the mode of theirs,
+ * unless HAWSER_SANDBOX says otherwise.  as, home: the user of sessions, or none given, and its
+ * home folder.  0 or a negative errno; *out is set only on 0.  The server outlives what is made
+ * here. */
 int sessions_create(struct rpc_server *rpc, const struct vns_session_options *options,
                     struct vns_upload_share *uploads, uint64_t resume_window_ns, uint64_t slice_ns,
-                    enum sandbox_mode sandbox, const struct sandbox_user *as, const char *home,
-                    const struct sessions_ops *ops, void *user, struct sessions **out) MUST_CHECK;
+                    const struct tenants *tenants, enum sandbox_mode sandbox,
+                    const struct sandbox_user *as, const char *home, const struct sessions_ops *ops,
+                    void *user, struct sessions **out) MUST_CHECK;
 void sessions_destroy(struct sessions *sessions);
 
 /* From the server's message callback, for a call of VN_METHOD_OPEN: starts a process that goes on

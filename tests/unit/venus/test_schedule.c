@@ -16,7 +16,7 @@ enum { MEMBERS = 8, GPU = 3 };
 static struct vns_slice_board board;
 static struct vns_schedule schedule;
 static struct vns_slice_member members[MEMBERS];
-static struct vns_owner owners[MEMBERS];
+static struct vns_slice_tenant tenants[MEMBERS];
 static unsigned gone[MEMBERS]; /* how often each was told to go on */
 static bool submits[MEMBERS];
 static uint64_t
@@ -63,8 +63,8 @@ static int begin(void **state)
     (void)state;
     vns_schedule_init(&schedule, SLICE, &board, go, &schedule);
     for (unsigned i = 0; i < MEMBERS; i++) {
-        owners[i] = (struct vns_owner){.weight = 1};
-        members[i] = (struct vns_slice_member){.id = i + 1, .owner = &owners[i]};
+        tenants[i] = (struct vns_slice_tenant){.weight = 1};
+        members[i] = (struct vns_slice_member){.id = i + 1, .tenant = &tenants[i]};
         gone[i] = 0;
         drains[i] = submits[i] = 0;
     }
@@ -88,7 +88,7 @@ static void contend(unsigned count)
 }
 
 /* All want the GPU all the time; the one that has it submits until it is not allowed to, and its
- * work drains `lag` later.  What each got is in owners[].used_ns. */
+ * work drains `lag` later.  What each got is in tenants[].used_ns. */
 static void run_all(unsigned count, uint64_t ns, uint64_t lag)
 {
     for (uint64_t end = now + ns; now < end; pass(HW_MS)) {
@@ -112,8 +112,8 @@ static double share_of(unsigned who, unsigned count)
 {
     double sum = 0;
     for (unsigned i = 0; i < count; i++)
-        sum += (double)atomic_load(&owners[i].used_ns);
-    return (double)atomic_load(&owners[who].used_ns) / sum;
+        sum += (double)atomic_load(&tenants[i].used_ns);
+    return (double)atomic_load(&tenants[who].used_ns) / sum;
 }
 
 static void assert_near(double value, double wanted)
@@ -131,7 +131,7 @@ static void test_one_alone_is_free(void **state)
     for (int i = 0; i < 100; i++, pass(20 * HW_MS))
         say_used(0, 20 * HW_MS, 20 * HW_MS, 1);
     assert_int_equal(allowed(), VNS_SLICE_FREE);
-    assert_int_equal(atomic_load(&owners[0].used_ns), 2 * HW_SEC);
+    assert_int_equal(atomic_load(&tenants[0].used_ns), 2 * HW_SEC);
     assert_true(vns_schedule_look(&schedule, now) == HW_NEVER);
 }
 
@@ -183,23 +183,23 @@ static void test_equal_shares(void **state)
 static void test_shares_by_weight(void **state)
 {
     (void)state;
-    owners[0].weight = 3;
+    tenants[0].weight = 3;
     contend(2);
     run_all(2, 4 * HW_SEC, 0);
     assert_near(share_of(0, 2), 0.75);
 }
 
-static void test_sessions_of_one_owner_share_what_it_has(void **state)
+static void test_sessions_of_one_tenant_share_what_it_has(void **state)
 {
     (void)state;
     for (unsigned i = 2; i < 5; i++)
-        members[i].owner = &owners[1];
-    contend(5); /* one owner with one session, one with four */
+        members[i].tenant = &tenants[1];
+    contend(5); /* one tenant with one session, one with four */
     run_all(5, 8 * HW_SEC, 0);
     assert_near(share_of(0, 2), 0.5);
     for (unsigned i = 1; i < 5; i++) {
         double own = (double)members[i].uses[GPU].served_ns;
-        assert_near(own / (double)atomic_load(&owners[1].used_ns), 0.25);
+        assert_near(own / (double)atomic_load(&tenants[1].used_ns), 0.25);
     }
 }
 
@@ -216,8 +216,8 @@ static void test_what_drains_late_is_charged_to_who_submitted_it(void **state)
     pass(10 * SLICE); /* its work is still under way */
     assert_int_equal(allowed(), members[1].id);
     say(0, VNS_SLICE_DRAINED);
-    assert_int_equal(atomic_load(&owners[1].used_ns), 20 * HW_MS);
-    assert_true(atomic_load(&owners[0].used_ns) == 20 * HW_MS + 12 * SLICE);
+    assert_int_equal(atomic_load(&tenants[1].used_ns), 20 * HW_MS);
+    assert_true(atomic_load(&tenants[0].used_ns) == 20 * HW_MS + 12 * SLICE);
 }
 
 /* It asks for little, now and then: it is next as soon as it asks. */
@@ -245,9 +245,9 @@ static void test_nothing_is_saved_up(void **state)
     (void)state;
     contend(3);
     run_all(2, 4 * HW_SEC, 0);
-    uint64_t before = atomic_load(&owners[2].used_ns);
+    uint64_t before = atomic_load(&tenants[2].used_ns);
     run_all(3, HW_SEC, 0); /* the third comes late, and gets a third */
-    double got = (double)(atomic_load(&owners[2].used_ns) - before) / (double)HW_SEC;
+    double got = (double)(atomic_load(&tenants[2].used_ns) - before) / (double)HW_SEC;
     assert_near(got, 1.0 / 3);
 }
 
@@ -257,14 +257,14 @@ static void test_a_holder_that_has_drained_may_go_on(void **state)
     contend(2);
     say(0, VNS_SLICE_WANT);
     say(0, VNS_SLICE_DRAINED);
-    uint64_t used = atomic_load(&owners[0].used_ns);
+    uint64_t used = atomic_load(&tenants[0].used_ns);
     pass(HW_MS);
-    assert_int_equal(atomic_load(&owners[0].used_ns), used);
+    assert_int_equal(atomic_load(&tenants[0].used_ns), used);
     assert_int_equal(allowed(), members[0].id);
     say(0, VNS_SLICE_BUSY);
     assert_int_equal(gone[0], 1);
     pass(HW_MS);
-    assert_int_equal(atomic_load(&owners[0].used_ns), used + HW_MS);
+    assert_int_equal(atomic_load(&tenants[0].used_ns), used + HW_MS);
     say(0, VNS_SLICE_DRAINED);
     say(1, VNS_SLICE_WANT);
     assert_int_equal(allowed(), members[1].id);
@@ -326,8 +326,8 @@ static void test_a_hostile_one_takes_no_more_than_a_share(void **state)
         say_used(1, 20 * HW_MS, 20 * HW_MS, 1);
         run_all(2, 100 * HW_MS, 0);
     }
-    double first = (double)atomic_load(&owners[0].used_ns);
-    double second = (double)atomic_load(&owners[1].used_ns);
+    double first = (double)atomic_load(&tenants[0].used_ns);
+    double second = (double)atomic_load(&tenants[1].used_ns);
     assert_near(first / (first + second), 0.5);
     assert_true(first + second > 1.5 * (double)HW_SEC); /* of 4 s: two of three shares, at least */
 }
@@ -342,7 +342,7 @@ int main(void)
         TEST(test_what_was_told_long_ago_does_not_count),
         TEST(test_equal_shares),
         TEST(test_shares_by_weight),
-        TEST(test_sessions_of_one_owner_share_what_it_has),
+        TEST(test_sessions_of_one_tenant_share_what_it_has),
         TEST(test_what_drains_late_is_charged_to_who_submitted_it),
         TEST(test_a_modest_one_is_next_at_once),
         TEST(test_nothing_is_saved_up),

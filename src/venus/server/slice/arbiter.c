@@ -177,7 +177,7 @@ void vns_arbiter_destroy(struct vns_arbiter *a)
     free(a);
 }
 
-int vns_arbiter_invite(struct vns_arbiter *a, uint32_t id, struct vns_owner *owner)
+int vns_arbiter_invite(struct vns_arbiter *a, uint32_t id, struct vns_slice_tenant *tenant)
 {
     int ends[2];
     struct guest *guest = calloc(1, sizeof(*guest));
@@ -187,7 +187,7 @@ int vns_arbiter_invite(struct vns_arbiter *a, uint32_t id, struct vns_owner *own
         free(guest);
         return -errno;
     }
-    *guest = (struct guest){.member = {.id = id, .owner = owner}, .socket = ends[0]};
+    *guest = (struct guest){.member = {.id = id, .tenant = tenant}, .socket = ends[0]};
     pthread_mutex_lock(&a->lock);
     int rc = watch(a, ends[0], guest); /* the thread comes to it after the lock */
     if (rc == 0) {

@@ -7,7 +7,7 @@
  * Trust: as schedule.h; a session whose message is none, or that does not take its answers, is left
  * out, and waits for nobody and is waited for by nobody from then on.
  * Threads: one for these calls, beside its own thread.  Lifetime: create/destroy; sessions end
- * before it, owners after it. */
+ * before it, tenants after it. */
 #ifndef HAWSER_VENUS_SERVER_SLICE_ARBITER_H
 #define HAWSER_VENUS_SERVER_SLICE_ARBITER_H
 
@@ -21,7 +21,7 @@ void vns_arbiter_destroy(struct vns_arbiter *arbiter);
 
 /* A session's end of a new socket, the caller's to pass on and close; or a negative errno.  id: the
  * session's own, neither VNS_SLICE_FREE nor VNS_SLICE_NOBODY. */
-int vns_arbiter_invite(struct vns_arbiter *arbiter, uint32_t id, struct vns_owner *owner);
+int vns_arbiter_invite(struct vns_arbiter *arbiter, uint32_t id, struct vns_slice_tenant *tenant);
 /* The board, to be passed on with it; the arbiter's. */
 int vns_arbiter_board(const struct vns_arbiter *arbiter);
 

@@ -71,41 +71,41 @@ static void charge(struct vns_schedule *s, unsigned gpu, uint64_t now)
     struct vns_slice_member *payer = payer_of(s, gpu);
     if (!payer)
         return;
-    struct vns_owner *owner = payer->owner;
+    struct vns_slice_tenant *tenant = payer->tenant;
     payer->uses[gpu].served_ns += passed;
-    owner->served_ns[gpu] += passed / owner->weight;
-    atomic_fetch_add_explicit(&owner->used_ns, passed, memory_order_relaxed);
+    tenant->served_ns[gpu] += passed / tenant->weight;
+    atomic_fetch_add_explicit(&tenant->used_ns, passed, memory_order_relaxed);
 }
 
 /* One that was absent begins near the least served of those that are there. */
 static void arrive(struct vns_schedule *s, unsigned gpu, struct vns_slice_member *member)
 {
-    struct vns_owner *owner = member->owner;
+    struct vns_slice_tenant *tenant = member->tenant;
     struct vns_slice_use *use = &member->uses[gpu];
     uint64_t round = s->gpus[gpu].round, credit_ns = CREDIT_SLICES * s->slice_ns;
-    uint64_t owners = HW_NEVER, siblings = HW_NEVER;
-    bool owner_is_here = false;
+    uint64_t tenants = HW_NEVER, siblings = HW_NEVER;
+    bool tenant_is_here = false;
     if (is_present(use))
         return;
     for (struct vns_slice_member *m = s->members; m; m = m->next) {
         if (!is_present(&m->uses[gpu]))
             continue;
-        if (m->owner == owner) {
-            owner_is_here = true;
+        if (m->tenant == tenant) {
+            tenant_is_here = true;
             siblings = least(siblings, m->uses[gpu].served_ns);
         } else {
-            owners = least(owners, m->owner->served_ns[gpu]);
+            tenants = least(tenants, m->tenant->served_ns[gpu]);
         }
     }
     if (use->round != round)
         use->served_ns = 0;
-    if (owner->round[gpu] != round)
-        owner->served_ns[gpu] = 0;
-    use->round = owner->round[gpu] = round;
+    if (tenant->round[gpu] != round)
+        tenant->served_ns[gpu] = 0;
+    use->round = tenant->round[gpu] = round;
     if (siblings != HW_NEVER && use->served_ns + credit_ns < siblings)
         use->served_ns = siblings - credit_ns;
-    if (!owner_is_here && owners != HW_NEVER && owner->served_ns[gpu] + credit_ns < owners)
-        owner->served_ns[gpu] = owners - credit_ns;
+    if (!tenant_is_here && tenants != HW_NEVER && tenant->served_ns[gpu] + credit_ns < tenants)
+        tenant->served_ns[gpu] = tenants - credit_ns;
 }
 
 /* ---- decisions ---- */
@@ -113,8 +113,8 @@ static void arrive(struct vns_schedule *s, unsigned gpu, struct vns_slice_member
 static bool is_behind(const struct vns_slice_member *a, const struct vns_slice_member *b,
                       unsigned gpu)
 {
-    return a->owner == b->owner ? a->uses[gpu].served_ns < b->uses[gpu].served_ns
-                                : a->owner->served_ns[gpu] < b->owner->served_ns[gpu];
+    return a->tenant == b->tenant ? a->uses[gpu].served_ns < b->uses[gpu].served_ns
+                                  : a->tenant->served_ns[gpu] < b->tenant->served_ns[gpu];
 }
 
 static struct vns_slice_member *next_of(const struct vns_schedule *s, unsigned gpu)
@@ -132,11 +132,11 @@ static uint64_t left_of(const struct vns_schedule *s, unsigned gpu,
                         const struct vns_slice_member *next)
 {
     const struct vns_slice_member *holder = s->gpus[gpu].holder;
-    bool same = holder->owner == next->owner;
-    uint64_t weight = same ? 1 : holder->owner->weight;
-    uint64_t served = same ? holder->uses[gpu].served_ns : holder->owner->served_ns[gpu];
+    bool same = holder->tenant == next->tenant;
+    uint64_t weight = same ? 1 : holder->tenant->weight;
+    uint64_t served = same ? holder->uses[gpu].served_ns : holder->tenant->served_ns[gpu];
     uint64_t until =
-        (same ? next->uses[gpu].served_ns : next->owner->served_ns[gpu]) + s->slice_ns / weight;
+        (same ? next->uses[gpu].served_ns : next->tenant->served_ns[gpu]) + s->slice_ns / weight;
     return served < until ? (until - served) * weight : 0;
 }
 
@@ -235,7 +235,7 @@ static void note_use(struct vns_schedule *s, struct vns_slice_member *member,
     uint64_t holds = least(2 * span, told_most_ns);
     if (s->gpus[gpu].sliced)
         return; /* it crossed the decision */
-    atomic_fetch_add_explicit(&member->owner->used_ns, least(message->busy_ns, message->span_ns),
+    atomic_fetch_add_explicit(&member->tenant->used_ns, least(message->busy_ns, message->span_ns),
                               memory_order_relaxed);
     use->saturates_until_ns = busy >= span / 4 * 3 && busy > 0
                                   ? now + (holds > told_least_ns ? holds : told_least_ns)
@@ -250,7 +250,7 @@ static void note_use(struct vns_schedule *s, struct vns_slice_member *member,
 void vns_schedule_join(struct vns_schedule *s, struct vns_slice_member *member)
 {
     assert(member->id != VNS_SLICE_FREE && member->id != VNS_SLICE_NOBODY);
-    assert(member->owner->weight > 0 && member->owner->weight <= VNS_SLICE_WEIGHT_MAX);
+    assert(member->tenant->weight > 0 && member->tenant->weight <= VNS_SLICE_WEIGHT_MAX);
     member->next = s->members;
     s->members = member;
 }

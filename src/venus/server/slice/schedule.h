@@ -2,17 +2,17 @@
  *
  * A GPU is free as long as at most one session keeps it busy: everybody submits at will.  Once two
  * do so, one at a time may submit, for a slice.  The time from its first submission until its work
- * has drained is its owner's, by weight, and its own.  The least served of those that wait is next,
- * at once when the holder's work has drained, else when the holder is a slice ahead of it.  What
- * the last holder still has under way is charged to that one: its successor is charged from there
- * on.  So nobody's answer is waited for, and time is measured as a device needs it that runs one
- * batch after the other.
+ * has drained is its tenant's, by weight, and its own.  The least served of those that wait is
+ * next, at once when the holder's work has drained, else when the holder is a slice ahead of it.
+ * What the last holder still has under way is charged to that one: its successor is charged from
+ * there on.  So nobody's answer is waited for, and time is measured as a device needs it that runs
+ * one batch after the other.
  *
  * A pure state machine: time is given, decisions go to a board and to `go`.
  *
  * Trust: messages are a session's, which is not trusted: they change what is known of that session
  * alone.  Threads: one at a time; sessions read the board, with acquire, at any time.
- * Lifetime: init; no fini.  Members and owners are the caller's. */
+ * Lifetime: init; no fini.  Members and tenants are the caller's. */
 #ifndef HAWSER_VENUS_SERVER_SLICE_SCHEDULE_H
 #define HAWSER_VENUS_SERVER_SLICE_SCHEDULE_H
 
@@ -56,7 +56,7 @@ struct vns_slice_message {
 };
 
 /* Whose token, or whose user, a session came with. */
-struct vns_owner {
+struct vns_slice_tenant {
     uint32_t weight;          /* 1 to VNS_SLICE_WEIGHT_MAX */
     _Atomic uint64_t used_ns; /* GPU time in all; a counter with one writer, the schedule */
     /* The schedule's. */
@@ -77,7 +77,7 @@ struct vns_slice_use {
 
 struct vns_slice_member {
     uint32_t id; /* neither FREE nor NOBODY */
-    struct vns_owner *owner;
+    struct vns_slice_tenant *tenant;
     struct vns_slice_member *next;
     struct vns_slice_use uses[VNS_SLICE_GPUS];
 };
@@ -104,7 +104,7 @@ void vns_schedule_init(struct vns_schedule *schedule, uint64_t slice_ns,
                        struct vns_slice_board *board,
                        void (*go)(void *user, struct vns_slice_member *member), void *user);
 
-/* The member's id and owner are set, the rest is zero. */
+/* The member's id and tenant are set, the rest is zero. */
 void vns_schedule_join(struct vns_schedule *schedule, struct vns_slice_member *member);
 void vns_schedule_leave(struct vns_schedule *schedule, struct vns_slice_member *member,
                         uint64_t now_ns);

@@ -1,0 +1,121 @@
+#include "serve/tenants.h"
+
+#include "base/units.h"
+#include "venus/server/slice/schedule.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 1 << 20 };
+
+static const char blanks[] = " \t\r";
+
+static int refuse(char why[RPC_WHY_CHARS], const char *what)
+{
+    snprintf(why, RPC_WHY_CHARS, "%s", what);
+    return -EINVAL;
+}
+
+static int set(struct tenant *tenant, const char *word, char why[RPC_WHY_CHARS])
+{
+    uint64_t value = 0;
+    if (strncmp(word, "weight=", 7) == 0) {
+        if (hw_parse_u64(word + 7, 1, VNS_SLICE_WEIGHT_MAX, &value))
+            return refuse(why, "a weight is a number from 1 to 1000");
+        tenant->weight = (uint32_t)value;
+        return 0;
+    }
+    if (strncmp(word, "max-memory=", 11) == 0) {
+        if (hw_parse_size(word + 11, &value) || value < 1 << 20 || value > INT64_MAX)
+            return refuse(why, "max-memory is a size of at least 1MiB, such as 8GiB");
+        tenant->max_memory_bytes = value;
+        return 0;
+    }
+    return refuse(why, "it is not NAME TOKEN [weight=N] [max-memory=SIZE]");
+}
+
+static bool is_known(const struct tenants *t, const char *name, const char *token, size_t len)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        if (strcmp(t->list[i].name, name) == 0 || (i > 0 && t->tokens[i - 1].len == len &&
+                                                   memcmp(t->tokens[i - 1].bytes, token, len) == 0))
+            return true;
+    }
+    return false;
+}
+
+static int add(struct tenants *t, char *line, char why[RPC_WHY_CHARS])
+{
+    char *rest = NULL, *name = strtok_r(line, blanks, &rest),
+         *token = strtok_r(NULL, blanks, &rest), *word;
+    if (!name || name[0] == '#')
+        return 0;
+    size_t len = token ? strlen(token) : 0;
+    if (strlen(name) >= TENANT_NAME_CHARS || len < RPC_TOKEN_BYTES_MIN || len > RPC_TOKEN_BYTES_MAX)
+        return refuse(why, "a name has at most 63 characters, and its token 16 to 256; make one "
+                           "with: openssl rand -hex 32");
+    if (t->count > TENANTS_MAX)
+        return refuse(why, "there are more than 256 tenants");
+    if (is_known(t, name, token, len))
+        return refuse(why, "its name or token is another tenant's, too");
+    struct tenant *tenant = &t->list[t->count];
+    *tenant = (struct tenant){.weight = 1};
+    strcpy(tenant->name, name);
+    int rc = 0;
+    while (rc == 0 && (word = strtok_r(NULL, blanks, &rest)) != NULL)
+        rc = set(tenant, word, why);
+    t->tokens[t->count - 1].len = len;
+    memcpy(t->tokens[t->count - 1].bytes, token, len);
+    t->count++;
+    return rc;
+}
+
+static int load(struct tenants *t, const char *path, char why[RPC_WHY_CHARS])
+{
+    char *text, cause[RPC_WHY_CHARS];
+    size_t len;
+    unsigned number = 0;
+    int rc = rpc_security_read("--tenants", path, true, FILE_BYTES_MAX, &text, &len, why);
+    if (rc)
+        return rc;
+    char *rest = text;
+    for (char *line = strsep(&rest, "\n"); line && rc == 0; line = strsep(&rest, "\n"), number++)
+        rc = add(t, line, cause);
+    if (rc)
+        snprintf(why, RPC_WHY_CHARS, "--tenants %.80s: line %u: %.140s", path, number, cause);
+    else if (t->count == 1) {
+        snprintf(why, RPC_WHY_CHARS, "--tenants %.120s: there is no tenant", path);
+        rc = -EINVAL;
+    }
+    explicit_bzero(text, len);
+    free(text);
+    return rc;
+}
+
+int tenants_load(const char *path, uint32_t own_weight, struct tenants **out,
+                 char why[RPC_WHY_CHARS])
+{
+    struct tenants *t = calloc(1, sizeof(*t));
+    if (!t) {
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        return -ENOMEM;
+    }
+    t->count = 1;
+    t->list[0] = (struct tenant){.name = "own", .weight = own_weight};
+    int rc = path ? load(t, path, why) : 0;
+    if (rc) {
+        tenants_free(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+void tenants_free(struct tenants *t)
+{
+    if (t)
+        explicit_bzero(t, sizeof(*t));
+    free(t);
+}

@@ -1,0 +1,82 @@
+"""Programs that want one GPU at the same time get their shares of it.
+
+Work that was done is counted, never time: a busy machine does less of everybody's.
+"""
+
+import os
+import signal
+
+import support
+from support import GpuCase, hawser, until
+
+STARTED = 8    # submissions after which a program is well under way
+COUNTED = 600  # submissions of all programs: dozens of time slices
+TOKENS = {"team": "t" * 32, "guest": "g" * 32}
+
+
+def count(program):
+    program.say("count")
+    return int(program.next_line())
+
+
+class Share(GpuCase):
+    def tenants(self, **extra):
+        """A file of the two, with what is said of each."""
+        path = self.dir / "tenants"
+        path.write_text("# who may come\n\n" + "".join(
+            f"{name} {token} {extra.get(name, '')}\n" for name, token in TOKENS.items()))
+        path.chmod(0o600)
+        return path
+
+    def busy(self, server, tenant, many=1):
+        """Programs of a tenant, all of them at work."""
+        token = self.dir / tenant
+        token.write_text(TOKENS[tenant])
+        token.chmod(0o600)
+        programs = [self.program("share", "busy", servers=[server],
+                                 env={"VENUS_TOKEN_FILE": str(token)}) for _ in range(many)]
+        for program in programs:
+            until(lambda program=program: count(program) >= STARTED, "it works")
+        return programs
+
+    def share_of(self, programs, others):
+        """In what all of them do from now on."""
+        first = {program: count(program) for program in programs + others}
+
+        def done(some):
+            return sum(count(program) - first[program] for program in some)
+        until(lambda: done(programs + others) >= COUNTED, "work is done")
+        mine = done(programs)
+        return mine / (mine + done(others))
+
+    def test_a_tenant_with_many_sessions_has_one_share(self):
+        server = self.serve("s", "--tenants", self.tenants())
+        greedy, modest = self.busy(server, "team", 4), self.busy(server, "guest")
+        self.assertGreater(self.share_of(modest, greedy), 0.35)  # a fifth without time slices
+        # A session that is stopped, whatever it holds, stops nobody.
+        os.kill(server.sessions()[0], signal.SIGSTOP)
+        before = sum(map(count, modest + greedy))
+        until(lambda: sum(map(count, modest + greedy)) >= before + COUNTED, "the others go on")
+
+    def test_weights(self):
+        server = self.serve("s", "--tenants", self.tenants(team="weight=8 max-memory=1GiB"))
+        team, guest = self.busy(server, "team"), self.busy(server, "guest")
+        self.assertGreater(self.share_of(team, guest), 0.65)  # a half without them
+
+    def test_what_is_no_file_of_tenants(self):
+        path = self.dir / "tenants"
+        for text, cause in (("", "there is no tenant"),
+                            ("team short", "line 1: a name has at most 63 characters"),
+                            (f"a {'t' * 16}\nb {'t' * 16}\n", "line 2: its name or token"),
+                            (f"a {'t' * 16} weight=0", "line 1: a weight is a number from 1"),
+                            (f"a {'t' * 16} max-memory=lots", "line 1: max-memory is a size"),
+                            (f"a {'t' * 16} colour=red", "line 1: it is not NAME TOKEN")):
+            path.write_text(text)
+            path.chmod(0o600)
+            result = hawser("serve", "--no-devices", "--tenants", path)
+            self.assertEqual(result.returncode, 1, text)
+            self.assertIn(cause, result.stderr)
+
+
+if __name__ == "__main__":
+    support.main()
