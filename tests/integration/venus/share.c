@@ -10,10 +10,9 @@
 #include "kit.h"
 
 enum {
-    DEPTH = 4,       /* submissions of a device at a time */
+    DEPTH = 32,      /* submissions at a time: none has to wait for the program */
     FILLS = 8,       /* of one submission, */
     BYTES = 1 << 20, /* each: together hundreds of microseconds and more */
-    GREEDY_DEVICES = 6,
 };
 
 struct filler {

@@ -51,12 +51,14 @@ class Share(GpuCase):
 
     def test_a_tenant_with_many_sessions_has_one_share(self):
         server = self.serve("s", "--tenants", self.tenants())
-        greedy, modest = self.busy(server, "team", 4), self.busy(server, "guest")
+        greedy, sessions = self.busy(server, "team", 4), server.sessions()
+        modest = self.busy(server, "guest")
         self.assertGreater(self.share_of(modest, greedy), 0.35)  # a fifth without time slices
-        # A session that is stopped, whatever it holds, stops nobody.
-        os.kill(server.sessions()[0], signal.SIGSTOP)
-        before = sum(map(count, modest + greedy))
-        until(lambda: sum(map(count, modest + greedy)) >= before + COUNTED, "the others go on")
+        # Sessions that are stopped, whatever they hold, stop nobody.
+        for pid in sessions:
+            os.kill(pid, signal.SIGSTOP)
+        before = count(modest[0])
+        until(lambda: count(modest[0]) >= before + COUNTED, "it goes on")
 
     def test_weights(self):
         server = self.serve("s", "--tenants", self.tenants(team="weight=8 max-memory=1GiB"))

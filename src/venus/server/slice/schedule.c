@@ -9,7 +9,7 @@ enum { CREDIT_SLICES = 2 };
 /* How long work is charged to one that is no longer allowed and does not say that it has drained:
  * the longest batch that is charged in full.  A process that was stopped costs others so long. */
 static const uint64_t undrained_most_ns = 500 * HW_MS;
-/* Over this time it is decided whether anybody still waits. */
+/* Over this time it is decided whether two still want a GPU. */
 static const uint64_t window_ns = 100 * HW_MS;
 /* What a session told holds for twice the time it told about, within these bounds. */
 static const uint64_t told_least_ns = 3 * VNS_SLICE_TELL_NS;
@@ -53,12 +53,12 @@ static struct vns_slice_member *payer_of(const struct vns_schedule *s, unsigned 
     return payer;
 }
 
-static bool somebody_waits(const struct vns_schedule *s, unsigned gpu)
+static bool is_wanted_by_two(const struct vns_schedule *s, unsigned gpu)
 {
-    const struct vns_slice_member *m = s->members;
-    while (m && !m->uses[gpu].waiting)
-        m = m->next;
-    return m != NULL;
+    unsigned count = 0;
+    for (const struct vns_slice_member *m = s->members; m; m = m->next)
+        count += is_present(&m->uses[gpu]);
+    return count >= 2;
 }
 
 static void charge(struct vns_schedule *s, unsigned gpu, uint64_t now)
@@ -66,8 +66,8 @@ static void charge(struct vns_schedule *s, unsigned gpu, uint64_t now)
     struct vns_slice_gpu *g = &s->gpus[gpu];
     uint64_t passed = now > g->charged_ns ? now - g->charged_ns : 0;
     g->charged_ns += passed;
-    if (somebody_waits(s, gpu))
-        g->waited_ns += passed;
+    if (is_wanted_by_two(s, gpu))
+        g->contended_ns += passed;
     struct vns_slice_member *payer = payer_of(s, gpu);
     if (!payer)
         return;
@@ -192,8 +192,9 @@ static void slice(struct vns_schedule *s, unsigned gpu, uint64_t now)
     struct vns_slice_gpu *g = &s->gpus[gpu];
     g->sliced = true;
     g->round++;
-    g->charged_ns = g->window_ns = now;
-    g->waited_ns = 0;
+    g->charged_ns = now;
+    g->window_ns = now + undrained_most_ns; /* first drains what was submitted before */
+    g->contended_ns = 0;
     allow(s, gpu, VNS_SLICE_NOBODY);
 }
 
@@ -298,15 +299,14 @@ int vns_schedule_handle(struct vns_schedule *s, struct vns_slice_member *member,
     charge(s, gpu, now);
     if (message->op == VNS_SLICE_DRAINED) {
         use->undrained = false;
-    } else {
+    } else if (message->op == VNS_SLICE_WANT) {
         arrive(s, gpu, member);
-        use->waiting = message->op == VNS_SLICE_WANT;
-        if (g->holder == member && use->waiting)
+        use->waiting = true;
+        if (g->holder == member)
             give(s, gpu, member, now);
-        if (message->op == VNS_SLICE_BUSY) {
-            begin(g, use); /* also where it had been allowed until just now */
-            use->left_ns = now;
-        }
+    } else if (g->holder == member) { /* BUSY; else it was the holder until just now */
+        arrive(s, gpu, member);
+        begin(g, use);
     }
     (void)decide(s, gpu, now);
     return 0;
@@ -320,14 +320,14 @@ uint64_t vns_schedule_look(struct vns_schedule *s, uint64_t now)
         if (!g->sliced)
             continue;
         charge(s, gpu, now);
-        uint64_t passed = now - g->window_ns;
-        if (passed >= window_ns && g->waited_ns < passed / 4) {
+        uint64_t passed = now > g->window_ns ? now - g->window_ns : 0;
+        if (passed >= window_ns && g->contended_ns < passed / 4) {
             set_free(s, gpu);
             continue;
         }
         if (passed >= window_ns) {
             g->window_ns = now;
-            g->waited_ns = 0;
+            g->contended_ns = 0;
         }
         wait = least(wait, decide(s, gpu, now));
     }

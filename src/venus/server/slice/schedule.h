@@ -85,10 +85,10 @@ struct vns_slice_member {
 struct vns_slice_gpu {
     bool sliced; /* not free */
     struct vns_slice_member *holder;
-    uint64_t round;                /* since it was free: what was served before does not count */
-    uint64_t grants;               /* ever */
-    uint64_t charged_ns;           /* up to when time is charged */
-    uint64_t window_ns, waited_ns; /* since when, and how long of that somebody has waited */
+    uint64_t round;                   /* since it was free: what was served before does not count */
+    uint64_t grants;                  /* ever */
+    uint64_t charged_ns;              /* up to when time is charged */
+    uint64_t window_ns, contended_ns; /* since when, and how long of that two have wanted it */
 };
 
 struct vns_schedule {

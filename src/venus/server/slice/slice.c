@@ -233,6 +233,9 @@ void vns_slice_enter(struct vns_slice *s, unsigned gpu, uint64_t at_hand,
         await_go(s, gpu);
     atomic_store(&s->at_hand, 0);
     pthread_mutex_lock(&s->lock);
+    if (!s->running) /* what was under way has drained meanwhile */
+        s->since_ns = hw_now_ns();
+    s->running = true;
     set_busy(s, gpu);
     pthread_mutex_unlock(&s->lock);
 }

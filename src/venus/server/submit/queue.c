@@ -587,13 +587,13 @@ void vns_queue_enter(struct vns_queue *q)
         if (batch->kind == VNS_BATCH_SILENT)
             batch->kind = VNS_BATCH_SIGNALLED; /* so that it is known when it is done */
     }
+    limit_depth(q);
     if (!vns_slice_has(reports->slice, gpu)) {
         for (struct vns_queue *other = q->device->queues; other; other = other->next)
             vns_queue_watch(other);
         vns_queue_hand_over(reports); /* the wait may be long */
         vns_slice_enter(reports->slice, gpu, q->submitting.count, &reports->pending);
     }
-    limit_depth(q);
 }
 
 /* ---- updates ---- */
