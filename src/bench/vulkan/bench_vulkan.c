@@ -52,7 +52,7 @@ static const struct cmd_env environment[] = {
 
 #define ON(kind) (1u << (kind))
 
-enum { NEEDS_LATE = 1, NEEDS_SECOND = 2, NEEDS_SWITCHES = 4 };
+enum { NEEDS_LATE = 1, NEEDS_SECOND = 2, NEEDS_SWITCHES = 4, NEEDS_MANY = 8 };
 
 /* Rows that are measured together: on which lines, and what they need besides one job process. */
 static const struct rows {
@@ -81,6 +81,7 @@ static const struct rows {
      NEEDS_SWITCHES,
      bench_vk_optimisations},
     {{"two-clients", "two-tiny"}, ON(BENCH_VK_TCP), NEEDS_SECOND, bench_vk_two},
+    {{"four-clients", "eight-clients"}, ON(BENCH_VK_TCP), NEEDS_MANY, bench_vk_many},
 };
 
 static bool is_wanted(const struct bench_vk_options *o, const char *kind, const char *site)
@@ -94,13 +95,19 @@ static bool is_wanted(const struct bench_vk_options *o, const char *kind, const 
     return o->only.count == 0;
 }
 
+/* Starting so many programs takes longer than all that is quick. */
+static bool is_too_long(const struct bench_vk_options *o, const struct rows *rows)
+{
+    return o->quick && o->only.count == 0 && rows->needs & NEEDS_MANY;
+}
+
 static bool are_wanted(const struct bench_vk_options *o, const struct rows *rows,
                        const struct bench_vk_site *site)
 {
     bool wanted = false;
     for (size_t i = 0; rows->kinds[i]; i++)
         wanted |= is_wanted(o, rows->kinds[i], site->name);
-    return wanted && rows->on & ON(site->kind);
+    return wanted && rows->on & ON(site->kind) && !is_too_long(o, rows);
 }
 
 /* Tells the report that these rows of a site are not measured. */
@@ -133,7 +140,8 @@ static int measure_site(struct bench_vk_run *r, struct bench_vk_site *site)
         if (are_wanted(r->o, &all_rows[i], site))
             rc = all_rows[i].measure(r, site);
         else
-            leave_out(r, &all_rows[i], site, "--only");
+            leave_out(r, &all_rows[i], site,
+                      is_too_long(r->o, &all_rows[i]) ? "--quick" : "--only");
     }
     return rc;
 }
@@ -174,10 +182,14 @@ static int start_native(struct bench_vk_run *r, struct bench_process *process)
     return rc;
 }
 
-static int start_second(struct bench_vk_run *r, struct bench_vk_site *site)
+static int start_others(struct bench_vk_run *r, struct bench_vk_site *site, int needs)
 {
-    int rc = start_process(r, site, "", &site->relay, &site->second);
-    return rc || !r->has_native ? rc : start_native(r, &r->native_second);
+    unsigned count = needs & NEEDS_MANY ? BENCH_VK_CLIENTS_MAX - 1 : 1;
+    int rc = 0;
+    for (unsigned i = 0; i < count && rc == 0; i++)
+        rc = start_process(r, site, "", &site->relay, &site->others[i]);
+    return rc || !r->has_native || !(needs & NEEDS_SECOND) ? rc
+                                                           : start_native(r, &r->native_second);
 }
 
 /* The raw link last: it pins this process and its own to a core each, so that neither spins in the
@@ -194,8 +206,8 @@ static int open_site(struct bench_vk_run *r, struct bench_vk_site *site, int nee
         rc = start_process(r, site, "no_early_fences", &site->late_relay, &site->late);
     for (size_t i = 0; i < BENCH_VK_SWITCHES && rc == 0 && needs & NEEDS_SWITCHES; i++)
         rc = start_process(r, site, bench_vk_switches[i].name, &site->relay, &site->without[i]);
-    if (rc == 0 && needs & NEEDS_SECOND)
-        rc = start_second(r, site);
+    if (rc == 0 && needs & (NEEDS_SECOND | NEEDS_MANY))
+        rc = start_others(r, site, needs);
     if (rc == 0 && r->serve.pid)
         rc = bench_link_open(&spec, &site->raw, r->why);
     return rc;
@@ -206,7 +218,8 @@ static void close_site(struct bench_vk_run *r, struct bench_vk_site *site, bool 
 {
     bench_process_stop(&site->process);
     bench_process_stop(&site->late);
-    bench_process_stop(&site->second);
+    for (size_t i = 0; i < ARRAY_LEN(site->others); i++)
+        bench_process_stop(&site->others[i]);
     bench_process_stop(&r->native_second);
     for (size_t i = 0; i < BENCH_VK_SWITCHES; i++)
         bench_process_stop(&site->without[i]);
@@ -392,7 +405,8 @@ const struct cmd_command cmd_bench_vulkan = {
         "Measures a GPU through Hawser's driver over a Unix socket, over TCP, and over lines of\n"
         "1 ms, 10 ms, 1, 10 and 25 Gbit/s, beside the same GPU through its own driver and the raw\n"
         "limit of each line: record-submit-wait, what a cycle sends, recording, polling, uploads,\n"
-        "readbacks, written pages, early fences, two programs at once.  The server is started for\n"
+        "readbacks, written pages, early fences, two to eight programs at once.  The server is "
+        "started for\n"
         "the run; with ADDR it is the one there, and the limit is our RPC's.",
     .options = options,
     .environment = environment,

@@ -25,6 +25,7 @@ enum {
     BENCH_VK_REPS_MAX = 101,
     BENCH_VK_SITES_MAX = 8,
     BENCH_VK_SWITCHES = 8,
+    BENCH_VK_CLIENTS_MAX = 8, /* programs at once */
 };
 
 struct bench_vk_options {
@@ -54,11 +55,11 @@ struct bench_vk_site {
     struct bench_line line;
     char address[128]; /* of our own server */
     struct bench_delay relay, late_relay;
-    struct bench_process process, late;              /* with early fences, and without */
-    struct bench_process second;                     /* as the first, beside it */
-    struct bench_process without[BENCH_VK_SWITCHES]; /* the others */
-    struct bench_link *raw;                          /* NULL: the server is not ours */
-    struct cmd_link peer;                            /* then this */
+    struct bench_process process, late;                    /* with early fences, and without */
+    struct bench_process others[BENCH_VK_CLIENTS_MAX - 1]; /* as the first, beside it */
+    struct bench_process without[BENCH_VK_SWITCHES];       /* the others */
+    struct bench_link *raw;                                /* NULL: the server is not ours */
+    struct cmd_link peer;                                  /* then this */
 };
 
 struct bench_vk_run {
@@ -85,9 +86,10 @@ void bench_vk_interrupt(void);
 
 int bench_vk_order(struct bench_vk_run *run, struct bench_process *process,
                    const struct bench_order *what, struct bench_answer *answer) MUST_CHECK;
-/* Both with the same order, at the same time. */
-int bench_vk_order_both(struct bench_vk_run *run, struct bench_process *const processes[2],
-                        const struct bench_order *what, struct bench_answer answers[2]) MUST_CHECK;
+/* All with the same order, at the same time. */
+int bench_vk_order_all(struct bench_vk_run *run, struct bench_process *const *processes,
+                       unsigned count, const struct bench_order *what,
+                       struct bench_answer *answers) MUST_CHECK;
 /* The row KIND.SITE, judged by its target; columns may follow.  baseline and native are NAN where
  * they say nothing. */
 void bench_vk_add_row(struct bench_vk_run *run, const char *kind, const char *site, double value,
@@ -117,5 +119,7 @@ bench_vk_rows_fn bench_vk_transfers;
 bench_vk_rows_fn bench_vk_optimisations;
 /* Two programs at once, beside one alone; ours, and natively. */
 bench_vk_rows_fn bench_vk_two;
+/* Four and eight of them. */
+bench_vk_rows_fn bench_vk_many;
 
 #endif

@@ -12,12 +12,13 @@
 enum { NAME_CHARS = 48 };
 
 static const struct hw_bench_target targets[] = {
-    {"cycle.unix", true, 1.3},       {"cycle.tcp", true, 1.3},
-    {"cycle.1ms", true, 1.05, true}, {"cycle.10ms", true, 1.05, true},
-    {"exchanges.tcp", true, 1},      {"fence-status.tcp", true, 0},
-    {"upload.unix", false, 0.8},     {"upload.tcp", false, 0.8},
-    {"upload.1Gbit", false, 0.8},    {"upload.10Gbit", false, 0.8},
-    {"upload.25Gbit", false, 0.8},   {"two-clients.tcp", false, 0.95},
+    {"cycle.unix", true, 1.3},         {"cycle.tcp", true, 1.3},
+    {"cycle.1ms", true, 1.05, true},   {"cycle.10ms", true, 1.05, true},
+    {"exchanges.tcp", true, 1},        {"fence-status.tcp", true, 0},
+    {"upload.unix", false, 0.8},       {"upload.tcp", false, 0.8},
+    {"upload.1Gbit", false, 0.8},      {"upload.10Gbit", false, 0.8},
+    {"upload.25Gbit", false, 0.8},     {"two-clients.tcp", false, 0.95},
+    {"four-clients.tcp", false, 0.95}, {"eight-clients.tcp", false, 0.95},
 };
 
 static volatile sig_atomic_t interrupted;
@@ -39,17 +40,15 @@ int bench_vk_order(struct bench_vk_run *r, struct bench_process *process,
     return rc;
 }
 
-int bench_vk_order_both(struct bench_vk_run *r, struct bench_process *const processes[2],
-                        const struct bench_order *what, struct bench_answer answers[2])
+int bench_vk_order_all(struct bench_vk_run *r, struct bench_process *const *processes,
+                       unsigned count, const struct bench_order *what, struct bench_answer *answers)
 {
     char why[BENCH_PROCESS_WHY] = "";
-    int rc = interrupted ? -EINTR : bench_process_ask(processes[0], what, why);
-    if (rc == 0)
-        rc = bench_process_ask(processes[1], what, why);
-    if (rc == 0)
-        rc = bench_process_hear(processes[0], &answers[0], why);
-    if (rc == 0)
-        rc = bench_process_hear(processes[1], &answers[1], why);
+    int rc = interrupted ? -EINTR : 0;
+    for (unsigned i = 0; i < count && rc == 0; i++)
+        rc = bench_process_ask(processes[i], what, why);
+    for (unsigned i = 0; i < count && rc == 0; i++)
+        rc = bench_process_hear(processes[i], &answers[i], why);
     if (rc)
         snprintf(r->why, sizeof(r->why), "%s", why);
     return rc;
