@@ -525,7 +525,7 @@ static enum cmd_exit start_front(struct server *s)
         return CMD_DONE;
     if (!service_llm_serves(&s->llm))
         return cmd_fail(CMD_USAGE, "serve: --http answers with a %s",
-                        s->llm.stage ? "whole model: ask the front of these layers"
+                        s->llm.stage ? "whole model: ask the front of this part"
                                      : "model: give --model FILE");
     enum cmd_exit code = listen_for_front(s, &worker.addr);
     if (code == CMD_DONE)

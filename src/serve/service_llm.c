@@ -228,28 +228,61 @@ static void tell_models(const struct service_llm *s, const struct cmd_list *item
     }
 }
 
-/* ---- layers ---- */
+/* ---- parts of a model ---- */
+
+/* The option that makes this server one of several for one model; NULL: it is alone. */
+static const char *part_option(const struct service_llm_options *o)
+{
+    return o->layers ? "--layers" : o->tp_peers ? "--tp-peers" : o->tp_share ? "--tp-share" : NULL;
+}
 
 static enum cmd_exit read_layers(struct service_llm *s, const struct service_llm_options *o)
 {
     char why[LLM_WHY_CHARS];
-    if (!o->layers)
-        return CMD_DONE;
-    if (s->count != 1)
-        return cmd_fail(CMD_USAGE, "serve: --layers is about one model, and there are %u",
-                        s->count);
     if (o->tp > 1)
         return cmd_fail(CMD_USAGE, "serve: --layers and --tp cannot be combined");
     if (llm_pipeline_parse(o->layers, &s->pipeline, why) ||
         llm_pipeline_check(&s->pipeline, llm_file_config(s->files[0])->layers, why))
         return cmd_fail(CMD_USAGE, "serve: --layers %s: %s", o->layers, why);
     s->pipeline.security = &s->security;
-    if (!s->pipeline.is_stage)
-        return cmd_load_security(&(struct cmd_connect_options){0}, &s->security);
-    if (o->shadow || o->kv_group)
-        return cmd_fail(CMD_USAGE, "serve: --layers %s: %s is for the front", o->layers,
-                        o->shadow ? "--shadow" : "--kv-group");
     return CMD_DONE;
+}
+
+static enum cmd_exit read_peers(struct service_llm *s, const struct service_llm_options *o)
+{
+    char why[LLM_WHY_CHARS];
+    if (llm_shares_parse(o->tp_peers, &s->shares, why))
+        return cmd_fail(CMD_USAGE, "serve: --tp-peers %s: %s", o->tp_peers, why);
+    if (o->tp != s->shares.count + 1)
+        return cmd_fail(CMD_USAGE,
+                        "serve: --tp %llu and %u of --tp-peers: this server is one worker and each "
+                        "peer another: give --tp %u",
+                        (unsigned long long)o->tp, s->shares.count, s->shares.count + 1);
+    s->shares.security = &s->security;
+    return CMD_DONE;
+}
+
+static enum cmd_exit read_part(struct service_llm *s, const struct service_llm_options *o)
+{
+    const char *option = part_option(o);
+    if (!option)
+        return CMD_DONE;
+    if (s->count != 1)
+        return cmd_fail(CMD_USAGE, "serve: %s is about one model, and there are %u", option,
+                        s->count);
+    if (!!o->layers + !!o->tp_peers + o->tp_share > 1)
+        return cmd_fail(CMD_USAGE, "serve: --layers, --tp-peers and --tp-share cannot be combined");
+    if (o->tp_share && o->tp > 1)
+        return cmd_fail(CMD_USAGE, "serve: --tp is for the front: it tells this server its share");
+    enum cmd_exit code = o->layers ? read_layers(s, o) : o->tp_peers ? read_peers(s, o) : CMD_DONE;
+    bool is_front = o->tp_peers || (o->layers && !s->pipeline.is_stage);
+    if (code == CMD_DONE && is_front)
+        code = cmd_load_security(&(struct cmd_connect_options){0}, &s->security);
+    if (code == CMD_DONE && !is_front && (o->shadow || o->kv_group))
+        return cmd_fail(CMD_USAGE, "serve: %s%s%s: %s is for the front", option,
+                        o->layers ? " " : "", o->layers ? o->layers : "",
+                        o->shadow ? "--shadow" : "--kv-group");
+    return code;
 }
 
 static enum cmd_exit open_stage(struct service_llm *s, const struct service_llm_options *o)
@@ -259,22 +292,26 @@ static enum cmd_exit open_stage(struct service_llm *s, const struct service_llm_
         .file = s->files[0],
         .backend = service_llm_backends[o->backend],
         .config = {.threads = (unsigned)o->threads, .math = (enum llm_math)o->math},
-        .layers = s->pipeline.stages[0].layers,
+        .layers = s->pipeline.stages[0].layers, /* of a share: none */
         .kv_bytes = o->kv_bytes};
     if (llm_stage_create(&options, &s->stage, why))
         return cmd_fail(CMD_FAILED, "serve: %s: %s", o->models.items[0], why);
-    printf("layers %s of %u of %s, for a front elsewhere\n", o->layers,
-           llm_file_config(s->files[0])->layers, s->names[0]);
+    if (o->tp_share)
+        printf("a share of %s, for a front elsewhere\n", s->names[0]);
+    else
+        printf("layers %s of %u of %s, for a front elsewhere\n", o->layers,
+               llm_file_config(s->files[0])->layers, s->names[0]);
     return CMD_DONE;
 }
 
-/* What a failed start is to the shell: a stage may be out of reach. */
+/* What a failed start is to the shell: another server may be out of reach. */
 static enum cmd_exit exit_for(const struct service_llm_options *o, int rc)
 {
-    switch (o->layers ? rc : -EIO) {
+    switch (o->layers || o->tp_peers ? rc : -EIO) {
     case -EIO:
     case -ENOMEM:
     case -EINVAL:
+    case -EOPNOTSUPP:
     case -ENODEV:
     case -ESTALE:
     case -EXDEV:
@@ -295,16 +332,16 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     const char *needs = o->shadow ? "--shadow" : needs_shadow(o);
     if (o->models.count == 0 && needs)
         return cmd_fail(CMD_USAGE, "serve: %s is about a model's KV cache: --model FILE", needs);
-    if (o->models.count == 0 && o->layers)
-        return cmd_fail(CMD_USAGE, "serve: --layers is about a model: --model FILE");
+    if (o->models.count == 0 && part_option(o))
+        return cmd_fail(CMD_USAGE, "serve: %s is about a model: --model FILE", part_option(o));
     if (o->models.count == 0)
         return CMD_DONE;
     enum cmd_exit code = CMD_DONE;
     for (size_t i = 0; i < o->models.count && code == CMD_DONE; i++)
         code = open_model(s, o->models.items[i]);
     if (code == CMD_DONE)
-        code = read_layers(s, o);
-    if (code == CMD_DONE && s->pipeline.is_stage)
+        code = read_part(s, o);
+    if (code == CMD_DONE && (s->pipeline.is_stage || o->tp_share))
         return open_stage(s, o);
     if (code != CMD_DONE)
         return code;
@@ -324,6 +361,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
                    .threads = (unsigned)o->threads,
                    .tp = (uint32_t)o->tp,
                    .pipeline = o->layers ? &s->pipeline : NULL,
+                   .shares = o->tp_peers ? &s->shares : NULL,
                    .context = (uint32_t)o->context},
         .grace_ns = o->grace_ns,
         .upload_bytes = o->upload_bytes,
@@ -382,6 +420,8 @@ bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg
 
 void service_llm_sleeps(struct service_llm *s, bool begins)
 {
+    if (s->stage)
+        llm_stage_server_sleeps(s->stage, begins);
     if (s->worker)
         llm_worker_server_sleeps(s->worker, begins);
 }

@@ -7,6 +7,7 @@
 
 #include "command/command.h"
 #include "llm/stage/pipeline.h"
+#include "llm/stage/shares.h"
 #include "llm/stage/stage.h"
 #include "llm/worker/worker.h"
 #include "page/member.h"
@@ -19,9 +20,9 @@ struct service_llm_options {
     int backend, math;
     uint64_t threads, tp, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences,
         tokens;
-    const char *layers, *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
+    const char *layers, *tp_peers, *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
     uint64_t shadow_bytes, tenant, share;
-    bool share_prefixes, downloads;
+    bool share_prefixes, downloads, tp_share;
 };
 
 /* Rows for the option table of a command whose values hold a struct service_llm_options. */
@@ -62,6 +63,16 @@ struct service_llm_options {
          .help = "tensor-parallel workers: N processes compute each model together, with a\n"      \
                  "share of its heads and rows each, and --threads threads [0: the cores divided\n" \
                  "by N]; with --backend vulkan each on the next GPU"},                             \
+        {.name = "tp-peers",                                                                       \
+         .kind = CMD_STRING,                                                                       \
+         .argument = "ADDR,...",                                                                   \
+         .offset = offsetof(type, member.tp_peers),                                                \
+         .help = "the other workers of --tp N: N - 1 servers, each started with --tp-share and\n"  \
+                 "the same file, and each with its share of the weights and KV; for one model"},   \
+        {.name = "tp-share",                                                                       \
+         .kind = CMD_FLAG,                                                                         \
+         .offset = offsetof(type, member.tp_share),                                                \
+         .help = "compute a share of the model for a server that names this one in --tp-peers"},   \
         {.name = "layers",                                                                         \
          .kind = CMD_STRING,                                                                       \
          .argument = "STAGES",                                                                     \
@@ -184,9 +195,10 @@ struct service_llm {
     uint32_t count;
     struct page_member kv_group;
     struct page_trace *trace;     /* of the first model; NULL: none */
-    struct rpc_security security; /* towards servers with layers */
+    struct rpc_security security; /* towards servers with parts of the model */
     struct llm_pipeline_config pipeline;
-    struct llm_worker *worker; /* NULL: no model was asked for, or some of its layers */
+    struct llm_shares_config shares;
+    struct llm_worker *worker; /* NULL: no model was asked for, or a part of one */
     struct llm_stage *stage;   /* of those; NULL: none */
 };
 
@@ -204,7 +216,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
 int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
 void service_llm_close(struct service_llm *s);
 
-/* True when there is a worker; false also for a server with some layers. */
+/* True when there is a worker; false also for a server with a part of a model. */
 bool service_llm_serves(const struct service_llm *s);
 
 /* True when the message was the worker's, which then releases it. */

@@ -73,7 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         write_again(&step);
     }
     llm_stage_step_fini(&step);
-    must(llm_stage_open_get(data, size, &open) == 0 || size != 44);
+    must(llm_stage_open_get(data, size, false, &open) == 0 || size != 44);
+    must(llm_stage_open_get(data, size, true, &open) == 0 || size != 52);
     if (llm_stage_rows_get(data, size, &rows, &rest) == 0)
         must(rows.v <= 1 && rows.first + rows.count <= LLM_KV_POSITIONS);
     int64_t count = llm_stage_slabs_get(data, size, slabs, 16, 8);

@@ -79,7 +79,8 @@ struct plan {
     struct bench_line line;
     double step_ns;
     struct llm_tp_cost cost;
-    double tensor_messages, tensor_bytes, tensor_ns; /* one after the other; to one worker */
+    double hops;                                     /* of a share, from a worker to another */
+    double tensor_messages, tensor_bytes, tensor_ns; /* one after the other; over a line */
     double layers_messages, layers_bytes, layers_ns; /* to each other worker, and back */
     char refused[LLM_WHY_CHARS];                     /* why tensors cannot be split; "": they can */
     bool can_layers;
@@ -141,6 +142,13 @@ static uint32_t experts_of(const struct llm_config *c)
     return c->experts ? c->experts_used : 1;
 }
 
+/* Of a row of a layer, counted as the gathers are: two sums of all workers a layer, each of which
+ * goes to a worker and comes back. */
+static uint64_t reduced_values(const struct llm_config *c)
+{
+    return UINT64_C(2) * 2 * c->width;
+}
+
 static void compute(struct plan *p)
 {
     const struct llm_config *c = p->model;
@@ -148,9 +156,10 @@ static void compute(struct plan *p)
            latency = (double)p->line.one_way_ns;
     p->cost = llm_tp_layer_cost(c);
     p->can_layers = c->layers >= p->o->workers;
-    p->tensor_messages = p->cost.gathers * (double)c->layers + 2;
-    p->tensor_bytes =
-        (rows * c->layers * (double)p->cost.values + c->vocab) * sizeof(float) * (n - 1) / n;
+    p->hops = n > 2 ? 2 : 1;
+    p->tensor_messages = p->hops * p->cost.gathers * (double)c->layers + 2;
+    p->tensor_bytes = (rows * c->layers * (double)p->cost.values * (n - 1) + c->vocab) *
+                      sizeof(float) * (n - 1) / n;
     p->tensor_ns = p->step_ns / n + p->tensor_messages * latency + transfer_ns(p, p->tensor_bytes);
     p->layers_bytes = rows * c->width * sizeof(float);
     p->layers_messages = 2 * (n - 1);
@@ -195,21 +204,27 @@ static void print_tensor(const struct plan *p)
     char step[HW_FORMAT_CHARS], latency[HW_FORMAT_CHARS], sent[HW_FORMAT_CHARS],
         all[HW_FORMAT_CHARS];
     char size[HW_FORMAT_CHARS], shared[48] = "";
-    printf("tensor   every worker has a share of each layer\n");
+    printf(
+        "tensor   every worker has a share of each layer; the first gathers the shares and sends\n"
+        "         them to each other one (hawser serve --tp --tp-peers)\n");
     if (*p->refused) {
         printf("         not possible: %s\n\n", p->refused);
         return;
     }
     if (c->shared_ffn)
         snprintf(shared, sizeof shared, " + %u + %u", c->shared_ffn, c->width);
-    printf("         messages one after the other: %u x %u layers, the step, the logits = %.0f\n",
-           p->cost.gathers, c->layers, p->tensor_messages);
+    printf("         messages one after the other: %s%u x %u layers, the step, the logits = %.0f\n",
+           p->hops > 1 ? "2 x " : "", p->cost.gathers, c->layers, p->tensor_messages);
     printf("         a row of a layer: %u + %u + %u x (%u + %u)%s = %llu values\n",
            c->heads * c->head_dim, c->width, experts_of(c), c->ffn, c->width, shared,
            (unsigned long long)p->cost.values);
-    printf("         to a worker: (%llu rows x %u layers x those + %u logits) x 4 B x %llu/%llu = "
-           "%s\n",
-           rows, c->layers, c->vocab, n - 1, n, hw_format_size(size, (uint64_t)p->tensor_bytes));
+    printf("         over the first's line: (%llu rows x %u layers x those x %llu other%s + %u "
+           "logits)\n"
+           "         x 4 B x %llu/%llu = %s\n",
+           rows, c->layers, n - 1, n > 2 ? "s" : "", c->vocab, n - 1, n,
+           hw_format_size(size, (uint64_t)p->tensor_bytes));
+    printf("         sums instead of shares (all-reduce): %llu values, and other bits\n",
+           (unsigned long long)reduced_values(c));
     printf("         %s / %llu + %.0f x %s + %s = %s\n\n", time_text(step, p->step_ns), n,
            p->tensor_messages, time_text(latency, (double)p->line.one_way_ns),
            time_text(sent, transfer_ns(p, p->tensor_bytes)), time_text(all, p->tensor_ns));
@@ -305,11 +320,11 @@ const struct cmd_command cmd_plan = {
     .operands_min = 1,
     .operands_max = 1,
     .description =
-        "Prints what a step takes when the workers split every tensor (hawser serve --tp), and\n"
-        "when each has some of the layers (hawser serve --layers), over a line of --link, with\n"
+        "Prints what a step takes when the workers split every tensor (hawser serve --tp-peers),\n"
+        "and when each has some of the layers (hawser serve --layers), over a line of --link, "
+        "with\n"
         "the arithmetic.  The shapes are those of the model FILE; the time of a step on one\n"
-        "worker is measured here, or given.  With --tp workers are processes of one host today:\n"
-        "of a line between hosts the plan says what such a split would cost.",
+        "worker is measured here, or given.",
     .options = options,
     .environment = environment,
     .examples = "hawser plan model.gguf --link 1ms,10Gbit\n"

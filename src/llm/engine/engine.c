@@ -8,6 +8,7 @@
 #include "llm/engine/rope.h"
 #include "llm/model/why.h"
 #include "llm/stage/pipeline.h"
+#include "llm/stage/shares.h"
 #include "llm/tp/tp.h"
 
 #include <assert.h>
@@ -149,6 +150,8 @@ static int build(struct llm_engine *e, const struct llm_file *file,
     if (rc == 0)
         rc = options->pipeline
                  ? llm_pipeline_open(ops, &config, options->pipeline, file, &e->backend, why)
+             : options->shares
+                 ? llm_shares_open(ops, &config, options->shares, file, &e->backend, why)
              : options->tp > 1 ? llm_tp_open(ops, &config, &tp, &e->backend, why)
                                : ops->open(&config, &e->backend, why);
     if (rc == 0)

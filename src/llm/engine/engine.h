@@ -36,6 +36,7 @@ struct llm_engine_options {
     uint32_t tp;      /* tensor-parallel workers, each with so many threads; 0, 1: none */
     const char *path; /* of the file, where there are: each opens it */
     const struct llm_pipeline_config *pipeline; /* stages of layers; NULL: one; not with tp */
+    const struct llm_shares_config *shares; /* tp workers at other servers; NULL: on this host */
     bool keep_prefixes; /* pages of computed tokens stay for llm_seq_adopt while memory lasts */
 };
 
@@ -44,6 +45,7 @@ struct llm_seq;
 struct page_limit;
 struct page_trace;
 struct llm_pipeline_config;
+struct llm_shares_config;
 
 int llm_engine_create(const struct llm_file *file, const struct llm_engine_options *options,
                       struct llm_engine **out, char *why) MUST_CHECK;

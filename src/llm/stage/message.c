@@ -28,9 +28,13 @@ void llm_stage_open_put(struct wire_enc *e, const struct llm_stage_open *o)
     wire_put_u32(e, o->row_values);
     wire_put_u32(e, o->pages);
     wire_put_u32(e, o->run);
+    if (o->ranks) {
+        wire_put_u32(e, o->rank);
+        wire_put_u32(e, o->ranks);
+    }
 }
 
-int llm_stage_open_get(const void *bytes, size_t len, struct llm_stage_open *o)
+int llm_stage_open_get(const void *bytes, size_t len, bool is_share, struct llm_stage_open *o)
 {
     struct wire_dec d;
     wire_dec_init(&d, bytes, len);
@@ -41,6 +45,8 @@ int llm_stage_open_get(const void *bytes, size_t len, struct llm_stage_open *o)
     o->row_values = wire_get_u32(&d);
     o->pages = wire_get_u32(&d);
     o->run = wire_get_u32(&d);
+    o->rank = is_share ? wire_get_u32(&d) : 0;
+    o->ranks = is_share ? wire_get_u32(&d) : 0;
     return status_of(&d);
 }
 

@@ -1,5 +1,5 @@
-/* llm/stage/message.h - private to src/llm: the messages from a front to the server of a stage of
- * layers (llm/stage/stage.h), as bytes.
+/* llm/stage/message.h - private to src/llm: the messages between a front and a server that computes
+ * a stage of layers, or a share of every layer (llm/stage/stage.h), as bytes.
  *
  * A message is the payload of a copyrpc call.  Integers are little-endian; "varint" is
  * wire/enc.h's.
@@ -12,6 +12,8 @@
  *   read     V u8 (0, 1), page, first row, rows u32                     rows
  *   write    the same, rows                                             -
  *   step     step, a row of f32 x width for each of its rows            the rows that are wanted
+ *   share    as open, of all layers; rank, ranks u32                    as open
+ *   gather   a post and a push: f32 of some rows                        -
  *
  *   step     rows, sequences, pages of a layer, rope pairs, rope tables: varints;
  *            for each row its position, then for each its sequence: varints;
@@ -22,6 +24,11 @@
  *
  * The difference of a page is to the same place of the layer before, in the first layer to the
  * place before.  Pages of a position are mostly neighbours, so most lists are few runs.
+ *
+ * A server with a share has KV rows of its own heads.  Its steps have a token u32 for each row, and
+ * their answer is empty; wanted rows are those with logits.  At each gather of the step it pushes
+ * its share of the rows, and the front posts its own; of more than two, the front then posts the
+ * shares of the others, in order.  Logits are only pushed.
  *
  * A front opens a stage first, and no other front has it until its connection ends.
  *
@@ -43,6 +50,8 @@ enum llm_stage_method {
     LLM_STAGE_READ,
     LLM_STAGE_WRITE,
     LLM_STAGE_STEP,
+    LLM_STAGE_SHARE,
+    LLM_STAGE_GATHER,
     LLM_STAGE_END
 };
 
@@ -58,9 +67,11 @@ struct llm_stage_open {
     uint64_t size;
     uint32_t first, end; /* layers */
     uint32_t row_values, pages, run;
+    uint32_t rank, ranks; /* of a share; ranks 0: it is a stage */
 };
 void llm_stage_open_put(struct wire_enc *e, const struct llm_stage_open *open);
-int llm_stage_open_get(const void *bytes, size_t len, struct llm_stage_open *out) MUST_CHECK;
+int llm_stage_open_get(const void *bytes, size_t len, bool is_share,
+                       struct llm_stage_open *out) MUST_CHECK;
 
 void llm_stage_slabs_put(struct wire_enc *e, const uint32_t *slabs, size_t count);
 /* The count, or -EPROTO past `room` or for one that is not below `limit`. */

@@ -6,11 +6,14 @@
 #include "llm/model/why.h"
 #include "llm/stage/message.h"
 #include "llm/tp/command.h"
+#include "llm/tp/side.h"
+#include "llm/tp/tp.h"
 #include "page/page.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +22,16 @@
 
 enum {
     JOBS_MAX = 16, /* that wait: a front has one call under way, and others are turned away */
+    PARTS_MAX = 4, /* a front is at most one gather ahead, and each is two posts */
     FAREWELL = 0,  /* a job's method: the endpoint has closed */
+    PUSH,          /* the same: for the front, made by the stage's thread */
 };
 
 /* A message.  It belongs to the server's thread, then the queue, the stage's thread, and the
- * server's again. */
+ * server's again.  One that the stage's thread made is a push. */
 struct job {
     struct job *next;
-    struct rpc_ep *ep;
+    struct rpc_ep *ep;   /* NULL: a push whose endpoint is gone */
     struct rpc_msg *msg; /* to answer; NULL: the endpoint is gone (server) */
     uint32_t method;
     int status;
@@ -55,10 +60,20 @@ struct llm_stage {
     uint32_t job_count;         /* (server) */
     pthread_mutex_t lock;
     pthread_cond_t wake;
+    pthread_cond_t returned;
     struct jobs queue, done; /* (lock) */
+    struct jobs parts;       /* of gathers, from the front (lock) */
+    uint32_t part_count;     /* (lock) */
+    _Atomic uint32_t news;   /* changes with parts, and with what ends a wait for them (lock) */
     bool stopping;           /* (lock) */
+    bool front_left;         /* its endpoint is gone (lock) */
+    bool server_sleeps;      /* it uses no endpoint (lock) */
+    bool lent;               /* the stage's thread uses them (lock) */
+    struct rpc_ep *front;    /* NULL: none; the stage's thread changes it (lock) */
     /* The rest is the stage's thread's. */
-    const struct rpc_ep *front; /* only compared; NULL: none */
+    struct llm_tp_side side; /* of a share, with its rank */
+    uint8_t *room;
+    struct hw_wait wait;
     struct llm_kv_memory *kv;
     struct llm_stage_open shape;
     struct llm_stage_limits limits;
@@ -97,7 +112,24 @@ static void job_free(struct job *job)
     free(job);
 }
 
+static bool is_share(const struct llm_stage *s)
+{
+    return s->options.layers.end == 0;
+}
+
 /* ---- a front comes and goes ---- */
+
+static void set_front(struct llm_stage *s, struct rpc_ep *front)
+{
+    struct job *job;
+    pthread_mutex_lock(&s->lock);
+    s->front = front;
+    s->front_left = false;
+    while ((job = jobs_take(&s->parts)))
+        job_free(job);
+    s->part_count = 0;
+    pthread_mutex_unlock(&s->lock);
+}
 
 static void forget_front(struct llm_stage *s)
 {
@@ -106,35 +138,54 @@ static void forget_front(struct llm_stage *s)
     s->kv = NULL;
     s->mapped = NULL;
     s->mapped_count = 0;
-    s->front = NULL;
+    set_front(s, NULL);
 }
 
 static int check_open(const struct llm_stage *s, const struct llm_stage_open *o, char *why)
 {
-    const struct llm_stage_layers *own = &s->options.layers;
+    struct llm_stage_layers own = s->options.layers;
+    if (is_share(s))
+        own.end = s->config->layers;
     if (s->front)
         return llm_why(why, -EBUSY, "it has another front");
     if (o->size != s->size || memcmp(o->hash, s->hash, sizeof o->hash) != 0)
         return llm_why(why, -ESTALE,
                        "the model's file there has other bytes: give both servers the same file");
-    if (o->first != own->first || o->end != own->end)
-        return llm_why(why, -ESTALE, "it has layers %u-%u, not %u-%u", own->first, own->end - 1,
+    if (o->first != own.first || o->end != own.end)
+        return llm_why(why, -ESTALE, "it has layers %u-%u, not %u-%u", own.first, own.end - 1,
                        o->first, o->end - 1);
+    if (is_share(s) && (o->rank == 0 || o->rank >= o->ranks))
+        return llm_why(why, -EPROTO, "a malformed rank");
     if (o->row_values != s->config->kv_heads * s->config->head_dim || o->run == 0 ||
         o->pages == 0 || o->pages > PAGE_COUNT_MAX || o->pages % o->run)
         return llm_why(why, -EPROTO, "a malformed shape of KV");
     return 0;
 }
 
+static int load(struct llm_stage *s, uint32_t rank, uint32_t ranks, char *why);
+
+/* The weights of another share make room first. */
+static int choose_share(struct llm_stage *s, const struct llm_stage_open *o, char *why)
+{
+    int rc = llm_tp_check(s->options.file, o->ranks, why);
+    if (rc || (s->graph && s->side.split.rank == o->rank && s->side.split.ranks == o->ranks))
+        return rc;
+    return load(s, o->rank, o->ranks, why);
+}
+
 static int open_front(struct llm_stage *s, struct job *job)
 {
     struct llm_stage_open o;
     char arithmetic[LLM_ARITHMETIC_CHARS];
-    if (llm_stage_open_get(job->bytes, job->len, &o))
+    if (llm_stage_open_get(job->bytes, job->len, is_share(s), &o))
         return llm_why(job->why, -EPROTO, "a malformed request");
     int rc = check_open(s, &o, job->why);
+    if (rc == 0 && is_share(s))
+        rc = choose_share(s, &o, job->why);
     if (rc)
         return rc;
+    if (is_share(s))
+        o.row_values = llm_share_of(o.row_values, s->config->head_dim, o.rank, o.ranks).count;
     struct llm_kv_shape shape = {.row_values = o.row_values,
                                  .pages = o.pages,
                                  .run = o.run,
@@ -147,7 +198,7 @@ static int open_front(struct llm_stage *s, struct job *job)
         forget_front(s);
         return rc;
     }
-    s->front = job->ep;
+    set_front(s, job->ep);
     s->shape = o;
     s->limits.pages = o.pages;
     s->slab_bytes = s->backend->ops->kv_slab(s->kv);
@@ -213,6 +264,103 @@ static int move_rows(struct llm_stage *s, struct job *job, bool writes)
               : llm_why(job->why, -ENOMEM, "no memory for an answer");
 }
 
+/* ---- gathers ---- */
+
+static void hand_over(struct llm_stage *s, struct job *job);
+
+static void *gather_room(struct llm_tp_side *side)
+{
+    return ((struct llm_stage *)side->user)->room;
+}
+
+struct news {
+    struct llm_stage *stage;
+    uint32_t seen;
+};
+
+static bool are_there(void *user)
+{
+    const struct news *n = user;
+    return atomic_load_explicit(&n->stage->news, memory_order_relaxed) != n->seen;
+}
+
+static void tell_news(struct llm_stage *s)
+{
+    atomic_fetch_add_explicit(&s->news, 1, memory_order_relaxed); /* the lock orders the rest */
+    pthread_cond_signal(&s->wake);
+}
+
+/* The front's next post; NULL: it is gone, or the stage ends. */
+static struct job *await_part(struct llm_stage *s)
+{
+    struct news news = {.stage = s};
+    uint64_t left_ns = HW_NEVER;
+    pthread_mutex_lock(&s->lock);
+    news.seen = atomic_load_explicit(&s->news, memory_order_relaxed);
+    bool spins = !s->parts.first && !s->front_left && !s->stopping;
+    pthread_mutex_unlock(&s->lock);
+    if (spins)
+        (void)hw_wait_until(&s->wait, are_there, &news, &left_ns);
+    pthread_mutex_lock(&s->lock);
+    while (!s->parts.first && !s->front_left && !s->stopping)
+        pthread_cond_wait(&s->wake, &s->lock);
+    struct job *part = s->front_left || s->stopping ? NULL : jobs_take(&s->parts);
+    s->part_count -= part != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return part;
+}
+
+/* The shares of ranks first to end, but for the own one, in one message. */
+static int take_parts(struct llm_stage *s, const struct llm_gather *op, uint32_t rows,
+                      uint32_t first, uint32_t end)
+{
+    const struct llm_split *split = &s->side.split;
+    struct job *part = await_part(s);
+    struct wire_dec d;
+    if (!part)
+        return -EOWNERDEAD;
+    wire_dec_init(&d, part->bytes, part->len);
+    for (uint32_t r = first; r < end; r++) {
+        struct llm_share share = llm_share_of(op->width, op->unit, r, split->ranks);
+        if (r != split->rank)
+            wire_get_copy(&d, (float *)(void *)s->room + (size_t)share.first * rows,
+                          (size_t)share.count * rows * sizeof(float));
+    }
+    int rc = wire_dec_end(&d) ? -EPROTO : 0;
+    job_free(part);
+    return rc;
+}
+
+static int meet_front(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows)
+{
+    struct llm_stage *s = side->user;
+    const struct llm_split *split = &side->split;
+    struct llm_share own = llm_share_of(op->width, op->unit, split->rank, split->ranks);
+    size_t bytes = (size_t)own.count * rows * sizeof(float);
+    struct job *push = calloc(1, sizeof *push + bytes);
+    if (!push)
+        return -ENOMEM;
+    push->ep = s->front;
+    push->method = PUSH;
+    push->len = bytes;
+    wire_enc_init(&push->answer, 0);
+    memcpy(push->bytes, (float *)(void *)s->room + (size_t)own.first * rows, bytes);
+    hand_over(s, push);
+    int rc = op->first_only ? 0 : take_parts(s, op, rows, 0, 1);
+    if (rc == 0 && !op->first_only && split->ranks > 2)
+        rc = take_parts(s, op, rows, 1, split->ranks);
+    return rc;
+}
+
+/* The front hears of it when the step ends, which is at once. */
+static void fail_gather(struct llm_tp_side *side)
+{
+    (void)side;
+}
+
+static const struct llm_tp_meetings with_front = {
+    .room = gather_room, .meet = meet_front, .fail = fail_gather};
+
 /* ---- steps ---- */
 
 static int run_step(struct llm_stage *s, struct job *job)
@@ -225,9 +373,18 @@ static int run_step(struct llm_stage *s, struct job *job)
         return llm_why(job->why, rc, "no memory for a step");
     for (uint64_t i = 0; rc == 0 && i < (uint64_t)batch->layers * batch->page_count; i++)
         rc = is_mapped(s, batch->pages[i]) ? 0 : -EPROTO;
+    const uint32_t *tokens = (const uint32_t *)(const void *)step->x; /* of a share */
+    for (uint32_t i = 0; rc == 0 && is_share(s) && i < batch->rows; i++)
+        rc = tokens[i] < s->config->vocab ? 0 : -EPROTO;
     if (rc)
         return llm_why(job->why, rc, "a malformed step");
     batch->row_copies = s->config->experts ? s->config->experts_used : 1;
+    if (is_share(s)) {
+        batch->tokens = tokens;
+        batch->pick_count = step->wanted_count;
+        s->side.batch = batch;
+        return llm_graph_run(s->graph, s->kv, batch, NULL, NULL, &kernel_ns, job->why);
+    }
     rc = llm_graph_pass(s->graph, s->kv, batch, step->x, &kernel_ns, job->why);
     for (uint32_t i = 0; i < step->wanted_count && rc == 0; i++)
         wire_put_bytes(&job->answer, step->x + (size_t)step->wanted[i] * s->config->width,
@@ -244,10 +401,14 @@ static int obey(struct llm_stage *s, struct job *job)
             forget_front(s);
         return 0;
     }
-    if (job->method != LLM_STAGE_OPEN && s->front != job->ep)
+    bool opens = job->method == LLM_STAGE_OPEN || job->method == LLM_STAGE_SHARE;
+    if (opens && is_share(s) != (job->method == LLM_STAGE_SHARE))
+        return -ENOSYS;
+    if (!opens && s->front != job->ep)
         return llm_why(job->why, -EPERM, "a front opens a stage first");
     switch (job->method) {
     case LLM_STAGE_OPEN:
+    case LLM_STAGE_SHARE:
         return open_front(s, job);
     case LLM_STAGE_MAP:
     case LLM_STAGE_UNMAP:
@@ -255,15 +416,48 @@ static int obey(struct llm_stage *s, struct job *job)
     case LLM_STAGE_READ:
     case LLM_STAGE_WRITE:
         return move_rows(s, job, job->method == LLM_STAGE_WRITE);
-    default:
+    case LLM_STAGE_STEP:
         return run_step(s, job);
+    default:
+        return -ENOSYS;
     }
+}
+
+static bool finish(struct llm_stage *s, struct job *job);
+
+static void ring(const struct llm_stage *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->event_fd, &one, sizeof one);
+    (void)n; /* fails only when the counter is full, which is readable, too */
+}
+
+/* While the server's thread sleeps, this one sends: waking the server's takes longer. */
+static void hand_over(struct llm_stage *s, struct job *job)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->front_left && job->method == PUSH)
+        job->ep = NULL;
+    bool lent = s->lent = s->server_sleeps && !s->done.first;
+    if (!lent)
+        jobs_append(&s->done, job);
+    pthread_mutex_unlock(&s->lock);
+    if (!lent) {
+        ring(s);
+        return;
+    }
+    bool waits = finish(s, job);
+    pthread_mutex_lock(&s->lock);
+    s->lent = false;
+    pthread_cond_signal(&s->returned);
+    pthread_mutex_unlock(&s->lock);
+    if (waits)
+        ring(s); /* the server's next turn sends the rest */
 }
 
 static void *work(void *user)
 {
     struct llm_stage *s = user;
-    uint64_t one = 1;
     pthread_mutex_lock(&s->lock);
     while (!s->stopping) {
         struct job *job = jobs_take(&s->queue);
@@ -273,10 +467,8 @@ static void *work(void *user)
         }
         pthread_mutex_unlock(&s->lock);
         job->status = obey(s, job);
+        hand_over(s, job);
         pthread_mutex_lock(&s->lock);
-        jobs_append(&s->done, job);
-        ssize_t n = write(s->event_fd, &one, sizeof one);
-        (void)n; /* fails only when the counter is full, which is readable, too */
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -292,14 +484,51 @@ static void enqueue(struct llm_stage *s, struct job *job)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void answer(struct rpc_ep *ep, struct rpc_msg *msg, int status, const void *data, size_t len)
+/* True when the server's thread has to send the rest. */
+static bool answer(struct rpc_ep *ep, struct rpc_msg *msg, int status, const void *data, size_t len)
 {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = len ? 1 : 0};
     if (msg->kind == RPC_CALL)
         (void)rpc_reply(ep, msg, status, &send); /* the server closes one that has ended */
     rpc_release(ep, msg);
-    (void)rpc_flush(ep); /* the server's next turn sends the rest */
+    return rpc_flush(ep) != 0;
+}
+
+/* As answer. */
+static bool push(const struct job *job)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)job->bytes, .iov_len = job->len};
+    struct rpc_send send = {.method = LLM_STAGE_GATHER, .iov = &iov, .iov_count = 1};
+    int rc = rpc_push(job->ep, &send);
+    if (rc) /* else the front would wait for it */
+        rpc_ep_shutdown(job->ep, rc, "a part of a gather could not be sent");
+    return rpc_flush(job->ep) != 0 || rc;
+}
+
+/* A part of a gather does not wait for the step that it belongs to. */
+static void take_post(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    struct job *part = calloc(1, sizeof *part + msg->len);
+    if (part) {
+        wire_enc_init(&part->answer, 0);
+        part->len = msg->len;
+        memcpy(part->bytes, msg->data, msg->len);
+    }
+    pthread_mutex_lock(&s->lock);
+    bool takes = ep == s->front && !s->front_left;
+    if (takes && part && s->part_count < PARTS_MAX) {
+        jobs_append(&s->parts, part);
+        s->part_count++;
+        part = NULL;
+    } else if (takes) {
+        s->front_left = true; /* it has broken the rules, or there is no memory */
+    }
+    tell_news(s);
+    pthread_mutex_unlock(&s->lock);
+    if (part)
+        job_free(part);
+    rpc_release(ep, msg);
 }
 
 bool llm_stage_handle(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *msg)
@@ -307,9 +536,13 @@ bool llm_stage_handle(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *ms
     static const char full[] = "too many calls wait at this stage";
     if (msg->method < LLM_STAGE_OPEN || msg->method >= LLM_STAGE_END)
         return false;
+    if (msg->method == LLM_STAGE_GATHER && msg->kind != RPC_CALL) {
+        take_post(s, ep, msg);
+        return true;
+    }
     struct job *job = s->job_count < JOBS_MAX ? calloc(1, sizeof *job + msg->len) : NULL;
     if (!job) {
-        answer(ep, msg, -EBUSY, full, sizeof full - 1);
+        (void)answer(ep, msg, -EBUSY, full, sizeof full - 1);
         return true;
     }
     job->ep = ep;
@@ -333,6 +566,16 @@ void llm_stage_closed(struct llm_stage *s, struct rpc_ep *ep)
         rpc_release(ep, job->msg);
         job->msg = NULL;
     }
+    pthread_mutex_lock(&s->lock);
+    for (struct job *job = s->done.first; job; job = job->next) {
+        if (job->ep == ep)
+            job->ep = NULL;
+    }
+    if (s->front == ep) {
+        s->front_left = true;
+        tell_news(s);
+    }
+    pthread_mutex_unlock(&s->lock);
     struct job *farewell = calloc(1, sizeof *farewell);
     if (!farewell) { /* the front's memory stays until the process ends */
         hw_error(HW_CAT_LLM, "no memory to end a front: start this stage again");
@@ -344,8 +587,10 @@ void llm_stage_closed(struct llm_stage *s, struct rpc_ep *ep)
     enqueue(s, farewell);
 }
 
-static void finish(struct llm_stage *s, struct job *job)
+/* As answer. */
+static bool finish(struct llm_stage *s, struct job *job)
 {
+    bool waits = false;
     for (uint32_t i = 0; i < s->job_count; i++) {
         if (s->jobs[i] == job) {
             s->jobs[i] = s->jobs[--s->job_count];
@@ -353,10 +598,15 @@ static void finish(struct llm_stage *s, struct job *job)
         }
     }
     if (job->msg && job->status)
-        answer(job->ep, job->msg, job->status, job->why, strnlen(job->why, RPC_ERROR_TEXT_MAX));
+        waits =
+            answer(job->ep, job->msg, job->status, job->why, strnlen(job->why, RPC_ERROR_TEXT_MAX));
     else if (job->msg)
-        answer(job->ep, job->msg, 0, wire_enc_data(&job->answer), wire_enc_len(&job->answer));
+        waits =
+            answer(job->ep, job->msg, 0, wire_enc_data(&job->answer), wire_enc_len(&job->answer));
+    else if (job->method == PUSH && job->ep)
+        waits = push(job);
     job_free(job);
+    return waits;
 }
 
 int llm_stage_event_fd(const struct llm_stage *s)
@@ -377,7 +627,16 @@ void llm_stage_deliver(void *stage)
     jobs_init(&s->done);
     pthread_mutex_unlock(&s->lock);
     for (struct job *job; (job = jobs_take(&jobs));)
-        finish(s, job);
+        (void)finish(s, job); /* this is the server's own turn */
+}
+
+void llm_stage_server_sleeps(struct llm_stage *s, bool begins)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->lent)
+        pthread_cond_wait(&s->returned, &s->lock);
+    s->server_sleeps = begins;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- life ---- */
@@ -388,16 +647,17 @@ static int read_limits(struct llm_stage *s, char *why)
     struct llm_rope *rope;
     if (llm_rope_create(s->config, NULL, &rope))
         return llm_why(why, -ENOMEM, "no memory for the rope's tables");
-    s->limits = (struct llm_stage_limits){.width = s->config->width,
-                                          .layers = s->options.layers.end - s->options.layers.first,
-                                          .context = LLM_CONTEXT_MAX,
-                                          .rope_pairs = llm_rope_pairs(rope),
-                                          .rope_tables = llm_rope_tables(rope)};
+    s->limits = (struct llm_stage_limits){
+        .width = is_share(s) ? 1 : s->config->width,
+        .layers = is_share(s) ? s->config->layers : s->options.layers.end - s->options.layers.first,
+        .context = LLM_CONTEXT_MAX,
+        .rope_pairs = llm_rope_pairs(rope),
+        .rope_tables = llm_rope_tables(rope)};
     llm_rope_destroy(rope);
     return 0;
 }
 
-static int load(struct llm_stage *s, char *why)
+static int open_backend(struct llm_stage *s, char *why)
 {
     const struct llm_backend_ops *ops = llm_backend_find(s->options.backend);
     if (!ops)
@@ -407,10 +667,24 @@ static int load(struct llm_stage *s, char *why)
         rc = ops->open(&s->options.config, &s->backend, why);
     if (rc)
         return rc;
+    llm_tp_hash(s->options.file, &s->size, s->hash);
+    if (is_share(s)) { /* the front says which */
+        s->room = malloc(LLM_TP_ROOM_BYTES);
+        return s->room ? 0 : llm_why(why, -ENOMEM, "no memory to gather rows");
+    }
     s->stages = (struct llm_stages){.count = 1, .items = {s->options.layers}};
     s->stages.items[0].is_local = true;
     s->backend->stages = &s->stages;
-    llm_tp_hash(s->options.file, &s->size, s->hash);
+    return llm_graph_create(s->backend, s->options.file, &s->graph, why);
+}
+
+static int load(struct llm_stage *s, uint32_t rank, uint32_t ranks, char *why)
+{
+    llm_graph_destroy(s->graph);
+    s->graph = NULL;
+    llm_tp_side_fini(&s->side);
+    llm_tp_side_init(&s->side, &with_front, s->backend, rank, ranks);
+    s->side.user = s;
     return llm_graph_create(s->backend, s->options.file, &s->graph, why);
 }
 
@@ -423,14 +697,17 @@ int llm_stage_create(const struct llm_stage_options *options, struct llm_stage *
     s->config = llm_file_config(options->file);
     jobs_init(&s->queue);
     jobs_init(&s->done);
+    jobs_init(&s->parts);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
+    pthread_cond_init(&s->returned, NULL);
+    hw_wait_init(&s->wait, HW_SPIN_NS);
     s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = s->event_fd < 0 ? -errno : 0;
     if (rc)
         llm_why_set(why, "no event descriptor: %s", strerror(-rc));
     if (rc == 0)
-        rc = load(s, why);
+        rc = open_backend(s, why);
     if (rc == 0) {
         rc = -pthread_create(&s->thread, NULL, work, s);
         s->thread_runs = rc == 0;
@@ -452,7 +729,7 @@ void llm_stage_destroy(struct llm_stage *s)
     if (s->thread_runs) {
         pthread_mutex_lock(&s->lock);
         s->stopping = true;
-        pthread_cond_signal(&s->wake);
+        tell_news(s);
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
@@ -465,9 +742,13 @@ void llm_stage_destroy(struct llm_stage *s)
     llm_graph_destroy(s->graph);
     if (s->backend) {
         s->backend->stages = NULL;
+        s->backend->split = NULL;
         s->backend->ops->close(s->backend);
     }
     llm_stage_step_fini(&s->step);
+    llm_tp_side_fini(&s->side);
+    free(s->room);
+    pthread_cond_destroy(&s->returned);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
     if (s->event_fd >= 0)

@@ -165,12 +165,6 @@ void *llm_tp_exchange_room(struct llm_tp_exchange *x)
     return x->memory->rooms[x->meetings % ROOMS];
 }
 
-void llm_tp_exchange_count(struct llm_tp_exchange *x, uint64_t ns, uint64_t bytes)
-{
-    x->stats.gather_ns += ns;
-    x->stats.bytes += bytes;
-}
-
 void llm_tp_exchange_stats(const struct llm_tp_exchange *x, struct llm_tp_exchange_stats *out)
 {
     *out = x->stats;

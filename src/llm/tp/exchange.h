@@ -39,9 +39,7 @@ struct llm_tp_exchange;
 /* Time in the memory so far. */
 struct llm_tp_exchange_stats {
     uint64_t meetings;
-    uint64_t wait_ns;   /* for other ranks */
-    uint64_t gather_ns; /* of gathers: those waits, and copying */
-    uint64_t bytes;     /* that this rank put into rooms */
+    uint64_t wait_ns; /* for other ranks */
 };
 
 /* fd is that to pass on; owned.  threads: that all ranks run together.  0 or a negative errno. */
@@ -58,8 +56,6 @@ struct llm_tp_place *llm_tp_exchange_place(struct llm_tp_exchange *x, uint32_t r
 void *llm_tp_exchange_command(struct llm_tp_exchange *x);
 /* That of the next meeting; it stays readable until the next meeting but one. */
 void *llm_tp_exchange_room(struct llm_tp_exchange *x);
-/* A gather took so long and moved so much. */
-void llm_tp_exchange_count(struct llm_tp_exchange *x, uint64_t ns, uint64_t bytes);
 void llm_tp_exchange_stats(const struct llm_tp_exchange *x, struct llm_tp_exchange_stats *out);
 
 /* Called from time to time while rank 0 waits: a rank that is gone; 0: none. */

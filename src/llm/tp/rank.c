@@ -56,7 +56,7 @@ static int load(struct rank *r)
         rc = ops->open(&config, &backend, r->why);
     if (rc)
         return rc;
-    llm_tp_side_init(&r->side, backend, r->rank, r->ranks);
+    llm_tp_side_init(&r->side, &llm_tp_in_memory, backend, r->rank, r->ranks);
     r->side.exchange = r->x;
     return llm_graph_create(backend, r->file, &r->graph, r->why);
 }

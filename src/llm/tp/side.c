@@ -7,6 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- meeting in shared memory ---- */
+
+static void *memory_room(struct llm_tp_side *side)
+{
+    return llm_tp_exchange_room(side->exchange);
+}
+
+static int memory_meet(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows)
+{
+    (void)op, (void)rows; /* all see the room */
+    return llm_tp_meet(side->exchange);
+}
+
+static void memory_fail(struct llm_tp_side *side)
+{
+    llm_tp_break(side->exchange);
+}
+
+const struct llm_tp_meetings llm_tp_in_memory = {
+    .room = memory_room, .meet = memory_meet, .fail = memory_fail};
+
 /* ---- gathering ---- */
 
 /* Where a rank's share of `rows` rows begins in a room. */
@@ -37,18 +58,18 @@ static int exchange_rows(struct llm_tp_side *side, const struct llm_gather *op, 
     assert(most > 0);
     for (uint32_t left = op->rows; left > 0;) {
         uint32_t rows = left < most ? left : (uint32_t)most, first = left - rows;
-        void *room = llm_tp_exchange_room(side->exchange);
+        void *room = side->meetings->room(side);
         size_t bytes = (size_t)rows * own.count * sizeof *values;
         memcpy(part_of(room, own, rows), values + (size_t)first * own.count, bytes);
-        int rc = llm_tp_meet(side->exchange);
+        int rc = side->meetings->meet(side, op, rows);
         if (rc)
             return rc;
         if (rank == 0 || !op->first_only)
             join_rows(op, room, values + (size_t)first * op->width, rows, ranks);
         left = first;
     }
-    llm_tp_exchange_count(side->exchange, hw_now_ns() - began,
-                          (uint64_t)op->rows * own.count * sizeof *values);
+    side->stats.gather_ns += hw_now_ns() - began;
+    side->stats.bytes += (uint64_t)op->rows * own.count * sizeof *values;
     return 0;
 }
 
@@ -84,16 +105,17 @@ static int gather(void *user, const struct llm_gather *op, char *why)
     int rc = side->ops->host ? exchange_rows(side, op, side->ops->host(op->place))
                              : gather_from_device(side, op, why);
     if (rc) /* the others must not wait for this rank */
-        llm_tp_break(side->exchange);
+        side->meetings->fail(side);
     return rc == -EOWNERDEAD ? llm_why(why, rc, "a tensor-parallel worker failed") : rc;
 }
 
 /* ---- life ---- */
 
-void llm_tp_side_init(struct llm_tp_side *side, struct llm_backend *backend, uint32_t rank,
-                      uint32_t ranks)
+void llm_tp_side_init(struct llm_tp_side *side, const struct llm_tp_meetings *meetings,
+                      struct llm_backend *backend, uint32_t rank, uint32_t ranks)
 {
     *side = (struct llm_tp_side){
+        .meetings = meetings,
         .backend = backend,
         .ops = backend->ops,
         .split = {.rank = rank, .ranks = ranks, .gather = gather, .user = side}};

@@ -35,8 +35,6 @@ struct tp {
     struct llm_tp_processes processes;
     bool is_formed; /* the ranks run, with the KV memory */
     struct llm_kv_memory *kv;
-    uint64_t losses;
-    struct llm_tp_exchange_stats before; /* of exchanges that ended */
 };
 
 /* Of all ranks. */
@@ -96,14 +94,14 @@ struct llm_tp_cost llm_tp_layer_cost(const struct llm_config *c)
 
 /* ---- forming ---- */
 
-static void add_stats(struct llm_tp_exchange_stats *sum, const struct llm_tp_exchange *x)
+static void add_stats(struct llm_tp_stats *sum, const struct llm_tp_exchange *x)
 {
     struct llm_tp_exchange_stats now;
+    if (!x)
+        return;
     llm_tp_exchange_stats(x, &now);
     sum->meetings += now.meetings;
     sum->wait_ns += now.wait_ns;
-    sum->gather_ns += now.gather_ns;
-    sum->bytes += now.bytes;
 }
 
 /* Pages that were mapped are not any more, at any rank. */
@@ -115,8 +113,7 @@ static void break_up(struct tp *tp)
         llm_tp_pages_stop(&tp->kv->pages);
     }
     llm_tp_processes_stop(&tp->processes);
-    if (tp->side.exchange)
-        add_stats(&tp->before, tp->side.exchange);
+    add_stats(&tp->side.stats, tp->side.exchange);
     llm_tp_exchange_destroy(tp->side.exchange);
     tp->side.exchange = NULL;
     tp->is_formed = false;
@@ -265,7 +262,7 @@ static int lose(struct tp *tp, int own_rc, char *why)
             cause);
     break_up(tp);
     tp->side.backend->kv_lost = true;
-    tp->losses++;
+    tp->side.stats.losses++;
     return llm_why(why, -EOWNERDEAD, "%s", cause);
 }
 
@@ -551,7 +548,7 @@ int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_conf
         free(tp);
         return rc;
     }
-    llm_tp_side_init(&tp->side, backend, 0, tp->ranks);
+    llm_tp_side_init(&tp->side, &llm_tp_in_memory, backend, 0, tp->ranks);
     replace_ops(tp, backend);
     rc = form(tp, why);
     if (rc) {
@@ -564,16 +561,8 @@ int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_conf
 
 void llm_tp_stats(const struct llm_backend *b, struct llm_tp_stats *out)
 {
-    *out = (struct llm_tp_stats){0};
-    if (!b->split)
-        return;
-    const struct tp *tp = b->split->user;
-    struct llm_tp_exchange_stats sum = tp->before;
-    if (tp->side.exchange)
-        add_stats(&sum, tp->side.exchange);
-    *out = (struct llm_tp_stats){.meetings = sum.meetings,
-                                 .wait_ns = sum.wait_ns,
-                                 .gather_ns = sum.gather_ns,
-                                 .bytes = sum.bytes,
-                                 .losses = tp->losses};
+    const struct llm_tp_side *side = b->split ? b->split->user : NULL;
+    *out = side ? side->stats : (struct llm_tp_stats){0};
+    if (side)
+        add_stats(out, side->exchange);
 }

@@ -38,7 +38,7 @@ struct llm_tp_cost {
 };
 struct llm_tp_cost llm_tp_layer_cost(const struct llm_config *c);
 
-/* Of a backend that llm_tp_open made; zeros for another. */
+/* Of rank 0's backend, wherever the others are; zeros for one that computes everything. */
 void llm_tp_stats(const struct llm_backend *b, struct llm_tp_stats *out);
 
 #endif

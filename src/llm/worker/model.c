@@ -50,8 +50,10 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
     options.path = served ? served->path : NULL;
     if (!options.path) /* other processes cannot open an upload */
         options.tp = 0;
-    if (!served)
+    if (!served) {
         options.pipeline = NULL;
+        options.shares = NULL;
+    }
     options.keep_prefixes = !w->options.no_prefixes;
     m->mixed_rows = LLM_WORKER_MIXED_MIN;
     m->mixed_steps = LLM_WORKER_LOOK_AGAIN;

@@ -132,6 +132,16 @@ int llm_remote_exchange(struct llm_remote *r, uint32_t method, const struct iove
     return 0;
 }
 
+struct rpc_client *llm_remote_client(const struct llm_remote *r)
+{
+    return r->client;
+}
+
+void llm_remote_set_timeout(struct llm_remote *r, uint64_t timeout_ns)
+{
+    r->timeout_ns = timeout_ns;
+}
+
 int llm_remote_status(const struct llm_remote *r)
 {
     return rpc_client_status(r->client);

@@ -34,6 +34,9 @@ int llm_remote_call(struct llm_remote *remote, const struct llm_request *request
 /* The same of any method, with these bytes, which are not counted by class. */
 int llm_remote_exchange(struct llm_remote *remote, uint32_t method, const struct iovec *iov,
                         int iov_count, struct wire_dec *answer, char *why) MUST_CHECK;
+/* For messages that are no calls; stays the remote's. */
+struct rpc_client *llm_remote_client(const struct llm_remote *remote);
+void llm_remote_set_timeout(struct llm_remote *remote, uint64_t timeout_ns);
 /* 0 while the connection lives, else what ended it. */
 int llm_remote_status(const struct llm_remote *remote);
 

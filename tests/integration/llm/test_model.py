@@ -154,6 +154,13 @@ class Plan(Model):
         self.assertRegex(text, "pays +tensor: .* as fast as one worker")
         limit = (10e6 + 2 * width * 4 - sent) / (messages - 2) / 1e6
         self.assertAlmostEqual(number(r"below a latency of ([\d.]+)ms"), limit, delta=0.006)
+        # Of more workers each share goes through the first.
+        many = self.synth("many", "--like", "tiny", "--kv-heads", 4)
+        text = self.plan(many, "--link", "10us,8Gbit", "--step", "20ms", "--workers", 4)
+        messages, sent = 2 * 4 * m["layers"] + 2, (m["layers"] * row * 3 + m["vocab"]) * 4 * 3 / 4
+        self.assertEqual(number(r"the logits = (\d+)"), messages)
+        self.assertAlmostEqual(number(r"20ms / 4 .* = ([\d.]+)ms"), 5 + messages * 0.01 + sent / 1e6, delta=0.006)
+        self.assertIn(f"(all-reduce): {4 * width} values", text)
         text = self.plan(path, "--link", "10ms,1Gbit", "--step", "20ms")
         self.assertIn("(hawser serve --layers)", text)
         self.assertRegex(text, "pays +layers: .*; one worker takes 20ms, so split only a model")

@@ -4,7 +4,9 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -12,10 +14,21 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, TIMEOUT, UNREACHABLE, USAGE, Case, Server, hawser
+from harness import DONE, FAILED, HAWSER, TIMEOUT, UNREACHABLE, USAGE, Case, Server, hawser, lines_of
 
 LAYERS, WIDTH, HEADS, VOCAB, CONTEXT = 2, 64, 4, 2048, 256
 CLIENTS, STEPS = 4, 16
+
+
+class Host:
+    """A network namespace, by a process in it."""
+
+    def __init__(self, pid):
+        self.pid, self.enter = str(pid), ["nsenter", "-t", str(pid), "-n"]
+        self.program = [*self.enter, HAWSER]
+
+    def run(self, *command):
+        return subprocess.run([*self.enter, *command], capture_output=True, timeout=TIMEOUT).returncode
 
 
 class Serving(Case):
@@ -124,49 +137,120 @@ class Serving(Case):
                     pass  # it ended meanwhile
         raise AssertionError("there is no other worker")
 
-    def test_layers_at_several_servers(self):
-        """Clients at a time, a prompt of two batches; a stage is killed in the middle, and comes back."""
-        self.expect(hawser("model", "synth", "--arch", "llama", "--layers", 3, "--width", WIDTH, "--heads",
-                           HEADS, "--vocab", VOCAB, "--context", 1024, "-o", self.dir / "three.gguf"), DONE)
+    def serve_three(self, *args, at="127.0.0.1:0", **kwargs):
+        server = Server("--model", self.dir / "three.gguf", "--threads", 1, "--listen", at, *args, **kwargs)
+        self.addCleanup(server.stop)
+        return server
 
-        def serve(*args, at="127.0.0.1:0"):
-            server = Server("--model", self.dir / "three.gguf", "--threads", 1, "--listen", at, *args)
-            self.addCleanup(server.stop)
-            return server
-
-        def layers(stages, code, *texts, more=()):
-            self.expect(hawser("serve", "--no-devices", "--model", self.dir / "three.gguf", "--listen",
-                               "127.0.0.1:0", "--layers", stages, *more), code, *texts)
-
-        asked = [chr(97 + i) * length for i, length in enumerate((20, 700, 90))]
-        with serve("--http", "127.0.0.1:0") as server:
-            alone = [self.complete(server, prompt, 1, 100)[0] for prompt in asked]
-        last = serve("--layers", "2")
+    def lose_one(self, alone, last, how, args, message):
+        """Texts of a front with these arguments; the last of its servers is killed in the middle, and comes back."""
         there = last.addresses[0]
-        stages = f"0@local,1@{serve('--layers', '1').addresses[0]},2@{there}"
-        front = serve("--layers", stages, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
-        layers(stages, FAILED, "stage 1@", "it has another front")
-        with ThreadPoolExecutor(len(asked)) as pool:
-            runs = [pool.submit(self.complete, front, prompt, 1, 100) for prompt in asked]
+        front = self.serve_three(*args, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+        self.refuse(args, FAILED, "it has another front")
+        with ThreadPoolExecutor(len(alone)) as pool:
+            runs = [pool.submit(self.complete, front, prompt, 1, 100) for prompt in alone]
             until = time.monotonic() + TIMEOUT
             while self.figures(front)["llm_generated_total"] < 10:
                 self.assertLess(time.monotonic(), until)
             last.stop(signal.SIGKILL)
-            last = serve("--layers", "2", at=there)
-            self.assertEqual([run.result()[0] for run in runs], alone)
+            last = self.serve_three(*how, at=there)
+            self.assertEqual([run.result()[0] for run in runs], list(alone.values()))
         code, stderr = front.stop()
         self.assertEqual(code, DONE, stderr)
-        self.assertIn(f"stage 2@{there} is lost", stderr)
+        self.assertIn(message + " is lost", stderr)
+        return last
+
+    def refuse(self, args, code, *texts, model="three.gguf"):
+        self.expect(hawser("serve", "--no-devices", "--model", self.dir / model, "--listen", "127.0.0.1:0", *args),
+                    code, *texts)
+
+    def test_parts_of_a_model_at_several_servers(self):
+        """Layers, and shares of every layer.  Clients at a time, a prompt of two batches."""
+        self.expect(hawser("model", "synth", "--arch", "llama", "--layers", 3, "--width", WIDTH, "--heads",
+                           HEADS, "--vocab", VOCAB, "--context", 1024, "-o", self.dir / "three.gguf"), DONE)
+        asked = [chr(97 + i) * length for i, length in enumerate((20, 700, 90))]
+        with self.serve_three("--http", "127.0.0.1:0") as server:
+            alone = {prompt: self.complete(server, prompt, 1, 100)[0] for prompt in asked}
+        with self.subTest("layers"):
+            self.check_layers(alone)
+        with self.subTest("shares"):
+            self.check_shares(alone)
+        with self.subTest("hosts"):
+            self.check_hosts()
+
+    def check_layers(self, alone):
+        last = self.serve_three("--layers", "2")
+        there = last.addresses[0]
+        stages = f"0@local,1@{self.serve_three('--layers', '1').addresses[0]},2@{there}"
+        last = self.lose_one(alone, last, ["--layers", "2"], ["--layers", stages], f"stage 2@{there}")
         # One message each, and nothing is lost.
-        layers(f"0@local,1-2@{there}", FAILED, "it has layers 2-2, not 1-2")
-        layers(f"0@local,2@{there}", USAGE, "layer 1 has none; each layer has one stage")
-        layers("0-5", USAGE, "the model has layers 0 to 2")
-        layers(f"0-1@local,2@{there}", USAGE, "--layers and --tp cannot be combined", more=["--tp", 2])
-        layers("1-2", USAGE, "--http answers with a whole model", more=["--http", "127.0.0.1:0"])
-        self.expect(hawser("serve", "--no-devices", "--model", self.model, "--listen", "127.0.0.1:0",
-                           "--layers", f"0@local,1@{there}"), FAILED, "give both servers the same file")
+        for stages, code, text in (
+                (f"0@local,1-2@{there}", FAILED, "it has layers 2-2, not 1-2"),
+                (f"0@local,2@{there}", USAGE, "layer 1 has none; each layer has one stage"),
+                ("0-5", USAGE, "the model has layers 0 to 2")):
+            self.refuse(["--layers", stages], code, text)
+        front = ["--layers", f"0-1@local,2@{there}"]
+        self.refuse([*front, "--tp", 2], USAGE, "--layers and --tp cannot be combined")
+        self.refuse(["--layers", "1-2", "--http", "127.0.0.1:0"], USAGE, "--http answers with a whole model")
+        self.refuse(["--tp", 2, "--tp-peers", there], FAILED, "start it with --model FILE --tp-share")
+        self.refuse(["--layers", f"0@local,1@{there}"], FAILED, "give both servers the same file", model="m.gguf")
         last.stop()
-        layers(f"0-1@local,2@{there}", UNREACHABLE, f"stage 2@{there}: cannot reach")
+        self.refuse(front, UNREACHABLE, f"stage 2@{there}: cannot reach")
+
+    def check_shares(self, alone):
+        last = self.serve_three("--tp-share")
+        first, there = self.serve_three("--tp-share").addresses[0], last.addresses[0]
+        front = ["--tp", 3, "--tp-peers", f"{first},{there}"]
+        last = self.lose_one(alone, last, ["--tp-share"], front, f"tensor-parallel worker 2 at {there}")
+        for args, code, text in (
+                (["--tp", 3, "--tp-peers", there], USAGE, "give --tp 2"),
+                (["--tp-peers", there], USAGE, "give --tp 2"),
+                (["--tp", 3, "--tp-peers", f"{there},{there}"], USAGE, f"'{there}' is named twice"),
+                (["--tp", 2, "--tp-peers", "x:y:z"], USAGE, "'x:y:z'"),
+                (["--tp-share", "--tp", 2], USAGE, "--tp is for the front"),
+                (["--tp-share", "--layers", "2"], USAGE, "cannot be combined"),
+                (["--tp-share", "--shadow", "host"], USAGE, "--shadow is for the front"),
+                (["--tp-share", "--http", "127.0.0.1:0"], USAGE, "--http answers with a whole model"),
+                (["--tp-share", "--model", self.model], USAGE, "--tp-share is about one model"),
+                (["--layers", f"0-1@local,2@{there}"], FAILED, "start it with --model FILE --layers 2-2"),
+                (["--tp", 5, "--tp-peers", f"{there},a,b,c"], FAILED, "use --tp 4 or less")):
+            self.refuse(args, code, text)
+        self.refuse(["--tp", 2, "--tp-peers", there], FAILED, "give both servers the same file", model="m.gguf")
+        last.stop()
+        self.refuse(front, UNREACHABLE, f"tensor-parallel worker 2 at {there}: cannot reach")
+
+    def check_hosts(self):
+        """Two network namespaces, with TLS and a token: shares, then layers."""
+        if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare", "nsenter"))):
+            self.skipTest("needs root, ip and unshare")
+        here, peer = (self.namespace() for _ in range(2))
+        if here.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", peer.pid):
+            self.skipTest("this kernel has no veth")
+        for number, host in enumerate((here, peer), 1):
+            for command in (f"addr add 10.119.7.{number}/24 dev eth0", "link set eth0 up", "link set lo up"):
+                self.assertEqual(host.run("ip", *command.split()), 0)
+        folder, _ = self.keys("10.119.7.2")
+        client = {"VENUS_TOKEN_FILE": folder / "token", "VENUS_TLS_CA": folder / "server.crt"}
+        keys = ["--cert", folder / "server.crt", "--key", folder / "server.key", "--token-file", folder / "token"]
+        texts = []
+        for part, front in ((None, []), (["--tp-share"], ["--tp", 2, "--tp-peers", "10.119.7.2:28110"]),
+                            (["--layers", "1-2"], ["--layers", "0@local,1-2@10.119.7.2:28110"])):
+            other = self.serve_three(*part, *keys, at="10.119.7.2:28110", program=peer.program) if part else None
+            at = self.dir / "front.sock"
+            with self.serve_three(*front, at=f"unix:{at}", program=here.program, env=client) as server:
+                texts.append(self.expect(hawser("llm", f"unix:{at}", "--prompt", "abc", "-n", 40, "--ignore-end",
+                                                errors="replace"), DONE).stdout)
+            if other:
+                other.stop()
+        self.assertEqual(texts, texts[:1] * 3)
+
+    def namespace(self):
+        """A host with a network of its own, which vanishes with its process."""
+        holder = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE)
+        self.addCleanup(holder.communicate, timeout=TIMEOUT)
+        next(lines_of(holder.stdout.fileno()), None)
+        return Host(holder.pid)
 
     def test_kvctl_moves_memory_while_requests_run(self):
         """Two models under one limit that goes down and up: texts wait, and none changes."""

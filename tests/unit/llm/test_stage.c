@@ -1,15 +1,17 @@
-/* Stages of layers at several servers: the same bits as one server, for any number of stages and
- * kinds of models; prefixes, layers written back, hidden states; a stage that is lost between steps
- * and comes back, or does not; who is refused; messages that are not a front's.  `test-llm-stage
- * vulkan`: on a GPU. */
+/* Stages of layers, and shares of every layer, at several servers: the same bits as one server, for
+ * any number of them and kinds of models; prefixes, layers written back, hidden states; a server
+ * that is lost between steps or within one and comes back, or does not, or is silent; who is
+ * refused; messages that are not a front's.  `test-llm-stage vulkan`: on a GPU. */
 #include "bits.h"
 
+#include "llm/engine/split.h"
 #include "llm/stage/message.h"
 #include "llm/stage/pipeline.h"
+#include "llm/stage/shares.h"
 #include "llm/stage/stage.h"
 #include "llm/tp/command.h"
+#include "llm/tp/tp.h"
 #include "llm/worker/remote.h"
-#include "page/limit.h"
 #include "rpc/server.h"
 
 #include <errno.h>
@@ -22,6 +24,8 @@ struct stage_server {
     struct rpc_server *server;
     struct llm_stage *stage;
     pthread_t thread;
+    _Atomic uint32_t deaf_after; /* parts of gathers that it gets; 0: all */
+    _Atomic bool dies;           /* and not only falls silent */
 };
 
 static char folder[] = "/tmp/hawser-stage-XXXXXX";
@@ -29,6 +33,14 @@ static char folder[] = "/tmp/hawser-stage-XXXXXX";
 static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct stage_server *s = user;
+    if (msg->method == LLM_STAGE_GATHER && s->deaf_after == 1) {
+        if (s->dies)
+            rpc_ep_shutdown(ep, -EIO, "it died");
+        rpc_release(ep, msg);
+        return;
+    }
+    if (msg->method == LLM_STAGE_GATHER && s->deaf_after > 1)
+        s->deaf_after--;
     if (!llm_stage_handle(s->stage, ep, msg)) {
         (void)rpc_reply(ep, msg, -ENOSYS, &(struct rpc_send){0});
         rpc_release(ep, msg);
@@ -41,12 +53,38 @@ static void on_closed(void *user, struct rpc_ep *ep, int status)
     llm_stage_closed(((struct stage_server *)user)->stage, ep);
 }
 
-static const struct rpc_server_ops server_ops = {.message = on_message, .closed = on_closed};
+static void on_sleeps(void *user, bool begins)
+{
+    llm_stage_server_sleeps(((struct stage_server *)user)->stage, begins);
+}
+
+static const struct rpc_server_ops server_ops = {
+    .message = on_message, .closed = on_closed, .sleeps = on_sleeps};
 
 static void *serve(void *user)
 {
     rpc_server_run(((struct stage_server *)user)->server);
     return NULL;
+}
+
+static void listen_at(struct stage_server *s, const struct llm_stage_options *options,
+                      uint32_t number)
+{
+    struct rpc_server_options server = {.ops = &server_ops, .user = s};
+    struct rpc_addr addr;
+    char text[80], cause[RPC_WHY_CHARS] = "";
+    s->deaf_after = 0;
+    s->dies = false;
+    snprintf(text, sizeof text, "unix:%s/%u", folder, number);
+    assert_int_equal(rpc_addr_parse(text, &addr, cause), 0);
+    if (llm_stage_create(options, &s->stage, why))
+        fail_msg("%s", why);
+    assert_int_equal(rpc_server_create(&server, &s->server), 0);
+    assert_int_equal(
+        rpc_server_watch(s->server, llm_stage_event_fd(s->stage), llm_stage_deliver, s->stage), 0);
+    if (rpc_server_listen(s->server, &addr, &(struct rpc_net_options){0}, NULL, cause))
+        fail_msg("%s", cause);
+    assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
 }
 
 /* At a socket that is named for the first layer. */
@@ -58,19 +96,7 @@ static void start(struct stage_server *s, const struct model *m, uint32_t first,
                                         .config = {.threads = 1},
                                         .layers = {.first = first, .end = end},
                                         .kv_bytes = kv_bytes};
-    struct rpc_server_options server = {.ops = &server_ops, .user = s};
-    struct rpc_addr addr;
-    char text[80], cause[RPC_WHY_CHARS] = "";
-    snprintf(text, sizeof text, "unix:%s/%u", folder, first);
-    assert_int_equal(rpc_addr_parse(text, &addr, cause), 0);
-    if (llm_stage_create(&options, &s->stage, why))
-        fail_msg("%s", why);
-    assert_int_equal(rpc_server_create(&server, &s->server), 0);
-    assert_int_equal(
-        rpc_server_watch(s->server, llm_stage_event_fd(s->stage), llm_stage_deliver, s->stage), 0);
-    if (rpc_server_listen(s->server, &addr, &(struct rpc_net_options){0}, NULL, cause))
-        fail_msg("%s", cause);
-    assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
+    listen_at(s, &options, first);
 }
 
 static void stop(struct stage_server *s)
@@ -79,6 +105,15 @@ static void stop(struct stage_server *s)
     pthread_join(s->thread, NULL);
     rpc_server_destroy(s->server);
     llm_stage_destroy(s->stage);
+}
+
+/* A share, for rank `rank` as the test sees it: servers do not know it before a front comes. */
+static void start_share(struct stage_server *s, const struct model *m, uint32_t rank,
+                        uint64_t kv_bytes)
+{
+    struct llm_stage_options options = {
+        .file = m->file, .backend = backend, .config = {.threads = 1}, .kv_bytes = kv_bytes};
+    listen_at(s, &options, 100 + rank);
 }
 
 /* ---- fronts ---- */
@@ -100,18 +135,35 @@ static void describe(const char *layers, struct llm_pipeline_config *config)
     config->away_ns = 1; /* no test waits; one that wants a stage back has started it */
 }
 
+/* "2" and so on: so many ranks. */
+static void describe_shares(uint32_t ranks, struct llm_shares_config *config)
+{
+    char text[512] = "";
+    for (uint32_t r = 1; r < ranks; r++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%sunix:%s/%u", used ? "," : "", folder, 100 + r);
+    }
+    if (llm_shares_parse(text, config, why))
+        fail_msg("%s: %s", text, why);
+    config->away_ns = 1;
+}
+
 static int open_front(const struct model *m, const char *layers, uint32_t rows_bytes,
-                      struct page_limit *limit, struct llm_engine **out)
+                      struct llm_engine **out)
 {
     struct llm_pipeline_config config;
+    struct llm_shares_config shares;
+    bool staged = layers && strchr(layers, '@');
     struct llm_engine_options options = {.backend = backend,
                                          .threads = 1,
                                          .kv_bytes = 1 << 20,
-                                         .kv_limit = limit,
-                                         .pipeline = layers ? &config : NULL,
+                                         .pipeline = staged ? &config : NULL,
+                                         .shares = layers && !staged ? &shares : NULL,
                                          .keep_prefixes = true};
-    if (layers)
+    if (staged)
         describe(layers, &config);
+    else if (layers)
+        describe_shares((uint32_t)atoi(layers), &shares);
     config.rows_bytes = rows_bytes;
     return llm_engine_create(m->file, &options, out, why);
 }
@@ -119,7 +171,7 @@ static int open_front(const struct model *m, const char *layers, uint32_t rows_b
 static struct llm_engine *front(const struct model *m, const char *layers, uint32_t rows_bytes)
 {
     struct llm_engine *engine;
-    if (open_front(m, layers, rows_bytes, NULL, &engine))
+    if (open_front(m, layers, rows_bytes, &engine))
         fail_msg("%s: %s", layers ? layers : "alone", why);
     return engine;
 }
@@ -207,8 +259,48 @@ static void every_kind_of_model_can_be_staged(void **state)
         start(&rest, &m, 1, 3, 0);
         same_bits_of(&m, "0@local,1-2@", 0);
         stop(&rest);
+        start_share(&rest, &m, 1, 0);
+        same_bits_of(&m, "2", 0);
+        stop(&rest);
         model_close(&m);
     }
+}
+
+/* Rank 0 gives half of what the arithmetic says, and its logits; over the connection go as many,
+ * and little more. */
+static void check_bytes(const struct model *m, const struct llm_engine *engine)
+{
+    const struct llm_config *c = llm_file_config(m->file);
+    uint64_t rows = PROMPT + 2 * DECODED, half = llm_tp_layer_cost(c).values / 2, sent, received;
+    uint32_t logits = llm_share_of(c->vocab, LLM_SPLIT_UNIT, 0, 2).count;
+    uint64_t layers = rows * c->layers * half * sizeof(float);
+    struct llm_tp_stats stats;
+    llm_engine_tp_stats(engine, &stats);
+    assert_int_equal(stats.bytes, layers + rows * logits * sizeof(float));
+    llm_engine_traffic(engine, &sent, &received);
+    assert_true(sent > layers && sent < layers + layers / 4);
+    assert_true(received > layers + rows * (c->vocab - logits) * sizeof(float));
+}
+
+static void any_number_of_shares_computes_the_same_bits(void **state)
+{
+    struct model m;
+    struct stage_server servers[3];
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    for (uint32_t r = 1; r <= 3; r++)
+        start_share(&servers[r - 1], &m, r, 0);
+    same_bits_of(&m, "4", 0);
+    same_bits_of(&m, "2", 0); /* the first server gets another share */
+    same_bits_of(&m, "3", 0);
+    struct llm_engine *engine = front(&m, "2", 0);
+    compute(engine, &got);
+    check_bytes(&m, engine);
+    llm_engine_destroy(engine);
+    for (uint32_t r = 0; r < 3; r++)
+        stop(&servers[r]);
+    model_close(&m);
 }
 
 /* ---- what an engine does with KV ---- */
@@ -219,18 +311,12 @@ static void check_next(struct llm_engine *engine, struct llm_seq *seq)
     assert_memory_equal(got.logits, wanted.logits + PROMPT * VOCAB, VOCAB * sizeof(float));
 }
 
-static void prefixes_restored_layers_and_states_are_as_with_one_server(void **state)
+static void use_all_of(const struct model *m, const char *layers)
 {
-    struct model m;
-    struct stage_server rest;
     uint32_t tokens[PROMPT];
-    (void)state;
     for (uint32_t i = 0; i < PROMPT; i++)
         tokens[i] = token_at(i);
-    model_open(&m, LLM_LLAMA, LLM_Q8_0);
-    compute_alone(&m);
-    start(&rest, &m, 1, 3, 0);
-    struct llm_engine *engine = front(&m, "0@local,1-2@", 0);
+    struct llm_engine *engine = front(m, layers, 0);
     states_of(engine, got_states);
     assert_memory_equal(wanted_states, got_states, sizeof got_states);
     struct llm_seq *seq = seq_open(engine), *alike = seq_open(engine);
@@ -251,7 +337,21 @@ static void prefixes_restored_layers_and_states_are_as_with_one_server(void **st
     llm_seq_destroy(seq);
     llm_seq_destroy(alike);
     llm_engine_destroy(engine);
+}
+
+static void prefixes_restored_layers_and_states_are_as_with_one_server(void **state)
+{
+    struct model m;
+    struct stage_server rest, share;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start(&rest, &m, 1, 3, 0);
+    use_all_of(&m, "0@local,1-2@");
     stop(&rest);
+    start_share(&share, &m, 1, 0);
+    use_all_of(&m, "2");
+    stop(&share);
     model_close(&m);
 }
 
@@ -323,12 +423,108 @@ static void a_stage_that_is_lost_is_named_and_comes_back(void **state)
     model_close(&m);
 }
 
+/* ---- a share is lost ---- */
+
+static void compute_again(struct llm_engine *engine, struct llm_seq *seq)
+{
+    struct llm_layers missing = llm_seq_missing(seq);
+    assert_int_equal(llm_layers_count(&missing), LAYERS);
+    llm_seq_truncate(seq, 0);
+    assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+    assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
+    check_next(engine, seq);
+    llm_seq_truncate(seq, PROMPT);
+}
+
+static void a_share_that_is_lost_or_silent_is_named_and_comes_back(void **state)
+{
+    struct model m;
+    struct stage_server first, second;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start_share(&first, &m, 1, 0);
+    start_share(&second, &m, 2, 0);
+    setenv("HAWSER_TP_TIMEOUT_S", "1", 1);
+    struct llm_engine *engine = front(&m, "3", 0);
+    unsetenv("HAWSER_TP_TIMEOUT_S");
+    struct llm_seq *seq = seq_open(engine), *fresh = seq_open(engine);
+    struct llm_tp_stats stats;
+    assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+    /* Between steps, and it is away: no step, whoever asks. */
+    stop(&second);
+    assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
+    assert_non_null(strstr(why, "tensor-parallel worker 2 at unix:"));
+    assert_non_null(strstr(why, "is lost"));
+    assert_true(feed(engine, fresh, 0, 1, got.logits) < 0);
+    assert_non_null(strstr(why, "tensor-parallel worker 2 at unix:"));
+    start_share(&second, &m, 2, 0);
+    compute_again(engine, seq);
+    /* Within a step: in its fifth gather. */
+    second.dies = true;
+    second.deaf_after = 10;
+    assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
+    assert_non_null(strstr(why, "worker 2 at"));
+    assert_non_null(strstr(why, "it died"));
+    second.deaf_after = 0;
+    compute_again(engine, seq);
+    first.deaf_after = 6;
+    assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
+    assert_non_null(strstr(why, "worker 1 at"));
+    assert_non_null(strstr(why, "no answer within 1 s (HAWSER_TP_TIMEOUT_S)"));
+    first.deaf_after = 0;
+    compute_again(engine, seq);
+    /* Noticed by reading; sequences without rows lose none. */
+    stop(&first);
+    start_share(&first, &m, 1, 0);
+    assert_int_equal(llm_seq_read_kv(seq, 0, 0, PROMPT, got.kv[0]), -EOWNERDEAD);
+    assert_int_equal(feed(engine, fresh, 0, PROMPT, got.logits), 0);
+    assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
+    llm_engine_tp_stats(engine, &stats);
+    assert_true(stats.losses >= 4);
+    llm_seq_destroy(seq);
+    llm_seq_destroy(fresh);
+    llm_engine_destroy(engine);
+    stop(&first);
+    stop(&second);
+    model_close(&m);
+}
+
+/* Of three ranks the last one is full: the others give back what they mapped. */
+static void shares_map_at_all_ranks_or_at_none(void **state)
+{
+    struct model m;
+    struct stage_server first, second;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start_share(&first, &m, 1, 0);
+    start_share(&second, &m, 2, 13 * 16 << 10); /* two heads of four, 64 rows, K and V */
+    struct llm_engine *engine = front(&m, "3", 0);
+    struct llm_seq *seq = seq_open(engine);
+    assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+    struct llm_seq *other = seq_open(engine);
+    int rc = 0;
+    for (uint32_t rows = 1; rows <= CONTEXT && rc == 0; rows += LLM_KV_POSITIONS)
+        rc = llm_seq_reserve(other, rows, why);
+    assert_int_equal(rc, -ENOSPC);
+    assert_non_null(strstr(why, "worker 2 at"));
+    assert_non_null(strstr(why, "is full (--kv-memory)"));
+    check_next(engine, seq);
+    llm_seq_destroy(other);
+    llm_seq_destroy(seq);
+    llm_engine_destroy(engine);
+    stop(&first);
+    stop(&second);
+    model_close(&m);
+}
+
 /* ---- refusals ---- */
 
 static void refused(const struct model *m, const char *layers, int status, const char *text)
 {
     struct llm_engine *engine;
-    assert_int_equal(open_front(m, layers, 0, NULL, &engine), status);
+    assert_int_equal(open_front(m, layers, 0, &engine), status);
     if (!strstr(why, text))
         fail_msg("'%s' does not say '%s'", why, text);
 }
@@ -354,6 +550,57 @@ static void who_is_no_stage_of_the_model_is_refused(void **state)
     stop(&rest);
     model_close(&other);
     model_close(&m);
+}
+
+static void who_has_no_share_of_the_model_is_refused(void **state)
+{
+    struct model m, other;
+    struct stage_server share, stage;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    model_open(&other, LLM_LLAMA, LLM_F16);
+    refused(&m, "2", -ENOENT, "tensor-parallel worker 1 at unix:");
+    start_share(&share, &m, 1, 0);
+    refused(&other, "2", -ESTALE, "other bytes: give both servers the same file");
+    refused(&m, "5", -EINVAL, "--tp 4 or less");
+    struct llm_engine *engine = front(&m, "2", 0);
+    refused(&m, "2", -EBUSY, "it has another front");
+    llm_engine_destroy(engine);
+    stop(&share);
+    listen_at(&stage,
+              &(struct llm_stage_options){.file = m.file,
+                                          .backend = backend,
+                                          .config = {.threads = 1},
+                                          .layers = {.first = 1, .end = 3}},
+              101);
+    refused(&m, "2", -ENOSYS, "start it with --model FILE --tp-share");
+    stop(&stage);
+    model_close(&other);
+    model_close(&m);
+}
+
+static void bad_peers_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"", "no server is named"},
+        {",", "no server is named"},
+        {"h:1,:x:y", "':x:y'"},
+        {"h:1,g:1,h:1", "'h:1' is named twice"},
+        {"h,h:28100", "'h:28100' is named twice"},
+        {"a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q", "more than 16 servers"},
+    };
+    struct llm_shares_config c;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int rc = llm_shares_parse(bad[i].text, &c, why);
+        if (rc != -EINVAL || !strstr(why, bad[i].why))
+            fail_msg("%s: %d, %s", bad[i].text, rc, why);
+    }
+    assert_int_equal(llm_shares_parse("h:1,[::1]:2", &c, why), 0);
+    assert_int_equal(c.count, 2);
+    assert_int_equal(c.addrs[1].port, 2);
 }
 
 static void bad_stages_are_refused(void **state)
@@ -492,11 +739,16 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_stages_computes_the_same_bits),
         cmocka_unit_test(a_front_may_have_no_layers),
+        cmocka_unit_test(any_number_of_shares_computes_the_same_bits),
         cmocka_unit_test(every_kind_of_model_can_be_staged),
         cmocka_unit_test(prefixes_restored_layers_and_states_are_as_with_one_server),
         cmocka_unit_test(a_stage_bounds_its_own_memory),
         cmocka_unit_test(a_stage_that_is_lost_is_named_and_comes_back),
+        cmocka_unit_test(a_share_that_is_lost_or_silent_is_named_and_comes_back),
+        cmocka_unit_test(shares_map_at_all_ranks_or_at_none),
         cmocka_unit_test(who_is_no_stage_of_the_model_is_refused),
+        cmocka_unit_test(who_has_no_share_of_the_model_is_refused),
+        cmocka_unit_test(bad_peers_are_refused),
         cmocka_unit_test(bad_stages_are_refused),
         cmocka_unit_test(a_stage_checks_what_a_front_says),
     };

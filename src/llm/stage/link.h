@@ -1,0 +1,101 @@
+/* llm/stage/link.h - private to src/llm: a front's connections to the servers that compute some
+ * layers of its model, or a share of every layer.
+ *
+ * A link that ends, or that is silent for too long, takes all KV of its server with it: then
+ * kv_lost of the backend is set.
+ *
+ * Trust: the servers are peers; what they answer is checked by length, and is believed.
+ * Threads: one.  Lifetime: init/fini; the names are the caller's. */
+#ifndef HAWSER_LLM_STAGE_LINK_H
+#define HAWSER_LLM_STAGE_LINK_H
+
+#include "llm/engine/backend.h"
+#include "llm/stage/message.h"
+#include "rpc/client.h"
+
+enum {
+    LLM_LINK_PARTS = 4, /* that wait: a server is at most one gather ahead */
+    LLM_LINK_NAME_CHARS = RPC_ADDR_HOST_CHARS + 48
+};
+
+/* Bytes that a server pushed. */
+struct llm_link_part {
+    uint8_t *data;
+    size_t len, room;
+};
+
+struct llm_link {
+    const char *name; /* "stage 3-5@HOST:PORT" */
+    struct rpc_addr addr;
+    struct llm_remote *remote; /* NULL: not connected */
+    bool is_open;              /* it has our KV memory */
+    /* Of a step that is computed together; changed under the client's lock. */
+    struct llm_link_part parts[LLM_LINK_PARTS];
+    uint32_t first, count;
+    bool has_overflowed;
+    bool step_ended;
+    int step_status;
+    char step_text[RPC_ERROR_TEXT_MAX + 1];
+};
+
+struct llm_links {
+    struct llm_backend *backend; /* the front's */
+    const struct rpc_security *security;
+    const char *knob; /* that set the time limit */
+    uint64_t timeout_ns;
+    uint64_t away_ns;        /* how long a server that was lost may stay away */
+    uint64_t lost_ns;        /* when one was last lost */
+    uint64_t size;           /* of the model's file */
+    uint64_t sent, received; /* over connections that ended */
+    uint8_t hash[LLM_STAGE_HASH_BYTES];
+    struct wire_enc enc; /* of the next call */
+    uint32_t count;
+    struct llm_link items[LLM_STAGES_MAX];
+};
+
+/* The time limit is the knob's; away_ns 0: ten seconds. */
+void llm_links_init(struct llm_links *links, const char *knob, uint64_t away_ns,
+                    const struct rpc_security *security, const struct llm_file *file);
+void llm_links_fini(struct llm_links *links);
+/* Adds to both. */
+void llm_links_traffic(const struct llm_links *links, uint64_t *sent, uint64_t *received);
+
+/* 0, or why it cannot be reached. */
+int llm_link_connect(struct llm_links *links, struct llm_link *link, char *why) MUST_CHECK;
+void llm_link_disconnect(struct llm_links *links, struct llm_link *link);
+/* Ends it because of that.  -EOWNERDEAD and why. */
+int llm_link_lose(struct llm_links *links, struct llm_link *link, const char *cause,
+                  char *why) MUST_CHECK;
+
+/* One call with links->enc and, after it, `rest`; 0; the server's error;
+ * -EOWNERDEAD: it is lost. */
+int llm_link_call(struct llm_links *links, struct llm_link *link, uint32_t method,
+                  const struct iovec *rest, struct wire_dec *answer, char *why) MUST_CHECK;
+/* LLM_STAGE_MAP or LLM_STAGE_UNMAP. */
+int llm_link_send_slabs(struct llm_links *links, struct llm_link *link, uint32_t method,
+                        const uint32_t *slabs, size_t count, char *why) MUST_CHECK;
+/* Maps those of slabs first to end that are marked: all that was, before a connection was lost. */
+int llm_link_map_again(struct llm_links *links, struct llm_link *link, const uint8_t *mapped,
+                       uint32_t first, uint32_t end, char *why) MUST_CHECK;
+/* The answer to LLM_STAGE_OPEN or LLM_STAGE_SHARE: its bits must be ours. */
+int llm_link_check_opened(const struct llm_links *links, const struct llm_link *link,
+                          struct wire_dec *answer, uint64_t *slab_bytes, char *why) MUST_CHECK;
+/* After a failed attempt to open a link again, with its error: whether there is to be another one.
+ * A server that was just lost may be on its way back; one that has been gone for longer is asked
+ * once.  Naps before it says yes. */
+bool llm_links_try_again(struct llm_links *links, int *rc);
+
+/* ---- steps that are computed together ---- */
+
+/* Begins a step with links->enc; the answer comes when the server has finished it. */
+int llm_link_begin_step(struct llm_links *links, struct llm_link *link, char *why) MUST_CHECK;
+/* Sends a part of a gather. */
+int llm_link_send_part(struct llm_links *links, struct llm_link *link, const struct iovec *iov,
+                       int count, char *why) MUST_CHECK;
+/* Waits for the next part, of so many bytes.  0, or what the server says, or -EOWNERDEAD; why. */
+int llm_link_take_part(struct llm_links *links, struct llm_link *link, void *to, size_t bytes,
+                       char *why) MUST_CHECK;
+/* Waits for the end of the step. */
+int llm_link_end_step(struct llm_links *links, struct llm_link *link, char *why) MUST_CHECK;
+
+#endif
