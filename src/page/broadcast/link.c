@@ -225,6 +225,8 @@ int page_link_give_board(struct page_link *l, uint64_t until_ns, int board_fd,
         (void)rpc_wait(l->ep, until_ns - now);
         (void)rpc_poll(l->ep);
     }
+    if (rpc_ep_status(l->ep) == -EINPROGRESS)
+        return page_fail(why, -ETIMEDOUT, 0, "%s", page_link_meaning(-ETIMEDOUT));
     struct rpc_send send = {.method = PAGE_METHOD_BOARD, .fds = &board_fd, .fd_count = 1};
     return call(l, &send, until_ns, why);
 }

@@ -131,10 +131,9 @@ void rig_open_group(struct rig *r, const struct page_strategy *strategy, uint64_
                                        .timeout_ns = timeout_ns,
                                        .map = strategy};
     int rc;
-    do /* a short limit may pass while the machine stands still, also before a worker has said that
-        * it takes descriptors */
+    do /* a short limit may pass while the machine stands still */
         rc = page_group_open(&config, &r->group, &why);
-    while (rc == -ETIMEDOUT || rc == -EOPNOTSUPP);
+    while (rc == -ETIMEDOUT);
     if (rc)
         fail_msg("%s", why.text);
 }

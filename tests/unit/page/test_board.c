@@ -1,16 +1,22 @@
 /* The shared command: every worker sees every command that is for it, whole, and once. */
 #include "unit.h"
 
+#include "folder.h"
+
 #include "base/clock.h"
 #include "base/rng.h"
 #include "page/broadcast/board.h"
+#include "page/broadcast/link.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { RANKS = 3, COMMANDS = 3000 };
@@ -149,12 +155,40 @@ static void memory_that_is_no_board_is_refused(void **state)
     close(sealed);
 }
 
+/* Its socket takes the connection, and nobody says hello: whether it takes descriptors is not
+ * known, and not what went wrong. */
+static void a_worker_that_says_nothing_is_late(void **state)
+{
+    char folder[FOLDER_CHARS];
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct page_board *b;
+    struct page_link *link;
+    struct page_error why;
+    (void)state;
+    folder_make(folder);
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/w", folder);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(page_board_create(1, &b), 0);
+    assert_int_equal(page_link_open(at.sun_path, HW_SEC, &link, &why), 0);
+    assert_int_equal(page_link_give_board(link, page_host_ns() + HW_MS, page_board_fd(b), &why),
+                     -ETIMEDOUT);
+    assert_string_equal(why.text, "the worker did not answer within the time limit");
+    page_link_close(link);
+    page_board_destroy(b);
+    close(fd);
+    unlink(at.sun_path);
+    folder_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_answers_every_command_that_is_for_it),
         cmocka_unit_test(a_late_answer_does_not_count_for_the_next_command),
         cmocka_unit_test(memory_that_is_no_board_is_refused),
+        cmocka_unit_test(a_worker_that_says_nothing_is_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
