@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "llm/model/why.h"
 #include "llm/tp/command.h"
 #include "llm/worker/remote.h"
 
@@ -16,6 +15,7 @@
 /* A step of a server may take so long; one that was started again has read its weights within
  * AWAY_NS, else texts under way fail. */
 static const uint64_t timeout_default_s = 60, timeout_max_s = 3600;
+static const uint64_t rest_ns = 1 * HW_SEC;
 #define AWAY_NS (UINT64_C(10) * HW_SEC)
 enum { LOOK_MS = 100 };
 
@@ -189,15 +189,26 @@ int llm_link_check_opened(const struct llm_links *links, const struct llm_link *
     return 0;
 }
 
-bool llm_links_try_again(struct llm_links *links, int *rc)
+int llm_links_may_try(struct llm_links *links, char *why)
 {
+    links->began_ns = hw_now_ns();
+    return links->began_ns < links->again_ns ? llm_why(why, links->failed, "%s", links->failed_why)
+                                             : 0;
+}
+
+bool llm_links_try_again(struct llm_links *links, int *rc, const char *why)
+{
+    uint64_t now = hw_now_ns();
     bool may_come = *rc != -ESTALE && *rc != -EXDEV && *rc != -ENOSYS && *rc != -EACCES;
     links->backend->kv_lost = false; /* nothing is written yet, and the engine knows */
-    if (!may_come || hw_now_ns() - links->lost_ns >= links->away_ns) {
-        *rc = *rc == -EOWNERDEAD ? -EIO : *rc;
+    if (!may_come || now - links->lost_ns >= links->away_ns) {
+        links->failed = *rc = *rc == -EOWNERDEAD ? -EIO : *rc;
+        links->again_ns = now - links->began_ns > rest_ns ? now + rest_ns : 0;
+        llm_why_set(links->failed_why, "%s", why);
         return false;
     }
     (void)poll(NULL, 0, LOOK_MS);
+    links->began_ns = hw_now_ns();
     return true;
 }
 

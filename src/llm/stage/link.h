@@ -10,6 +10,7 @@
 #define HAWSER_LLM_STAGE_LINK_H
 
 #include "llm/engine/backend.h"
+#include "llm/model/why.h"
 #include "llm/stage/message.h"
 #include "rpc/client.h"
 
@@ -43,8 +44,12 @@ struct llm_links {
     const struct rpc_security *security;
     const char *knob; /* that set the time limit */
     uint64_t timeout_ns;
-    uint64_t away_ns;        /* how long a server that was lost may stay away */
-    uint64_t lost_ns;        /* when one was last lost */
+    uint64_t away_ns;  /* how long a server that was lost may stay away */
+    uint64_t lost_ns;  /* when one was last lost */
+    uint64_t began_ns; /* the last attempt to connect again */
+    uint64_t again_ns; /* until then that is not tried, and the answer is failed */
+    int failed;
+    char failed_why[LLM_WHY_CHARS];
     uint64_t size;           /* of the model's file */
     uint64_t sent, received; /* over connections that ended */
     uint8_t hash[LLM_STAGE_HASH_BYTES];
@@ -67,7 +72,7 @@ void llm_link_disconnect(struct llm_links *links, struct llm_link *link);
 int llm_link_lose(struct llm_links *links, struct llm_link *link, const char *cause,
                   char *why) MUST_CHECK;
 
-/* One call with links->enc and, after it, `rest`; 0; the server's error;
+/* One call with links->enc and, after it, `rest`.  0; the server's error;
  * -EOWNERDEAD: it is lost. */
 int llm_link_call(struct llm_links *links, struct llm_link *link, uint32_t method,
                   const struct iovec *rest, struct wire_dec *answer, char *why) MUST_CHECK;
@@ -80,10 +85,14 @@ int llm_link_map_again(struct llm_links *links, struct llm_link *link, const uin
 /* The answer to LLM_STAGE_OPEN or LLM_STAGE_SHARE: its bits must be ours. */
 int llm_link_check_opened(const struct llm_links *links, const struct llm_link *link,
                           struct wire_dec *answer, uint64_t *slab_bytes, char *why) MUST_CHECK;
-/* After a failed attempt to open a link again, with its error: whether there is to be another one.
- * A server that was just lost may be on its way back; one that has been gone for longer is asked
- * once.  Naps before it says yes. */
-bool llm_links_try_again(struct llm_links *links, int *rc);
+/* Before links are opened again: 0, or what that failed with lately.  An attempt that took
+ * longer than a second, because the server says nothing, is repeated a second later: one request
+ * tries several times. */
+int llm_links_may_try(struct llm_links *links, char *why) MUST_CHECK;
+/* After a failed attempt, with its error: whether there is to be another one.  A server that was
+ * just lost may be on its way back; one that has been gone for longer is asked once.  Naps before
+ * it says yes. */
+bool llm_links_try_again(struct llm_links *links, int *rc, const char *why);
 
 /* ---- steps that are computed together ---- */
 

@@ -88,16 +88,18 @@ static int open_stage(struct pipeline *p, uint32_t stage, char *why)
 static int reconnect(struct pipeline *p, uint32_t stage, char *why)
 {
     struct llm_link *link = &p->links.items[stage];
-    for (;;) {
-        int rc = link->remote ? 0 : llm_link_connect(&p->links, link, why);
+    int rc = llm_links_may_try(&p->links, why);
+    while (rc == 0) {
+        rc = link->remote ? 0 : llm_link_connect(&p->links, link, why);
         if (rc == 0)
             rc = open_stage(p, stage, why);
         if (rc == 0)
             return 0;
         llm_link_disconnect(&p->links, link);
-        if (!llm_links_try_again(&p->links, &rc))
-            return rc;
+        if (llm_links_try_again(&p->links, &rc, why))
+            rc = 0;
     }
+    return rc;
 }
 
 /* Before every use of a stage.  What was lost must not be read, so the engine says first that it

@@ -151,10 +151,12 @@ static int form_once(struct shares *s, char *why)
 
 static int form(struct shares *s, char *why)
 {
-    int rc;
+    int rc = llm_links_may_try(&s->links, why);
+    if (rc)
+        return rc;
     do
         rc = form_once(s, why);
-    while (rc && llm_links_try_again(&s->links, &rc));
+    while (rc && llm_links_try_again(&s->links, &rc, why));
     return rc;
 }
 

@@ -4,8 +4,9 @@
  * refused; messages that are not a front's.  `test-llm-stage vulkan`: on a GPU. */
 #include "bits.h"
 
+#include "base/clock.h"
 #include "llm/engine/split.h"
-#include "llm/stage/message.h"
+#include "llm/stage/link.h"
 #include "llm/stage/pipeline.h"
 #include "llm/stage/shares.h"
 #include "llm/stage/stage.h"
@@ -490,6 +491,30 @@ static void a_share_that_is_lost_or_silent_is_named_and_comes_back(void **state)
     model_close(&m);
 }
 
+/* One request tries several times, and each attempt would wait for the same hello. */
+static void a_server_that_says_nothing_is_not_asked_again_at_once(void **state)
+{
+    struct model m;
+    static struct llm_links links;
+    struct llm_backend b = {.kv_lost = true};
+    int rc = -ETIMEDOUT;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    llm_links_init(&links, "HAWSER_TP_TIMEOUT_S", 1, NULL, m.file);
+    links.backend = &b;
+    assert_int_equal(llm_links_may_try(&links, why), 0);
+    assert_false(llm_links_try_again(&links, &rc, "refused at once"));
+    assert_int_equal(llm_links_may_try(&links, why), 0);
+    links.began_ns -= 5 * HW_SEC;
+    assert_false(llm_links_try_again(&links, &rc, "no complete hello"));
+    assert_false(b.kv_lost);
+    links.again_ns += 1000 * HW_SEC; /* a machine that stands still */
+    assert_int_equal(llm_links_may_try(&links, why), -ETIMEDOUT);
+    assert_string_equal(why, "no complete hello");
+    llm_links_fini(&links);
+    model_close(&m);
+}
+
 /* Of three ranks the last one is full: the others give back what they mapped. */
 static void shares_map_at_all_ranks_or_at_none(void **state)
 {
@@ -746,6 +771,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stage_that_is_lost_is_named_and_comes_back),
         cmocka_unit_test(a_share_that_is_lost_or_silent_is_named_and_comes_back),
         cmocka_unit_test(shares_map_at_all_ranks_or_at_none),
+        cmocka_unit_test(a_server_that_says_nothing_is_not_asked_again_at_once),
         cmocka_unit_test(who_is_no_stage_of_the_model_is_refused),
         cmocka_unit_test(who_has_no_share_of_the_model_is_refused),
         cmocka_unit_test(bad_peers_are_refused),
