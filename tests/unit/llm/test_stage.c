@@ -508,6 +508,7 @@ static void a_server_that_says_nothing_is_not_asked_again_at_once(void **state)
     links.began_ns -= 5 * HW_SEC;
     assert_false(llm_links_try_again(&links, &rc, "no complete hello"));
     assert_false(b.kv_lost);
+    assert_true(links.again_ns > links.began_ns);
     links.again_ns += 1000 * HW_SEC; /* a machine that stands still */
     assert_int_equal(llm_links_may_try(&links, why), -ETIMEDOUT);
     assert_string_equal(why, "no complete hello");
