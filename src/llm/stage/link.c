@@ -12,22 +12,20 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A step of a server may take so long; one that was started again has read its weights within
- * AWAY_NS, else texts under way fail. */
-static const uint64_t timeout_default_s = 60, timeout_max_s = 3600;
-static const uint64_t rest_ns = 1 * HW_SEC;
+/* A server that was started again has read its weights within that, else texts under way fail. */
 #define AWAY_NS (UINT64_C(10) * HW_SEC)
 enum { LOOK_MS = 100 };
+static const uint64_t rest_ns = 1 * HW_SEC;
 
 /* ---- connections ---- */
 
-void llm_links_init(struct llm_links *links, const char *knob, uint64_t away_ns,
+void llm_links_init(struct llm_links *links, const char *knob, uint64_t timeout_s, uint64_t away_ns,
                     const struct rpc_security *security, const struct llm_file *file)
 {
-    *links = (struct llm_links){
-        .knob = knob, .away_ns = away_ns ? away_ns : AWAY_NS, .security = security};
-    (void)hw_env_u64(knob, timeout_default_s, 1, timeout_max_s, &links->timeout_ns);
-    links->timeout_ns *= HW_SEC;
+    *links = (struct llm_links){.knob = knob,
+                                .timeout_ns = timeout_s * HW_SEC,
+                                .away_ns = away_ns ? away_ns : AWAY_NS,
+                                .security = security};
     wire_enc_init(&links->enc, LLM_STAGE_HEAD_BYTES);
     llm_tp_hash(file, &links->size, links->hash);
 }

@@ -15,6 +15,8 @@
 #include "rpc/client.h"
 
 enum {
+    LLM_LINK_TIMEOUT_S = 60, /* by default: a server may compute as long between two messages */
+    LLM_LINK_TIMEOUT_MAX_S = 3600,
     LLM_LINK_PARTS = 4, /* that wait: a server is at most one gather ahead */
     LLM_LINK_NAME_CHARS = RPC_ADDR_HOST_CHARS + 48
 };
@@ -58,8 +60,8 @@ struct llm_links {
     struct llm_link items[LLM_STAGES_MAX];
 };
 
-/* The time limit is the knob's; away_ns 0: ten seconds. */
-void llm_links_init(struct llm_links *links, const char *knob, uint64_t away_ns,
+/* timeout_s: of the knob, which messages name; away_ns 0: ten seconds. */
+void llm_links_init(struct llm_links *links, const char *knob, uint64_t timeout_s, uint64_t away_ns,
                     const struct rpc_security *security, const struct llm_file *file);
 void llm_links_fini(struct llm_links *links);
 /* Adds to both. */

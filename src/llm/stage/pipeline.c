@@ -1,5 +1,6 @@
 #include "llm/stage/pipeline.h"
 
+#include "base/units.h"
 #include "llm/model/why.h"
 #include "llm/stage/link.h"
 
@@ -443,7 +444,11 @@ int llm_pipeline_open(const struct llm_backend_ops *ops, const struct llm_backen
         free(p);
         return rc;
     }
-    llm_links_init(&p->links, "HAWSER_STAGE_TIMEOUT_S", from->away_ns, from->security, file);
+    uint64_t timeout_s;
+    (void)hw_env_u64("HAWSER_STAGE_TIMEOUT_S", LLM_LINK_TIMEOUT_S, 1, LLM_LINK_TIMEOUT_MAX_S,
+                     &timeout_s);
+    llm_links_init(&p->links, "HAWSER_STAGE_TIMEOUT_S", timeout_s, from->away_ns, from->security,
+                   file);
     describe(p);
     replace_ops(p, backend);
     for (uint32_t i = 0; i < p->stages.count && rc == 0; i++) {

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "llm/model/why.h"
 #include "llm/stage/link.h"
 #include "llm/tp/side.h"
@@ -559,7 +560,11 @@ int llm_shares_open(const struct llm_backend_ops *ops, const struct llm_backend_
     s->ranks = from->count + 1;
     s->kv_heads = model->kv_heads;
     s->layers = model->layers;
-    llm_links_init(&s->links, "HAWSER_TP_TIMEOUT_S", from->away_ns, from->security, file);
+    uint64_t timeout_s;
+    (void)hw_env_u64("HAWSER_TP_TIMEOUT_S", LLM_LINK_TIMEOUT_S, 1, LLM_LINK_TIMEOUT_MAX_S,
+                     &timeout_s);
+    llm_links_init(&s->links, "HAWSER_TP_TIMEOUT_S", timeout_s, from->away_ns, from->security,
+                   file);
     s->links.backend = backend;
     describe(s, from);
     llm_tp_side_init(&s->side, &over_links, backend, 0, s->ranks);

@@ -143,9 +143,11 @@ class Serving(Case):
         return server
 
     def lose_one(self, alone, last, how, args, message):
-        """Texts of a front with these arguments; the last of its servers is killed in the middle, and comes back."""
+        """Texts of a front with these arguments, whose KV comes and goes; the last of its servers is killed in the
+        middle, and comes back."""
         there = last.addresses[0]
-        front = self.serve_three(*args, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0")
+        front = self.serve_three(*args, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--shadow", "host",
+                                 "--evict", "1-2@8")
         self.refuse(args, FAILED, "it has another front")
         with ThreadPoolExecutor(len(alone)) as pool:
             runs = [pool.submit(self.complete, front, prompt, 1, 100) for prompt in alone]
@@ -155,6 +157,8 @@ class Serving(Case):
             last.stop(signal.SIGKILL)
             last = self.serve_three(*how, at=there)
             self.assertEqual([run.result()[0] for run in runs], list(alone.values()))
+        figures = self.figures(front)
+        self.assertTrue(figures["llm_kv_evicted_total"] and figures["llm_kv_restored_total"])
         code, stderr = front.stop()
         self.assertEqual(code, DONE, stderr)
         self.assertIn(message + " is lost", stderr)

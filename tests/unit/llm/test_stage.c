@@ -500,7 +500,7 @@ static void a_server_that_says_nothing_is_not_asked_again_at_once(void **state)
     int rc = -ETIMEDOUT;
     (void)state;
     model_open(&m, LLM_LLAMA, LLM_Q8_0);
-    llm_links_init(&links, "HAWSER_TP_TIMEOUT_S", 1, NULL, m.file);
+    llm_links_init(&links, "HAWSER_TP_TIMEOUT_S", 60, 1, NULL, m.file);
     links.backend = &b;
     assert_int_equal(llm_links_may_try(&links, why), 0);
     assert_false(llm_links_try_again(&links, &rc, "refused at once"));
