@@ -147,10 +147,10 @@ class Serving(Case):
         middle, and comes back."""
         there = last.addresses[0]
         front = self.serve_three(*args, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--shadow", "host",
-                                 "--evict", "1-2@8")
+                                 "--evict", "1-2@10")
         self.refuse(args, FAILED, "it has another front")
         with ThreadPoolExecutor(len(alone)) as pool:
-            runs = [pool.submit(self.complete, front, prompt, 1, 100) for prompt in alone]
+            runs = [pool.submit(self.complete, front, prompt, 1, 40) for prompt in alone]
             until = time.monotonic() + TIMEOUT
             while self.figures(front)["llm_generated_total"] < 10:
                 self.assertLess(time.monotonic(), until)
@@ -174,7 +174,7 @@ class Serving(Case):
                            HEADS, "--vocab", VOCAB, "--context", 1024, "-o", self.dir / "three.gguf"), DONE)
         asked = [chr(97 + i) * length for i, length in enumerate((20, 700, 90))]
         with self.serve_three("--http", "127.0.0.1:0") as server:
-            alone = {prompt: self.complete(server, prompt, 1, 100)[0] for prompt in asked}
+            alone = {prompt: self.complete(server, prompt, 1, 40)[0] for prompt in asked}
         with self.subTest("layers"):
             self.check_layers(alone)
         with self.subTest("shares"):
