@@ -72,14 +72,14 @@ static void on_push(void *user, const struct rpc_msg *push)
     struct llm_link *link = user;
     struct llm_link_part *part = &link->parts[(link->first + link->count) % LLM_LINK_PARTS];
     if (push->method != LLM_STAGE_GATHER || link->count == LLM_LINK_PARTS) {
-        link->has_overflowed = true;
+        link->is_broken = true;
         return;
     }
     if (push->len > part->room) {
         free(part->data);
         part->data = malloc(push->len);
         part->room = part->data ? push->len : 0;
-        link->has_overflowed |= !part->data;
+        link->is_broken |= !part->data;
     }
     part->len = part->data ? push->len : 0;
     if (part->len)
@@ -96,7 +96,7 @@ int llm_link_connect(struct llm_links *links, struct llm_link *link, char *why)
         .push_user = link};
     char cause[LLM_WHY_CHARS] = "";
     link->first = link->count = 0;
-    link->has_overflowed = false;
+    link->is_broken = false;
     link->step_ended = true;
     int rc = llm_remote_open(&link->addr, &net, &options, links->timeout_ns, &link->remote, cause);
     return rc ? llm_why(why, rc, "%.88s: %.160s", link->name, cause) : 0;
@@ -286,12 +286,12 @@ static bool part_came(void *user)
     struct awaited *a = user;
     struct llm_link *link = a->link;
     const struct llm_link_part *part = &link->parts[link->first];
-    if (a->has_come || link->has_overflowed || (link->count == 0 && link->step_ended))
+    if (a->has_come || link->is_broken || (link->count == 0 && link->step_ended))
         return true;
     if (link->count == 0)
         return false;
     if (part->len != a->bytes) {
-        link->has_overflowed = true;
+        link->is_broken = true;
         return true;
     }
     if (part->len)
@@ -320,7 +320,7 @@ int llm_link_end_step(struct llm_links *links, struct llm_link *link, char *why)
     int rc = rpc_client_wait(llm_remote_client(link->remote), has_ended, link, links->timeout_ns);
     if (rc == 0)
         rc = link->step_status;
-    if (rc == 0 && (link->count > 0 || link->has_overflowed))
+    if (rc == 0 && (link->count > 0 || link->is_broken))
         rc = -EPROTO;
     return rc ? explain(links, link, rc, why) : 0;
 }

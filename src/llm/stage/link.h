@@ -35,7 +35,7 @@ struct llm_link {
     /* Of a step that is computed together; changed under the client's lock. */
     struct llm_link_part parts[LLM_LINK_PARTS];
     uint32_t first, count;
-    bool has_overflowed;
+    bool is_broken; /* it pushed what nobody asked for, or there was no memory */
     bool step_ended;
     int step_status;
     char step_text[RPC_ERROR_TEXT_MAX + 1];

@@ -338,8 +338,9 @@ static int shares_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *ro
     struct shares *s = kv->shares;
     struct llm_tp_rows all = rows_of(kv, rows);
     int rc = ensure(s, why);
-    if (rc == 0)
-        rc = s->side.ops->kv_read(kv->inner, rows, part_of_rank(kv, &all, 0).iov_base, why);
+    if (rc)
+        return rc;
+    rc = s->side.ops->kv_read(kv->inner, rows, part_of_rank(kv, &all, 0).iov_base, why);
     for (uint32_t r = 1; r < s->ranks && rc == 0; r++)
         rc = read_part(kv, &all, r, why);
     if (rc)

@@ -33,6 +33,7 @@ struct job {
     struct job *next;
     struct rpc_ep *ep;   /* NULL: a push whose endpoint is gone */
     struct rpc_msg *msg; /* to answer; NULL: the endpoint is gone (server) */
+    bool is_gone;        /* the endpoint (lock) */
     uint32_t method;
     int status;
     struct wire_enc answer;
@@ -119,14 +120,15 @@ static bool is_share(const struct llm_stage *s)
 
 /* ---- a front comes and goes ---- */
 
-static void set_front(struct llm_stage *s, struct rpc_ep *front)
+/* opens: the front's message; NULL: there is none. */
+static void set_front(struct llm_stage *s, const struct job *opens)
 {
-    struct job *job;
+    struct job *part;
     pthread_mutex_lock(&s->lock);
-    s->front = front;
-    s->front_left = false;
-    while ((job = jobs_take(&s->parts)))
-        job_free(job);
+    s->front = opens ? opens->ep : NULL;
+    s->front_left = opens && opens->is_gone;
+    while ((part = jobs_take(&s->parts)))
+        job_free(part);
     s->part_count = 0;
     pthread_mutex_unlock(&s->lock);
 }
@@ -198,7 +200,7 @@ static int open_front(struct llm_stage *s, struct job *job)
         forget_front(s);
         return rc;
     }
-    set_front(s, job->ep);
+    set_front(s, job);
     s->shape = o;
     s->limits.pages = o.pages;
     s->slab_bytes = s->backend->ops->kv_slab(s->kv);
@@ -465,8 +467,10 @@ static void *work(void *user)
             pthread_cond_wait(&s->wake, &s->lock);
             continue;
         }
+        bool obeys = !job->is_gone; /* the front may be another one with the same address */
         pthread_mutex_unlock(&s->lock);
-        job->status = obey(s, job);
+        if (obeys)
+            job->status = obey(s, job);
         hand_over(s, job);
         pthread_mutex_lock(&s->lock);
     }
@@ -559,14 +563,15 @@ bool llm_stage_handle(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *ms
 /* Only the endpoint that is the front, or may become it, has jobs or KV; the thread knows which. */
 void llm_stage_closed(struct llm_stage *s, struct rpc_ep *ep)
 {
+    pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < s->job_count; i++) {
         struct job *job = s->jobs[i];
         if (job->ep != ep || !job->msg)
             continue;
         rpc_release(ep, job->msg);
         job->msg = NULL;
+        job->is_gone = true;
     }
-    pthread_mutex_lock(&s->lock);
     for (struct job *job = s->done.first; job; job = job->next) {
         if (job->ep == ep)
             job->ep = NULL;

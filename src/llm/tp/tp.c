@@ -73,6 +73,10 @@ int llm_tp_check(const struct llm_file *file, uint32_t ranks, char *why)
         return llm_why(why, -EOPNOTSUPP,
                        "this model norms the queries of all heads together, which tensor-parallel "
                        "workers do not have: serve it without --tp");
+    uint64_t kv_bytes = (uint64_t)LLM_KV_POSITIONS * c->kv_heads * c->head_dim * sizeof(uint16_t);
+    if (kv_bytes > LLM_TP_ROOM_BYTES)
+        return llm_why(why, -EOPNOTSUPP, "KV rows of %u values are too large to be gathered",
+                       c->kv_heads * c->head_dim);
     if (c->vocab > LLM_TP_ROOM_BYTES / sizeof(float))
         return llm_why(why, -EOPNOTSUPP, "a vocabulary of %u is too large to be gathered",
                        c->vocab);
@@ -286,9 +290,6 @@ static int tp_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
     struct llm_kv_shape own = *shape;
     assert(!tp->kv && shape->row_values % tp->kv_heads == 0);
     own.row_values = llm_share_of(shape->row_values, unit, split->rank, split->ranks).count;
-    if ((uint64_t)LLM_KV_POSITIONS * shape->row_values * sizeof(uint16_t) > LLM_TP_ROOM_BYTES)
-        return llm_why(why, -EOPNOTSUPP, "KV rows of %u values are too large to be gathered",
-                       shape->row_values);
     struct llm_kv_memory *kv = calloc(1, sizeof *kv);
     if (kv)
         kv->mapped = calloc(shape->pages / shape->run, 1);

@@ -746,6 +746,79 @@ static void a_stage_checks_what_a_front_says(void **state)
     model_close(&m);
 }
 
+static void ignore_reply(void *user, int status, const struct rpc_msg *reply)
+{
+    (void)user, (void)status, (void)reply;
+}
+
+static void send_async(struct llm_remote *r, uint32_t method, const struct wire_enc *e)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)wire_enc_data(e),
+                        .iov_len = wire_enc_len(e)};
+    struct rpc_send send = {.method = method, .iov = &iov, .iov_count = 1};
+    assert_int_equal(rpc_client_call_async(llm_remote_client(r), &send, ignore_reply, NULL), 0);
+}
+
+/* It opens a share, begins a step and leaves without waiting for an answer; in every second round
+ * it also sends more parts than a front can be ahead. */
+static void a_front_that_leaves_at_once_harms_nobody(void **state)
+{
+    struct model m;
+    struct stage_server share;
+    struct llm_shares_config config;
+    struct rpc_client_options options = {0};
+    struct llm_stage_open open = {
+        .end = 3, .row_values = 128, .pages = 64, .run = 4, .rank = 1, .ranks = 2};
+    static uint32_t zeros[2];
+    static float rope[32];
+    struct llm_batch batch = {.rows = 1,
+                              .positions = zeros,
+                              .seqs = zeros,
+                              .seq_count = 1,
+                              .page_first = zeros,
+                              .pages = (uint32_t[]){4, 5, 6},
+                              .page_count = 1,
+                              .rope = rope,
+                              .rope_pairs = 16,
+                              .rope_tables = 1};
+    struct llm_stage_part part = {.batch = &batch, .rows = 1, .end_layer = 3};
+    struct wire_enc e;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start_share(&share, &m, 1, 0);
+    describe_shares(2, &config);
+    llm_tp_hash(m.file, &open.size, open.hash);
+    wire_enc_init(&e, 1 << 20);
+    for (uint32_t round = 0; round < 20; round++) {
+        struct llm_remote *r;
+        if (llm_remote_open(&config.addrs[0], &(struct rpc_net_options){0}, &options,
+                            UINT64_C(60) * HW_SEC, &r, why))
+            fail_msg("%s", why);
+        open.ranks = 2 + round % 3 / 2; /* the share is read again now and then */
+        wire_enc_reset(&e);
+        llm_stage_open_put(&e, &open);
+        send_async(r, LLM_STAGE_SHARE, &e);
+        wire_enc_reset(&e);
+        llm_stage_slabs_put(&e, (uint32_t[]){1}, 1);
+        send_async(r, LLM_STAGE_MAP, &e);
+        wire_enc_reset(&e);
+        llm_stage_step_put(&e, &part);
+        wire_put_u32(&e, 0); /* a token */
+        send_async(r, LLM_STAGE_STEP, &e);
+        for (int i = 0; i < 6 && round % 2; i++)
+            assert_int_equal(rpc_client_post(llm_remote_client(r),
+                                             &(struct rpc_send){.method = LLM_STAGE_GATHER}),
+                             0);
+        assert_int_equal(rpc_client_flush(llm_remote_client(r)), 0);
+        llm_remote_close(r);
+    }
+    wire_enc_fini(&e);
+    same_bits_of(&m, "2", 0);
+    stop(&share);
+    model_close(&m);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2)
@@ -767,6 +840,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_peers_are_refused),
         cmocka_unit_test(bad_stages_are_refused),
         cmocka_unit_test(a_stage_checks_what_a_front_says),
+        cmocka_unit_test(a_front_that_leaves_at_once_harms_nobody),
     };
     const struct CMUnitTest on_gpu[] = {
         cmocka_unit_test(prefixes_restored_layers_and_states_are_as_with_one_server),
