@@ -28,7 +28,8 @@
  * A server with a share has KV rows of its own heads.  Its steps have a token u32 for each row, and
  * their answer is empty; wanted rows are those with logits.  At each gather of the step it pushes
  * its share of the rows, and the front posts its own; of more than two, the front then posts the
- * shares of the others, in order.  Logits are only pushed.
+ * shares of the others, in order.  Logits are only pushed; where they take several messages, the
+ * front posts an empty one after each but the last.
  *
  * A front opens a stage first, and no other front has it until its connection ends.
  *

@@ -388,7 +388,8 @@ static struct iovec part_in_room(struct shares *s, const struct llm_gather *op, 
 }
 
 /* The own share goes out first, so that with two ranks each waits for one message. */
-static int gather_all(struct shares *s, const struct llm_gather *op, uint32_t rows, char *why)
+static int gather_all(struct shares *s, const struct llm_gather *op, uint32_t rows, bool goes_on,
+                      char *why)
 {
     struct iovec own = part_in_room(s, op, rows, 0, 1);
     int rc = 0;
@@ -405,14 +406,16 @@ static int gather_all(struct shares *s, const struct llm_gather *op, uint32_t ro
                                   part_in_room(s, op, rows, r + 1, s->ranks)};
         rc = llm_link_send_part(&s->links, link_of(s, r), others, 2, why);
     }
+    for (uint32_t r = 1; r < s->ranks && op->first_only && goes_on && rc == 0; r++)
+        rc = llm_link_send_part(&s->links, link_of(s, r), NULL, 0, why);
     return rc;
 }
 
-static int meet(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows)
+static int meet(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows, bool goes_on)
 {
     struct shares *s = (struct shares *)side;
     side->stats.meetings++;
-    s->is_broken = gather_all(s, op, rows, s->cause) != 0;
+    s->is_broken = gather_all(s, op, rows, goes_on, s->cause) != 0;
     return s->is_broken ? -EOWNERDEAD : 0;
 }
 

@@ -333,7 +333,9 @@ static int take_parts(struct llm_stage *s, const struct llm_gather *op, uint32_t
     return rc;
 }
 
-static int meet_front(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows)
+/* Logits go one way, so the front says when it has taken them. */
+static int meet_front(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows,
+                      bool goes_on)
 {
     struct llm_stage *s = side->user;
     const struct llm_split *split = &side->split;
@@ -348,8 +350,10 @@ static int meet_front(struct llm_tp_side *side, const struct llm_gather *op, uin
     wire_enc_init(&push->answer, 0);
     memcpy(push->bytes, (float *)(void *)s->room + (size_t)own.first * rows, bytes);
     hand_over(s, push);
-    int rc = op->first_only ? 0 : take_parts(s, op, rows, 0, 1);
-    if (rc == 0 && !op->first_only && split->ranks > 2)
+    if (op->first_only)
+        return goes_on ? take_parts(s, op, rows, 0, 0) : 0;
+    int rc = take_parts(s, op, rows, 0, 1);
+    if (rc == 0 && split->ranks > 2)
         rc = take_parts(s, op, rows, 1, split->ranks);
     return rc;
 }
@@ -467,10 +471,8 @@ static void *work(void *user)
             pthread_cond_wait(&s->wake, &s->lock);
             continue;
         }
-        bool obeys = !job->is_gone; /* the front may be another one with the same address */
         pthread_mutex_unlock(&s->lock);
-        if (obeys)
-            job->status = obey(s, job);
+        job->status = obey(s, job);
         hand_over(s, job);
         pthread_mutex_lock(&s->lock);
     }
@@ -560,10 +562,38 @@ bool llm_stage_handle(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *ms
     return true;
 }
 
+static void forget_job(struct llm_stage *s, const struct job *job)
+{
+    for (uint32_t i = 0; i < s->job_count; i++) {
+        if (s->jobs[i] == job) {
+            s->jobs[i] = s->jobs[--s->job_count];
+            return;
+        }
+    }
+}
+
+/* What an endpoint asked before it left, and what has not begun, is not done.  Under the lock. */
+static void drop_queued(struct llm_stage *s, const struct rpc_ep *ep)
+{
+    struct job *next = s->queue.first;
+    jobs_init(&s->queue);
+    for (struct job *job = next; job; job = next) {
+        next = job->next;
+        if (job->ep != ep || !job->msg) {
+            jobs_append(&s->queue, job);
+            continue;
+        }
+        rpc_release(job->ep, job->msg);
+        forget_job(s, job);
+        job_free(job);
+    }
+}
+
 /* Only the endpoint that is the front, or may become it, has jobs or KV; the thread knows which. */
 void llm_stage_closed(struct llm_stage *s, struct rpc_ep *ep)
 {
     pthread_mutex_lock(&s->lock);
+    drop_queued(s, ep);
     for (uint32_t i = 0; i < s->job_count; i++) {
         struct job *job = s->jobs[i];
         if (job->ep != ep || !job->msg)
@@ -596,12 +626,7 @@ void llm_stage_closed(struct llm_stage *s, struct rpc_ep *ep)
 static bool finish(struct llm_stage *s, struct job *job)
 {
     bool waits = false;
-    for (uint32_t i = 0; i < s->job_count; i++) {
-        if (s->jobs[i] == job) {
-            s->jobs[i] = s->jobs[--s->job_count];
-            break;
-        }
-    }
+    forget_job(s, job);
     if (job->msg && job->status)
         waits =
             answer(job->ep, job->msg, job->status, job->why, strnlen(job->why, RPC_ERROR_TEXT_MAX));

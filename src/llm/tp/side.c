@@ -14,9 +14,10 @@ static void *memory_room(struct llm_tp_side *side)
     return llm_tp_exchange_room(side->exchange);
 }
 
-static int memory_meet(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows)
+static int memory_meet(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows,
+                       bool goes_on)
 {
-    (void)op, (void)rows; /* all see the room */
+    (void)op, (void)rows, (void)goes_on; /* all see the room */
     return llm_tp_meet(side->exchange);
 }
 
@@ -61,7 +62,7 @@ static int exchange_rows(struct llm_tp_side *side, const struct llm_gather *op, 
         void *room = side->meetings->room(side);
         size_t bytes = (size_t)rows * own.count * sizeof *values;
         memcpy(part_of(room, own, rows), values + (size_t)first * own.count, bytes);
-        int rc = side->meetings->meet(side, op, rows);
+        int rc = side->meetings->meet(side, op, rows, first > 0);
         if (rc)
             return rc;
         if (rank == 0 || !op->first_only)

@@ -18,8 +18,8 @@ struct llm_tp_meetings {
     /* Of the next meeting. */
     void *(*room)(struct llm_tp_side *side);
     /* The own share of some rows is in the room; then those of the others are, at least at ranks
-     * that need them.  0, or -EOWNERDEAD. */
-    int (*meet)(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows);
+     * that need them.  goes_on: more rows of the same gather follow.  0, or -EOWNERDEAD. */
+    int (*meet)(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows, bool goes_on);
     /* This rank cannot go on. */
     void (*fail)(struct llm_tp_side *side);
 };

@@ -294,6 +294,44 @@ static void any_number_of_shares_computes_the_same_bits(void **state)
     model_close(&m);
 }
 
+/* Rows of logits that take several messages: nothing but the front can slow the other down. */
+static void many_logits_are_gathered(void **state)
+{
+    enum { LARGE = 40000 };
+    struct llm_synth synth = {.config = {.arch = LLM_LLAMA,
+                                         .layers = 1,
+                                         .width = 64,
+                                         .heads = 2,
+                                         .kv_heads = 2,
+                                         .ffn = 64,
+                                         .vocab = LARGE,
+                                         .context = CONTEXT},
+                              .dtype = LLM_Q8_0,
+                              .seed = 5};
+    struct model m = {.path = "/tmp/hawser-bits-XXXXXX"};
+    struct stage_server server;
+    float *logits[2];
+    (void)state;
+    close(mkstemp(m.path));
+    llm_synth_complete(&synth.config);
+    if (llm_synth_write(&synth, m.path, why) || llm_file_open(m.path, &m.file, why))
+        fail_msg("%s", why);
+    start_share(&server, &m, 1, 0);
+    for (int i = 0; i < 2; i++) {
+        struct llm_engine *engine = front(&m, i ? "2" : NULL, 0);
+        struct llm_seq *seq = seq_open(engine);
+        logits[i] = malloc(sizeof(float) * PROMPT * LARGE);
+        assert_int_equal(feed(engine, seq, 0, PROMPT, logits[i]), 0);
+        llm_seq_destroy(seq);
+        llm_engine_destroy(engine);
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof(float) * PROMPT * LARGE);
+    free(logits[0]);
+    free(logits[1]);
+    stop(&server);
+    model_close(&m);
+}
+
 /* ---- what an engine does with KV ---- */
 
 static void check_next(struct llm_engine *engine, struct llm_seq *seq)
@@ -828,6 +866,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_stages_computes_the_same_bits),
         cmocka_unit_test(any_number_of_shares_computes_the_same_bits),
+        cmocka_unit_test(many_logits_are_gathered),
         cmocka_unit_test(every_kind_of_model_can_be_staged),
         cmocka_unit_test(prefixes_restored_layers_and_states_are_as_with_one_server),
         cmocka_unit_test(a_stage_bounds_its_own_memory),
