@@ -396,6 +396,11 @@ static uint64_t next_arrival(const struct rpc_loopnet *net)
     return next;
 }
 
+bool rpc_loopnet_carries(const struct rpc_loopnet *net)
+{
+    return next_arrival(net) != HW_NEVER;
+}
+
 bool rpc_loopnet_step(struct rpc_loopnet *net, uint64_t until_ns)
 {
     uint64_t next = next_arrival(net);

@@ -46,6 +46,8 @@ void rpc_loopnet_place(struct rpc_transport *t, struct rpc_loopnet_host *host,
 /* The ends that nobody has destroyed; which is which changes when one is. */
 uint32_t rpc_loopnet_ends(const struct rpc_loopnet *net);
 struct rpc_transport *rpc_loopnet_end(const struct rpc_loopnet *net, uint32_t index);
+/* Whether bytes are on the way, or wait to be read, on a connection that is not cut. */
+bool rpc_loopnet_carries(const struct rpc_loopnet *net);
 /* Calls `arrived` for each end with a host that has bytes to read, may send again, or whose
  * connection ended. */
 void rpc_loopnet_visit(struct rpc_loopnet *net,
