@@ -394,9 +394,9 @@ class Endpoints(unittest.TestCase):
         return [json.loads(event.removeprefix("data: ")) for event in events]
 
     def test_clients_that_read_late_and_old_ones(self):
-        ask = {**PROMPT, "max_tokens": 128, "n": 6, "temperature": 1, "seed": 5, "logprobs": 5}
+        ask = {**PROMPT, "max_tokens": 96, "n": 6, "temperature": 1, "seed": 5, "logprobs": 5}
         whole = self.complete(**ask)
-        for version, late in ((b"1.1", True), (b"1.0", False), (b"1.0", True)):
+        for version, late in ((b"1.1", True), (b"1.0", False)):
             chunks = self.raw_stream(ask, version, late)
             for choice in whole["choices"]:
                 self.assertEqual(text_of(chunks, choice["index"]), choice["text"])
