@@ -270,6 +270,35 @@ static void test_a_holder_that_has_drained_may_go_on(void **state)
     assert_int_equal(allowed(), members[1].id);
 }
 
+/* Its successor submits behind it, but for one that has had more than it. */
+static void test_a_holder_that_rests_lets_the_next_one_in(void **state)
+{
+    (void)state;
+    contend(2);
+    say(0, VNS_SLICE_WANT);
+    pass(HW_MS);
+    say(1, VNS_SLICE_WANT);
+    assert_int_equal(allowed(), members[0].id);
+    say(0, VNS_SLICE_RESTS);
+    assert_int_equal(allowed(), members[1].id);
+    say(1, VNS_SLICE_RESTS);
+    say(0, VNS_SLICE_WANT);
+    assert_int_equal(allowed(), members[0].id);
+    pass(4 * HW_MS); /* half of it is the first one's, which has had a millisecond */
+    assert_int_equal(atomic_load(&tenants[0].used_ns), (20 + 3) * HW_MS);
+    assert_int_equal(atomic_load(&tenants[1].used_ns), (20 + 2) * HW_MS);
+    say(1, VNS_SLICE_DRAINED);
+    pass(2 * SLICE); /* all of it */
+    say(1, VNS_SLICE_WANT);
+    assert_int_equal(allowed(), members[1].id);
+    say(0, VNS_SLICE_WANT);
+    say(1, VNS_SLICE_RESTS);
+    assert_int_equal(allowed(), members[1].id);
+    say(0, VNS_SLICE_DRAINED);
+    say(1, VNS_SLICE_DRAINED);
+    assert_int_equal(allowed(), members[0].id);
+}
+
 /* ---- those that do not do what they should ---- */
 
 static void test_a_stopped_one_blocks_nobody(void **state)
@@ -347,6 +376,7 @@ int main(void)
         TEST(test_a_modest_one_is_next_at_once),
         TEST(test_nothing_is_saved_up),
         TEST(test_a_holder_that_has_drained_may_go_on),
+        TEST(test_a_holder_that_rests_lets_the_next_one_in),
         TEST(test_a_stopped_one_blocks_nobody),
         TEST(test_one_that_leaves_frees_its_slice),
         TEST(test_what_is_no_message_is_refused),

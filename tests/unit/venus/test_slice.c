@@ -61,8 +61,11 @@ static void *execute(void *arg)
                 vns_slice_enter(s->slice, 0, 1, &s->pending);
             s->sliced++;
         }
-        while (s->pending > 8)
+        while (s->pending > 8) {
+            if (vns_slice_is_watched(s->slice))
+                vns_slice_rest(s->slice);
             nap();
+        }
     }
     return NULL;
 }

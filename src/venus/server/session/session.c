@@ -169,23 +169,24 @@ static int serve_one(struct vns_session *s, struct rpc_msg *msg)
     return rc;
 }
 
-/* The executor rests, and somebody else may wait until this session's work has drained. */
-static void watch_queues(struct vns_session *s)
+/* Somebody else may wait until this session's work has drained. */
+static void rest(struct vns_session *s)
 {
     for (struct vns_device *device = s->devices; device; device = device->next) {
         for (struct vns_queue *queue = device->queues; queue; queue = queue->next)
             vns_queue_watch(queue);
     }
+    vns_slice_rest(s->reports.slice);
 }
 
 /* While nothing arrives the executor waits for the work that it has just submitted. */
 static struct rpc_msg *next_message(struct vns_session *s)
 {
     struct rpc_msg *msg = NULL;
-    while (s->reports.held && (msg = vns_channel_poll(&s->channel)) == NULL)
+    if (vns_slice_is_watched(s->reports.slice) && (msg = vns_channel_poll(&s->channel)) == NULL)
+        rest(s);
+    while (!msg && s->reports.held && (msg = vns_channel_poll(&s->channel)) == NULL)
         vns_queue_report_held(&s->reports);
-    if (!msg && vns_slice_is_watched(s->reports.slice))
-        watch_queues(s);
     vns_queue_hand_over(&s->reports);
     return msg ? msg : vns_channel_receive(&s->channel);
 }

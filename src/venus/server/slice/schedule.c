@@ -61,6 +61,15 @@ static bool is_wanted_by_two(const struct vns_schedule *s, unsigned gpu)
     return count >= 2;
 }
 
+static void pay(struct vns_slice_member *payer, unsigned gpu, uint64_t ns)
+{
+    struct vns_slice_tenant *tenant = payer->tenant;
+    payer->uses[gpu].served_ns += ns;
+    tenant->served_ns[gpu] += ns / tenant->weight;
+    atomic_fetch_add_explicit(&tenant->used_ns, ns, memory_order_relaxed);
+}
+
+/* Those that let each other in pay alike: their work may overlap. */
 static void charge(struct vns_schedule *s, unsigned gpu, uint64_t now)
 {
     struct vns_slice_gpu *g = &s->gpus[gpu];
@@ -69,12 +78,17 @@ static void charge(struct vns_schedule *s, unsigned gpu, uint64_t now)
     if (is_wanted_by_two(s, gpu))
         g->contended_ns += passed;
     struct vns_slice_member *payer = payer_of(s, gpu);
-    if (!payer)
+    if (payer && !payer->uses[gpu].resting) {
+        pay(payer, gpu, passed);
         return;
-    struct vns_slice_tenant *tenant = payer->tenant;
-    payer->uses[gpu].served_ns += passed;
-    tenant->served_ns[gpu] += passed / tenant->weight;
-    atomic_fetch_add_explicit(&tenant->used_ns, passed, memory_order_relaxed);
+    }
+    unsigned count = 0;
+    for (struct vns_slice_member *m = s->members; m; m = m->next)
+        count += m->uses[gpu].undrained;
+    for (struct vns_slice_member *m = s->members; m; m = m->next) {
+        if (m->uses[gpu].undrained)
+            pay(m, gpu, passed / count);
+    }
 }
 
 /* One that was absent begins near the least served of those that are there. */
@@ -127,11 +141,10 @@ static struct vns_slice_member *next_of(const struct vns_schedule *s, unsigned g
     return best;
 }
 
-/* For how long the holder may go on, were it charged from now on, while this one waits. */
+/* How much one must be served until it is a slice ahead of another. */
 static uint64_t left_of(const struct vns_schedule *s, unsigned gpu,
-                        const struct vns_slice_member *next)
+                        const struct vns_slice_member *holder, const struct vns_slice_member *next)
 {
-    const struct vns_slice_member *holder = s->gpus[gpu].holder;
     bool same = holder->tenant == next->tenant;
     uint64_t weight = same ? 1 : holder->tenant->weight;
     uint64_t served = same ? holder->uses[gpu].served_ns : holder->tenant->served_ns[gpu];
@@ -143,10 +156,9 @@ static uint64_t left_of(const struct vns_schedule *s, unsigned gpu,
 /* From here on it has work under way. */
 static void begin(struct vns_slice_gpu *g, struct vns_slice_use *use)
 {
-    if (!use->undrained)
-        use->grant = ++g->grants;
+    use->grant = ++g->grants;
     use->undrained = true;
-    use->waiting = false;
+    use->waiting = use->resting = false;
 }
 
 static void give(struct vns_schedule *s, unsigned gpu, struct vns_slice_member *member,
@@ -170,6 +182,13 @@ static void forget_undrained(struct vns_schedule *s, unsigned gpu, uint64_t now)
     }
 }
 
+static bool may_follow(const struct vns_schedule *s, unsigned gpu,
+                       const struct vns_slice_member *holder, const struct vns_slice_member *next)
+{
+    return !holder || !holder->uses[gpu].undrained || left_of(s, gpu, holder, next) == 0 ||
+           (holder->uses[gpu].resting && left_of(s, gpu, next, holder) > 0);
+}
+
 /* In how many ns to look again. */
 static uint64_t decide(struct vns_schedule *s, unsigned gpu, uint64_t now)
 {
@@ -178,11 +197,11 @@ static uint64_t decide(struct vns_schedule *s, unsigned gpu, uint64_t now)
     forget_undrained(s, gpu, now);
     if (!next)
         return window_ns;
-    if (!g->holder || !g->holder->uses[gpu].undrained || left_of(s, gpu, next) == 0) {
+    if (may_follow(s, gpu, g->holder, next)) {
         give(s, gpu, next, now);
         next = next_of(s, gpu);
     }
-    return next ? left_of(s, gpu, next) : window_ns;
+    return next ? left_of(s, gpu, g->holder, next) : window_ns;
 }
 
 /* ---- free and sliced ---- */
@@ -299,6 +318,8 @@ int vns_schedule_handle(struct vns_schedule *s, struct vns_slice_member *member,
     charge(s, gpu, now);
     if (message->op == VNS_SLICE_DRAINED) {
         use->undrained = false;
+    } else if (message->op == VNS_SLICE_RESTS) {
+        use->resting = g->holder == member;
     } else if (message->op == VNS_SLICE_WANT) {
         arrive(s, gpu, member);
         use->waiting = true;

@@ -3,10 +3,11 @@
  * A GPU is free as long as at most one session keeps it busy: everybody submits at will.  Once two
  * do so, one at a time may submit, for a slice.  The time from its first submission until its work
  * has drained is its tenant's, by weight, and its own.  The least served of those that wait is
- * next, at once when the holder's work has drained, else when the holder is a slice ahead of it.
- * What the last holder still has under way is charged to that one: its successor is charged from
- * there on.  So nobody's answer is waited for, and time is measured as a device needs it that runs
- * one batch after the other.
+ * next: when the holder has nothing more to submit, so that the device does not run dry between
+ * two, and at the latest when the holder is a slice ahead of it.  One that is itself a slice ahead
+ * of the holder waits until the holder's work has drained.  What the last holder still has under
+ * way is charged to that one: its successor is charged from there on.  So nobody's answer is waited
+ * for, and time is measured as a device needs it that runs one batch after the other.
  *
  * A pure state machine: time is given, decisions go to a board and to `go`.
  *
@@ -43,6 +44,7 @@ enum vns_slice_op {
     VNS_SLICE_USED,    /* a free GPU: how busy it was kept */
     VNS_SLICE_WANT,    /* there is work to submit, and somebody else is allowed to */
     VNS_SLICE_BUSY,    /* the holder, whose work had drained, submits again */
+    VNS_SLICE_RESTS,   /* nothing more is to be submitted for now, but work is under way */
     VNS_SLICE_DRAINED, /* nothing is under way any more */
     VNS_SLICE_OPS
 };
@@ -68,6 +70,7 @@ struct vns_slice_tenant {
 struct vns_slice_use {
     bool waiting;
     bool undrained; /* was allowed, and has not drained since */
+    bool resting;   /* had nothing more to submit when it was last the holder */
     bool lasting;   /* its stretches of work are long */
     uint64_t saturates_until_ns;
     uint64_t grant;   /* when it was allowed: a number */

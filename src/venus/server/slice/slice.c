@@ -22,12 +22,13 @@ struct vns_slice {
     _Atomic uint64_t at_hand;
     atomic_bool watched; /* some `busy` is set; relaxed: a hint */
 
-    pthread_mutex_t lock;      /* of the rest */
-    bool dead;                 /* the server does not answer */
-    bool busy[VNS_SLICE_GPUS]; /* was told since it was last told that all has drained */
-    unsigned gpu;              /* the last one that was used */
-    bool running;              /* work is under way, */
-    uint64_t since_ns;         /* from here on */
+    pthread_mutex_t lock;       /* of the rest */
+    bool dead;                  /* the server does not answer */
+    bool busy[VNS_SLICE_GPUS];  /* was told since it was last told that all has drained */
+    bool rests[VNS_SLICE_GPUS]; /* was told since it was last busy */
+    unsigned gpu;               /* the last one that was used */
+    bool running;               /* work is under way, */
+    uint64_t since_ns;          /* from here on */
     uint64_t busy_ns, stretches;
     _Atomic uint64_t told_ns; /* the executor reads it without the lock; relaxed */
 };
@@ -167,6 +168,17 @@ bool vns_slice_is_watched(const struct vns_slice *s)
     return s && atomic_load_explicit((atomic_bool *)(uintptr_t)&s->watched, memory_order_relaxed);
 }
 
+void vns_slice_rest(struct vns_slice *s)
+{
+    pthread_mutex_lock(&s->lock);
+    for (unsigned gpu = 0; gpu < VNS_SLICE_GPUS; gpu++) {
+        if (s->busy[gpu] && !s->rests[gpu] && allowed(s, gpu) == s->id)
+            say_op(s, VNS_SLICE_RESTS, gpu);
+        s->rests[gpu] = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- submitting ---- */
 
 bool vns_slice_is_on(struct vns_slice *s, unsigned gpu)
@@ -189,6 +201,7 @@ bool vns_slice_is_on(struct vns_slice *s, unsigned gpu)
 static void set_busy(struct vns_slice *s, unsigned gpu)
 {
     s->busy[gpu] = true;
+    s->rests[gpu] = false;
     atomic_store_explicit(&s->watched, true, memory_order_relaxed);
 }
 

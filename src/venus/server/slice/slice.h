@@ -33,6 +33,8 @@ void vns_slice_began(struct vns_slice *slice);
 void vns_slice_left(struct vns_slice *slice, const _Atomic uint64_t *pending);
 /* Whether the server waits to hear that nothing is under way. */
 bool vns_slice_is_watched(const struct vns_slice *slice);
+/* The executor has nothing more to submit for now. */
+void vns_slice_rest(struct vns_slice *slice);
 /* Tells how busy the session was, so that the figures are right when it rests. */
 void vns_slice_tell(struct vns_slice *slice);
 
