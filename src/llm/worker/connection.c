@@ -48,8 +48,6 @@ struct llm_connection {
     struct text *buckets[BUCKETS];
     uint32_t running;
     uint64_t ids_given;
-    void (*on_told)(void *user); /* NULL: nobody asks */
-    void *told_user;
     bool closing;
     int broken; /* what the worker did wrong; 0: nothing */
 };
@@ -190,16 +188,6 @@ static void explain(struct llm_connection *c, const struct event *e, int status,
         llm_why_set(why, "%s", strerror(-status));
 }
 
-static void told(struct llm_connection *c)
-{
-    pthread_mutex_lock(&c->lock);
-    void (*on_told)(void *) = c->on_told;
-    void *user = c->told_user;
-    pthread_mutex_unlock(&c->lock);
-    if (on_told)
-        on_told(user);
-}
-
 /* Takes the event and the text. */
 static void end_text(struct llm_connection *c, struct event *e, int status,
                      const struct llm_generate_end *end)
@@ -260,10 +248,8 @@ static void end_unfinished(struct llm_connection *c)
 {
     int status = rpc_client_status(c->client);
     struct event *answer;
-    while ((answer = unfinished(c)) != NULL) {
+    while ((answer = unfinished(c)) != NULL)
         end_text(c, answer, status_of(c, status ? status : -EPROTO), NULL);
-        told(c);
-    }
 }
 
 /* ---- tokens ---- */
@@ -322,8 +308,6 @@ static bool deliver(struct llm_connection *c)
             free(e);
         e = next;
     }
-    if (some)
-        told(c);
     return some;
 }
 
@@ -415,14 +399,6 @@ int llm_connection_open(const struct rpc_addr *addr, const struct rpc_net_option
     }
     *out = c;
     return 0;
-}
-
-void llm_connection_set_told(struct llm_connection *c, void (*on_told)(void *user), void *user)
-{
-    pthread_mutex_lock(&c->lock);
-    c->on_told = on_told;
-    c->told_user = user;
-    pthread_mutex_unlock(&c->lock);
 }
 
 void llm_connection_close(struct llm_connection *c)

@@ -25,9 +25,6 @@ struct llm_connection;
 int llm_connection_open(const struct rpc_addr *addr, const struct rpc_net_options *net,
                         const struct rpc_config *config, struct llm_connection **out,
                         char *why) MUST_CHECK;
-/* From now on the connection's thread calls on_told when it has told all that has come: the place
- * to act once on the tokens of many texts, or of many steps where this side is behind. */
-void llm_connection_set_told(struct llm_connection *conn, void (*on_told)(void *user), void *user);
 /* Says goodbye.  Texts that run get on_end with -ECANCELED before this returns.  No other thread
  * may be inside; not from a callback. */
 void llm_connection_close(struct llm_connection *conn);

@@ -410,6 +410,7 @@ static void put_end(struct wire_enc *out, struct http_exchange *x)
 
 void http_answer_chunks(struct http_exchange *x)
 {
+    wire_enc_reset(&x->out);
     if (x->done_sent)
         return;
     for (uint32_t i = 0; i < x->choice_count; i++)

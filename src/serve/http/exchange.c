@@ -2,22 +2,15 @@
  *
  * libmicrohttpd calls the handler once with the head, then with pieces of the body, then without;
  * then again whenever a suspended connection was resumed.  A request for texts is suspended until
- * there is something to say, so no thread waits for a worker.
- *
- * libmicrohttpd sends the head of a stream and what is there then.  From its next suspension on,
- * whoever has a token writes it to the socket as a chunk: to wake a thread of libmicrohttpd for it
- * costs as much as the token.  That thread writes nothing meanwhile: it asks for more only when all
- * was sent.  It is resumed for the end.  TLS and HTTP/1.0 go through it always. */
+ * there is something to say, so no thread waits for a worker. */
 #include "serve/http/impl.h"
 
 #include "serve/http/pages.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 struct http_route {
     const char *path;
@@ -62,126 +55,13 @@ static void watch(struct http_exchange *x)
         x->fd = -1; /* it is noticed when something is written */
 }
 
-/* Also when it takes bytes again. */
-static void watch_room(const struct http_exchange *x, bool room)
-{
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT | (room ? EPOLLOUT : 0),
-                                .data.u64 = x->id};
-    (void)epoll_ctl(x->front->watch, EPOLL_CTL_MOD, x->fd, &event);
-}
-
-static void resume(struct http_exchange *x)
-{
-    if (!x->suspended)
-        return;
-    x->suspended = x->writes = false;
-    MHD_resume_connection(x->connection);
-}
-
-static void end_now(struct http_exchange *x)
-{
-    x->gone = true;
-    http_generation_drop(x);
-    resume(x);
-}
-
-/* What is new, as a chunk in x->out: its length in hexadecimal digits, the bytes. */
-static void make_chunk(struct http_exchange *x)
-{
-    char digits[2 * sizeof(uint32_t) + 1];
-    wire_enc_reset(&x->out);
-    size_t high = wire_put_hole_u32(&x->out), low = wire_put_hole_u32(&x->out);
-    wire_put_bytes(&x->out, "\r\n", 2);
-    size_t head = wire_enc_len(&x->out);
-    http_answer_chunks(x);
-    uint32_t bytes = (uint32_t)(wire_enc_len(&x->out) - head);
-    wire_put_bytes(&x->out, "\r\n", 2);
-    snprintf(digits, sizeof(digits), "%08x", bytes);
-    wire_fill_u32(&x->out, high, wire_load32(digits));
-    wire_fill_u32(&x->out, low, wire_load32(digits + sizeof(uint32_t)));
-    x->out_at = strspn(digits, "0");
-    if (bytes == 0) { /* which would end the answer */
-        wire_enc_trim(&x->out, 0);
-        x->out_at = 0;
-    }
-}
-
-static bool has_rest(const struct http_exchange *x)
-{
-    return x->out_at < wire_enc_len(&x->out);
-}
-
-/* Whatever does not fit is written when the socket has room. */
-static void write_out(struct http_exchange *x)
-{
-    while (has_rest(x)) {
-        ssize_t n = send(x->fd, wire_enc_data(&x->out) + x->out_at,
-                         wire_enc_len(&x->out) - x->out_at, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            watch_room(x, true);
-            return;
-        }
-        if (n < 0) {
-            end_now(x);
-            return;
-        }
-        x->out_at += (size_t)n;
-    }
-}
-
-static void write_next(struct http_exchange *x)
-{
-    make_chunk(x);
-    if (wire_enc_error(&x->out))
-        end_now(x);
-    else
-        write_out(x);
-}
-
-void http_exchange_note(struct http_exchange *x)
-{
-    struct http_front *f = x->front;
-    if (x->news_to)
-        return;
-    x->news_to = f->news_end;
-    x->news_next = NULL;
-    *f->news_end = x;
-    f->news_end = &x->news_next;
-}
-
-void http_exchange_unnote(struct http_exchange *x)
-{
-    if (!x->news_to)
-        return;
-    *x->news_to = x->news_next;
-    if (x->news_next)
-        x->news_next->news_to = x->news_to;
-    else
-        x->front->news_end = x->news_to;
-    x->news_to = NULL;
-}
-
-void http_exchange_show(struct http_exchange *x)
-{
-    http_exchange_unnote(x);
-    if (!x->suspended || (x->writes && has_rest(x)))
-        return;
-    if (!x->writes || x->open == 0)
-        resume(x);
-    else
-        write_next(x);
-}
-
 static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
 {
     struct http_exchange *x = user;
     ssize_t given = 0;
     (void)at;
     pthread_mutex_lock(&x->front->lock);
-    if (!has_rest(x)) {
-        wire_enc_reset(&x->out);
+    if (x->out_at == wire_enc_len(&x->out)) {
         http_answer_chunks(x);
         x->out_at = 0;
     }
@@ -196,7 +76,6 @@ static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
         given = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         x->suspended = true;
-        x->writes = x->chunked && x->fd >= 0;
         MHD_suspend_connection(x->connection);
     }
     pthread_mutex_unlock(&x->front->lock);
@@ -519,15 +398,12 @@ static int take_body(struct http_exchange *x, const char *body, size_t len)
 }
 
 static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, const char *url,
-                             const char *method, const char *version, void **state)
+                             const char *method, void **state)
 {
     struct http_exchange *x = calloc(1, sizeof(*x));
     if (!x)
         return MHD_NO;
-    *x = (struct http_exchange){.front = f,
-                                .connection = c,
-                                .fd = -1,
-                                .chunked = !f->cert && strcmp(version, MHD_HTTP_VERSION_1_1) == 0};
+    *x = (struct http_exchange){.front = f, .connection = c, .fd = -1};
     wire_enc_init(&x->out, HTTP_CHUNKS_BYTES_MAX);
     *state = x;
     if (!allowed(x, url))
@@ -552,8 +428,9 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
     struct http_front *f = front;
     struct http_exchange *x = *state;
     enum MHD_Result result;
+    (void)version;
     if (!x)
-        return begin(f, c, url, method, version, state);
+        return begin(f, c, url, method, state);
     if (*body_len > 0) {
         (void)take_body(x, body, *body_len);
         *body_len = 0;
@@ -588,21 +465,22 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
 
 /* ---- from other threads, under the lock ---- */
 
-void http_exchange_event(struct http_front *f, uint64_t id, uint32_t events)
+static void end_now(struct http_exchange *x)
 {
-    struct http_exchange *x = f->exchanges;
-    while (x && x->id != id)
-        x = x->next;
-    if (!x)
-        return;
-    if (events != EPOLLOUT) {
-        end_now(x);
-        return;
+    x->gone = true;
+    http_generation_drop(x);
+    if (x->suspended) {
+        x->suspended = false;
+        MHD_resume_connection(x->connection);
     }
-    watch_room(x, false);
-    if (x->writes)
-        write_out(x);
-    http_exchange_show(x);
+}
+
+void http_exchange_gone(struct http_front *f, uint64_t id)
+{
+    for (struct http_exchange *x = f->exchanges; x; x = x->next) {
+        if (x->id == id)
+            end_now(x);
+    }
 }
 
 void http_exchanges_end(struct http_front *f)

@@ -27,7 +27,7 @@ void http_lock(struct http_front *f)
     pthread_mutex_lock(&f->lock);
 }
 
-static void act(struct http_front *f)
+void http_unlock(struct http_front *f)
 {
     while (f->actions) {
         struct http_attempt *a = f->actions;
@@ -35,24 +35,6 @@ static void act(struct http_front *f)
         if (!f->actions)
             f->actions_end = &f->actions;
         http_attempt_act(a);
-    }
-}
-
-void http_unlock_soon(struct http_front *f)
-{
-    act(f);
-    pthread_mutex_unlock(&f->lock);
-}
-
-/* Others get the lock between two writes. */
-void http_unlock(struct http_front *f)
-{
-    act(f);
-    while (f->news) {
-        http_exchange_show(f->news);
-        act(f); /* its client may be gone */
-        pthread_mutex_unlock(&f->lock);
-        pthread_mutex_lock(&f->lock);
     }
     pthread_mutex_unlock(&f->lock);
 }
@@ -65,7 +47,7 @@ static bool look_after(struct http_front *f, const struct epoll_event *events, i
     http_lock(f);
     for (int i = 0; i < count; i++) {
         if (events[i].data.u64)
-            http_exchange_event(f, events[i].data.u64, events[i].events);
+            http_exchange_gone(f, events[i].data.u64);
     }
     http_queue_assign(f);
     uint64_t due = http_sequences_expire(f, hw_now_ns());
@@ -321,7 +303,6 @@ enum cmd_exit http_front_start(const struct http_front_options *options, struct 
         return cmd_fail(CMD_FAILED, "%s: out of memory", options->command);
     f->watch = f->wake = -1;
     f->actions_end = &f->actions;
-    f->news_end = &f->news;
     f->started_ns = hw_now_ns();
     pthread_mutex_init(&f->lock, NULL);
     http_cond_init(&f->tried);

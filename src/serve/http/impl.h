@@ -179,8 +179,7 @@ struct http_front {
     uint64_t passes, served;  /* of http_queue_assign: calls, texts */
     struct http_attempt *actions, **actions_end;
     struct http_prefix *prefixes;
-    struct http_exchange *exchanges;        /* that have texts */
-    struct http_exchange *news, **news_end; /* of those: suspended, and with something to show */
+    struct http_exchange *exchanges; /* that have texts */
     uint64_t exchange_ids;
     uint32_t running; /* requests for texts */
     uint64_t started_ns;
@@ -194,10 +193,8 @@ struct http_front {
 /* ---- front.c ---- */
 
 void http_lock(struct http_front *f);
-/* Shows clients what is new, and runs queued actions: may wait for a worker's socket. */
+/* Runs queued actions, too: may wait for a worker's socket. */
 void http_unlock(struct http_front *f);
-/* Without the first, in callbacks of a connection, whose thread calls http_unlock after them. */
-void http_unlock_soon(struct http_front *f);
 
 /* ---- models.c ---- */
 
@@ -305,7 +302,6 @@ struct http_exchange {
     /* Of a request for texts, under the front's lock: */
     uint64_t id; /* 0: it has none */
     struct http_exchange *next, **to;
-    struct http_exchange *news_next, **news_to; /* news_to NULL: not in the list */
     struct http_request request;
     struct http_model *model;
     enum llm_tools_form form; /* of the calls that are looked for */
@@ -317,9 +313,7 @@ struct http_exchange {
     time_t created;
     int fd; /* watched for its end; -1: not */
     bool started, suspended, gone, streams, done_sent;
-    bool chunked;        /* an answer that streams is sent in plain chunks */
-    bool writes;         /* suspended within such an answer: we write the next chunk ourselves */
-    struct wire_enc out; /* of a stream: formatted; up to out_at it was taken or written */
+    struct wire_enc out; /* of a stream: formatted; up to out_at it was taken */
     size_t out_at;
     char *chunk_begin; /* what all chunks begin with; NULL: not made yet */
     size_t chunk_begin_len;
@@ -332,14 +326,8 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
                              enum MHD_RequestTerminationCode code);
 /* Resumes all that sleep, so that the daemon can stop.  Under the lock. */
 void http_exchanges_end(struct http_front *f);
-/* A text of an exchange has something to show, or ended: the next http_unlock shows it.  Under the
- * lock, as all below. */
-void http_exchange_note(struct http_exchange *x);
-void http_exchange_show(struct http_exchange *x);
-/* Forgets it; fine for one that is not noted. */
-void http_exchange_unnote(struct http_exchange *x);
-/* Its socket takes bytes again (EPOLLOUT), or its client is gone.  Under the lock. */
-void http_exchange_event(struct http_front *f, uint64_t id, uint32_t events);
+/* The client of this exchange is gone.  Under the lock. */
+void http_exchange_gone(struct http_front *f, uint64_t id);
 
 /* ---- generation.c ---- */
 
@@ -363,7 +351,7 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
 
 char *http_answer_whole(struct http_exchange *x, size_t *len);
 char *http_answer_embeddings(struct http_exchange *x, size_t *len);
-/* Appends what is new for a client that streams to x->out. */
+/* What is new for a client that streams, in x->out. */
 void http_answer_chunks(struct http_exchange *x);
 char *http_answer_models(struct http_front *f, size_t *len);
 char *http_answer_error(const struct http_error *e, size_t *len);

@@ -156,7 +156,7 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
         note_times(s, count);
         s->ops->on_tokens(s, tokens, count);
     }
-    http_unlock_soon(a->front);
+    http_unlock(a->front);
 }
 
 /* The worker does not have the text any more, through no fault of the text. */
@@ -265,7 +265,7 @@ static void on_end(void *user, int status, const struct llm_generate_end *end, c
         ended_badly(s, w, status, why);
     http_queue_assign(f); /* there is room for another */
     bool free_now = a->started && !a->queued;
-    http_unlock_soon(f);
+    http_unlock(f);
     if (free_now)
         free(a);
 }

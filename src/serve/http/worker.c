@@ -152,13 +152,6 @@ static void attend(struct http_worker *w, struct llm_connection *conn, char *why
     lose(w, conn, stopping ? "the gateway stops" : why);
 }
 
-/* A connection's thread has told all that came: what texts have to show is written now. */
-static void on_told(void *front)
-{
-    http_lock(front);
-    http_unlock(front);
-}
-
 static void *worker_main(void *user)
 {
     struct http_worker *w = user;
@@ -179,10 +172,8 @@ static void *worker_main(void *user)
         http_unlock(f);
         int rc = llm_connection_open(&addr, &net, &config, &conn, why);
         uint64_t since = hw_now_ns();
-        if (rc == 0) {
-            llm_connection_set_told(conn, on_told, f);
+        if (rc == 0)
             attend(w, conn, why);
-        }
         http_lock(f);
         snprintf(w->why, sizeof(w->why), "%s", why);
         w->looked = w->doubts;
