@@ -113,13 +113,14 @@ int hw_counter_set_register(struct hw_counter_set *set)
         return -EINVAL;
     struct def_table *table;
     pthread_mutex_lock(&lock);
-    int rc =
-        set_count == HW_COUNTER_SETS_MAX ? -ENOSPC : enter_table(set->defs, set->count, &table);
-    for (const struct hw_counter_set *s = rc == 0 ? table->sets : NULL; s; s = s->next)
-        if (s == set)
-            rc = -EEXIST;
+    int rc = set->link                          ? -EEXIST
+             : set_count == HW_COUNTER_SETS_MAX ? -ENOSPC
+                                                : enter_table(set->defs, set->count, &table);
     if (rc == 0) {
         set->next = table->sets;
+        set->link = &table->sets;
+        if (set->next)
+            set->next->link = &set->next;
         table->sets = set;
         set_count++;
     }
@@ -138,17 +139,16 @@ static void fold(struct def_table *table, const struct hw_counter_set *set)
 void hw_counter_set_unregister(struct hw_counter_set *set)
 {
     pthread_mutex_lock(&lock);
-    for (size_t t = 0; t < table_count; t++) {
-        struct hw_counter_set **link = &tables[t].sets;
-        while (*link && *link != set)
-            link = &(*link)->next;
-        if (*link) {
-            *link = set->next;
-            set->next = NULL;
-            set_count--;
-            fold(&tables[t], set);
-            break;
-        }
+    if (set->link) {
+        struct def_table *table = tables;
+        while (table->defs != set->defs)
+            table++;
+        *set->link = set->next;
+        if (set->next)
+            set->next->link = set->link;
+        set->link = NULL;
+        set_count--;
+        fold(table, set);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -49,7 +49,8 @@ struct hw_counter_set {
     size_t count;
     char labels[HW_COUNTER_LABEL_BYTES]; /* private: name NUL value NUL ... */
     size_t labels_len;
-    struct hw_counter_set *next; /* private to the registry */
+    /* Private to the registry. */
+    struct hw_counter_set *next, **link; /* what points to it; NULL: it is not registered */
 };
 
 /* Before registering.  name is [a-z_]+, value any text.  0, -EINVAL (bad name), -ENOSPC. */
