@@ -342,12 +342,16 @@ uint64_t vns_schedule_look(struct vns_schedule *s, uint64_t now)
             continue;
         charge(s, gpu, now);
         uint64_t passed = now > g->window_ns ? now - g->window_ns : 0;
-        if (passed >= window_ns && g->contended_ns < passed / 4) {
+        if (passed == 0) /* it has not begun */
+            g->window_grants = g->grants;
+        bool brief = (g->grants - g->window_grants) * lasting_ns > passed;
+        if (passed >= window_ns && (brief || g->contended_ns < passed / 4)) {
             set_free(s, gpu);
             continue;
         }
         if (passed >= window_ns) {
             g->window_ns = now;
+            g->window_grants = g->grants;
             g->contended_ns = 0;
         }
         wait = least(wait, decide(s, gpu, now));

@@ -90,6 +90,7 @@ struct vns_slice_gpu {
     struct vns_slice_member *holder;
     uint64_t round;                   /* since it was free: what was served before does not count */
     uint64_t grants;                  /* ever */
+    uint64_t window_grants;           /* of them, before the window */
     uint64_t charged_ns;              /* up to when time is charged */
     uint64_t window_ns, contended_ns; /* since when, and how long of that two have wanted it */
 };
