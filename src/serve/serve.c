@@ -103,8 +103,9 @@ static const struct cmd_option options[] = {
      "ring of a shm: client, each direction", "SIZE", "1MiB", 64 << 10, 16 << 20},
     {"time-slice", 0, CMD_DURATION, offsetof(struct serve_options, time_slice_ns),
      "where several Vulkan clients keep a GPU busy, one of them submits for so\n"
-     "long at a time; 0: the GPU's driver shares it alone",
-     "TIME", "10ms", 0, HW_SEC},
+     "long at a time [default: 10ms with --tenants; else the GPU's driver shares\n"
+     "it alone]",
+     "TIME", NULL, HW_MS, HW_SEC},
     {"weight", 0, CMD_U64, offsetof(struct serve_options, weight),
      "share of a GPU's time of the clients that are no tenant's, together,\n"
      "beside the tenants, who have 1 each or what --tenants says",
@@ -146,6 +147,9 @@ static const struct cmd_option options[] = {
     SERVE_READY_OPTION(struct serve_options, ready_fd),
     {NULL},
 };
+
+/* Of tenants.  Equal clients are shared better by the driver (docs/design/gpu-sharing.md). */
+static const uint64_t slice_usual_ns = 10 * HW_MS;
 
 static const struct cmd_env environment[] = {
     {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
@@ -464,9 +468,10 @@ static int start_sessions(struct server *s)
                                           .max_pending = o->max_pending,
                                           .compile_threads = (unsigned)o->compile_threads,
                                           .validate = o->validate};
-    return sessions_create(s->rpc, &session, s->uploads, o->resume_window_ns, o->time_slice_ns,
-                           s->tenants, sandbox_for(&s->info.devices), &s->session_user,
-                           s->session_home, &sessions_ops, s, &s->sessions);
+    uint64_t slice_ns = o->time_slice_ns ? o->time_slice_ns : o->tenants ? slice_usual_ns : 0;
+    return sessions_create(s->rpc, &session, s->uploads, o->resume_window_ns, slice_ns, s->tenants,
+                           sandbox_for(&s->info.devices), &s->session_user, s->session_home,
+                           &sessions_ops, s, &s->sessions);
 }
 
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])
