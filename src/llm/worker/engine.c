@@ -168,18 +168,16 @@ void llm_worker_admit(struct llm_worker *w)
             llm_jobs_append(&w->running, job);
             continue;
         }
-        if (job == &job->client->farewell)
+        if (job == &job->client->farewell) {
             farewell(w, job->client);
-        else if (job->load.phase)
-            job->status = llm_loader_returned(w, job);
-        else
-            job->status = llm_worker_respond(w, job);
-        if (job->status == -EAGAIN) {
-            llm_jobs_append(&w->running, job);
+            llm_jobs_append(&w->done, job);
             continue;
         }
-        if (job->status != -EINPROGRESS) /* else the loader has it */
-            llm_jobs_append(&w->done, job);
+        int rc = job->load.phase ? llm_loader_returned(w, job) : llm_worker_respond(w, job);
+        if (rc == -EINPROGRESS) /* it is the loader's by now, which may have set its status */
+            continue;
+        job->status = rc;
+        llm_jobs_append(rc == -EAGAIN ? &w->running : &w->done, job);
     }
 }
 
