@@ -553,7 +553,7 @@ static void vanish_while_loading(struct worker_server *h, const struct image *ot
     struct llm_request upload = {.method = LLM_METHOD_UPLOAD,
                                  .upload = LLM_UPLOAD_WEIGHTS,
                                  .total = other->size,
-                                 .bytes = other->bytes,
+                                 .bytes = (const uint8_t *)other->bytes,
                                  .length = (uint32_t)other->size};
     struct wire_enc e;
     uint8_t token[] = {1};
