@@ -358,13 +358,14 @@ static int turn_http_away(struct rpc_handshake *hs)
 {
     static const char answer[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n"
                                  "Connection: close\r\n\r\n"
-                                 "This port speaks Hawser's RPC, not HTTP.\n";
+                                 "This port speaks Hawser's RPC, not HTTP, which \"hawser serve "
+                                 "--http ADDR\" answers at ADDR.\n";
     assert(hs->out_len + sizeof answer <= sizeof hs->out);
     memcpy(hs->out + hs->out_len, answer, sizeof answer - 1);
     hs->out_len += sizeof answer - 1;
     return fail(hs, -EPROTO,
-                "an HTTP request: this port speaks Hawser's RPC, not HTTP; pages have addresses of "
-                "their own (--metrics)");
+                "an HTTP request: this port speaks Hawser's RPC, not HTTP, which has addresses of "
+                "its own (--http, --metrics)");
 }
 
 static int bad_magic(struct rpc_handshake *hs, const uint8_t *p, size_t n)
