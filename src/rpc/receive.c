@@ -9,8 +9,6 @@
 
 enum {
     READS_A_POLL = 16, /* so that one busy peer cannot hold a loop of many endpoints */
-    /* Whoever gets the messages uses them while they are in the CPU's caches. */
-    BYTES_A_POLL = 128 << 10,
     CANCEL_SEARCH = 64
 };
 
@@ -214,8 +212,7 @@ static int parse(struct rpc_ep *ep, uint64_t now)
 static int read_and_parse(struct rpc_ep *ep, uint64_t now, uint64_t looked)
 {
     int messages = 0;
-    size_t bytes = 0;
-    for (int i = 0; i < READS_A_POLL && (bytes < BYTES_A_POLL || messages == 0); i++) {
+    for (int i = 0; i < READS_A_POLL; i++) {
         size_t asked = 0;
         ssize_t n = 0;
         if (!rpc_rx_unparsed(&ep->rx)) {
@@ -231,7 +228,6 @@ static int read_and_parse(struct rpc_ep *ep, uint64_t now, uint64_t looked)
             if (n < 0)
                 return rpc_ep_lost(ep, (int)n);
             rpc_rx_filled(&ep->rx, (size_t)n);
-            bytes += (size_t)n;
             hw_counter_bump(&ep->stats.reads, 1);
             hw_counter_bump(&ep->stats.bytes_received, (uint64_t)n);
         }
