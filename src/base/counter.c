@@ -357,10 +357,7 @@ static int print_text(FILE *out)
     struct hw_table *table = hw_table_create();
     if (!table)
         return -ENOMEM;
-    hw_table_column(table, "counter", HW_LEFT);
-    hw_table_column(table, "value", HW_RIGHT);
-    hw_table_column(table, "unit", HW_LEFT);
-    hw_table_column(table, "meaning", HW_LEFT);
+    hw_table_head(table, "counter\tvalue\t<unit\t<meaning");
     walk(&printer, table);
     int rc = hw_table_print(table, out);
     hw_table_destroy(table);

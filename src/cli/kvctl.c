@@ -66,14 +66,7 @@ static int print_table(const struct cmd_kv_names *n)
     struct hw_table *t = hw_table_create();
     if (!t)
         return -ENOMEM;
-    hw_table_column(t, "group", HW_LEFT);
-    hw_table_column(t, "rank", HW_RIGHT);
-    hw_table_column(t, "model", HW_LEFT);
-    hw_table_column(t, "pid", HW_RIGHT);
-    hw_table_column(t, "used", HW_RIGHT);
-    hw_table_column(t, "mapped", HW_RIGHT);
-    hw_table_column(t, "reserve", HW_RIGHT);
-    hw_table_column(t, "group's limit", HW_RIGHT);
+    hw_table_head(t, "group\trank\t<model\tpid\tused\tmapped\treserve\tgroup's limit");
     for (size_t i = 0; i < n->count; i++) {
         struct cmd_kv_group g;
         struct page_error why;

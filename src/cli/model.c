@@ -188,10 +188,7 @@ static enum cmd_exit print_types(const struct summary *summary)
     struct hw_table *table = hw_table_create();
     if (!table)
         return cmd_fail(CMD_FAILED, "out of memory");
-    hw_table_column(table, "type", HW_LEFT);
-    hw_table_column(table, "tensors", HW_RIGHT);
-    hw_table_column(table, "values", HW_RIGHT);
-    hw_table_column(table, "bytes", HW_RIGHT);
+    hw_table_head(table, "type\ttensors\tvalues\tbytes");
     for (size_t i = 0; i < summary->type_count; i++) {
         const struct by_type *entry = &summary->types[i];
         hw_table_cell(table, "%s", llm_dtype_name(entry->dtype));

@@ -267,10 +267,7 @@ int hw_bench_print_table(const struct hw_bench *bench, FILE *out)
     hw_table_column(table, "name", HW_LEFT);
     for (size_t i = 0; i < bench->key_count; i++)
         hw_table_column(table, bench->keys[i], HW_RIGHT);
-    hw_table_column(table, "value", HW_RIGHT);
-    hw_table_column(table, "unit", HW_LEFT);
-    hw_table_column(table, "baseline", HW_RIGHT);
-    hw_table_column(table, "ratio", HW_RIGHT);
+    hw_table_head(table, "value\t<unit\tbaseline\tratio");
     for (const struct hw_bench_row *row = bench->first; row; row = row->next)
         table_row(bench, row, table);
     int rc = hw_table_print(table, out);

@@ -52,6 +52,17 @@ void hw_table_column(struct hw_table *table, const char *heading, enum hw_align 
     table->columns[table->column_count++] = (struct column){copy ? copy : "", align};
 }
 
+void hw_table_head(struct hw_table *table, const char *headings)
+{
+    char *copy = hw_arena_strdup(&table->arena, headings);
+    if (!copy)
+        table->error = -ENOMEM;
+    for (char *rest = copy, *heading; (heading = strsep(&rest, "\t"));) {
+        bool is_left = table->column_count == 0 || heading[0] == '<';
+        hw_table_column(table, heading + (heading[0] == '<'), is_left ? HW_LEFT : HW_RIGHT);
+    }
+}
+
 /* Control characters would break the lines or steer the terminal. */
 static void blank_controls(char *text)
 {
@@ -75,21 +86,36 @@ static bool room_for_cell(struct hw_table *table)
     return true;
 }
 
-void hw_table_cell(struct hw_table *table, const char *fmt, ...)
+/* text is the arena's; NULL: out of memory. */
+static void add_cell(struct hw_table *table, char *text)
 {
     assert(table->column_count > 0);
-    if (table->error)
-        return;
-    va_list args;
-    va_start(args, fmt);
-    char *text = hw_arena_vprintf(&table->arena, fmt, args);
-    va_end(args);
     if (!text || !room_for_cell(table)) {
         table->error = -ENOMEM;
         return;
     }
     blank_controls(text);
     table->cells[table->cell_count++] = text;
+}
+
+void hw_table_cell(struct hw_table *table, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (!table->error)
+        add_cell(table, hw_arena_vprintf(&table->arena, fmt, args));
+    va_end(args);
+}
+
+void hw_table_cells(struct hw_table *table, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *rest = table->error ? NULL : hw_arena_vprintf(&table->arena, fmt, args);
+    va_end(args);
+    do
+        add_cell(table, strsep(&rest, "\t"));
+    while (rest);
 }
 
 size_t hw_table_columns(const struct hw_table *table)

@@ -28,7 +28,12 @@ void hw_table_destroy(struct hw_table *table);
 
 /* All columns before the first cell. */
 void hw_table_column(struct hw_table *table, const char *heading, enum hw_align align);
+/* Several columns, their headings separated by tabs.  '<' before a heading, which is not shown, and
+ * the first column of a table mean left. */
+void hw_table_head(struct hw_table *table, const char *headings);
 void hw_table_cell(struct hw_table *table, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Several cells, separated by tabs: for figures and names of ours, which have no tab. */
+void hw_table_cells(struct hw_table *table, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* 0, -ENOMEM from building, or the negative errno of the failed write.  A last row that was not
  * filled is printed with empty cells. */

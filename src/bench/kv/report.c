@@ -35,15 +35,6 @@ static void add_note(char note[NOTE_CHARS], const char *fmt, ...)
     va_end(args);
 }
 
-/* The first column is text; so are those whose heading begins with '<', which is not shown. */
-static void columns(struct hw_table *t, const char *const *names)
-{
-    for (int i = 0; names[i]; i++) {
-        bool text = i == 0 || names[i][0] == '<';
-        hw_table_column(t, names[i] + (names[i][0] == '<'), text ? HW_LEFT : HW_RIGHT);
-    }
-}
-
 /* The last point of the sweep: the most clients. */
 static uint32_t top(const struct bkv_set *s)
 {
@@ -70,53 +61,35 @@ static void build_conditions(const struct bkv_set *s, struct hw_table *t, char n
 {
     const struct bkv_point *p = &s->points[top(s)];
     (void)note;
-    columns(t, (const char *const[]){"Parameter", "<Value", NULL});
-    hw_table_cell(t, "Machine");
-    hw_table_cell(t, "%s", s->host);
-    hw_table_cell(t, "Ranks");
-    hw_table_cell(t, "%u", p->ranks);
-    hw_table_cell(t, "Daemon threads");
-    hw_table_cell(t, "%u per rank", p->daemons);
-    hw_table_cell(t, "Client threads");
-    hw_table_cell(t, "%u-%u per rank", s->points[0].clients, p->clients);
-    hw_table_cell(t, "Queue depth");
-    hw_table_cell(t, "%u", p->depth);
-    hw_table_cell(t, "Key range");
-    hw_table_cell(t, "%u per rank", p->key_range);
-    hw_table_cell(t, "Read ratio");
-    hw_table_cell(t, "%g", p->read_ratio);
-    hw_table_cell(t, "Value size");
-    hw_table_cell(t, "%u", p->value_size);
-    hw_table_cell(t, "Distribution");
-    hw_table_cell(t, "%s", p->zipfian ? "zipfian" : "uniform");
-    hw_table_cell(t, "Transport");
-    hw_table_cell(t, "copyrpc %s", s->transport);
-    hw_table_cell(t, "Flush");
-    hw_table_cell(t, "%s", cmd_flush_names[p->flush]);
+    hw_table_head(t, "Parameter\t<Value");
+    hw_table_cells(t, "Machine\t%s", s->host);
+    hw_table_cells(t, "Ranks\t%u", p->ranks);
+    hw_table_cells(t, "Daemon threads\t%u per rank", p->daemons);
+    hw_table_cells(t, "Client threads\t%u-%u per rank", s->points[0].clients, p->clients);
+    hw_table_cells(t, "Queue depth\t%u", p->depth);
+    hw_table_cells(t, "Key range\t%u per rank", p->key_range);
+    hw_table_cells(t, "Read ratio\t%g", p->read_ratio);
+    hw_table_cells(t, "Value size\t%u", p->value_size);
+    hw_table_cells(t, "Distribution\t%s", p->zipfian ? "zipfian" : "uniform");
+    hw_table_cells(t, "Transport\tcopyrpc %s", s->transport);
+    hw_table_cells(t, "Flush\t%s", cmd_flush_names[p->flush]);
     hw_table_cell(t, "Loop");
     if (p->rate)
         hw_table_cell(t, "open, %llu/s per rank", (unsigned long long)p->rate);
     else
         hw_table_cell(t, "closed");
-    hw_table_cell(t, "Duration");
-    hw_table_cell(t, "%g s", (double)p->duration_ns / 1e9);
+    hw_table_cells(t, "Duration\t%g s", (double)p->duration_ns / 1e9);
 }
 
 static void build_scaling(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
-    columns(t, (const char *const[]){"Clients/rank", "copyrpc_rtt p50 (us)",
-                                     "copyrpc_rtt mean (us)", "Total RPS", "Remote/rank",
-                                     "client p50 (us)", "client p99 (us)", "p99.9 (us)", NULL});
+    hw_table_head(t, "Clients/rank\tcopyrpc_rtt p50 (us)\tcopyrpc_rtt mean (us)\tTotal "
+                     "RPS\tRemote/rank\tclient p50 (us)\tclient p99 (us)\tp99.9 (us)");
     for (uint32_t i = 0; i < s->sweep; i++) {
         const struct bkv_summary *m = &s->summaries[i];
-        hw_table_cell(t, "%u", m->point->clients);
-        hw_table_cell(t, "%.2f", m->rtt_p50_us);
-        hw_table_cell(t, "%.2f", m->rtt_mean_us);
-        hw_table_cell(t, "%.0f", m->total_rps);
-        hw_table_cell(t, "%.0f", m->remote_rps);
-        hw_table_cell(t, "%.2f", m->client_p50_us);
-        hw_table_cell(t, "%.2f", m->client_p99_us);
-        hw_table_cell(t, "%.2f", m->client_p999_us);
+        hw_table_cells(t, "%u\t%.2f\t%.2f\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f", m->point->clients,
+                       m->rtt_p50_us, m->rtt_mean_us, m->total_rps, m->remote_rps, m->client_p50_us,
+                       m->client_p99_us, m->client_p999_us);
     }
     const struct bkv_summary *first = &s->summaries[0], *last = &s->summaries[top(s)];
     if (s->pingpong_us > 0)
@@ -146,23 +119,16 @@ static void build_scaling(const struct bkv_set *s, struct hw_table *t, char note
 
 static void build_little(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
-    columns(t, (const char *const[]){"Clients", "GQ size (mean)", "In flight (mean)",
-                                     "lambda_remote (/s)", "RTT predicted (us)",
-                                     "RTT measured mean (us)", "RTT measured p50 (us)",
-                                     "predicted/measured", NULL});
+    hw_table_head(t, "Clients\tGQ size (mean)\tIn flight (mean)\tlambda_remote (/s)\tRTT predicted "
+                     "(us)\tRTT measured mean (us)\tRTT measured p50 (us)\tpredicted/measured");
     double worst = 1;
     for (uint32_t i = 0; i < s->sweep; i++) {
         const struct bkv_summary *m = &s->summaries[i];
         double predicted = m->remote_rps > 0 ? m->in_flight / m->remote_rps * 1e6 : 0;
         double held = ratio(predicted, m->rtt_mean_us);
-        hw_table_cell(t, "%u", m->point->clients);
-        hw_table_cell(t, "%.2f", m->grounded);
-        hw_table_cell(t, "%.2f", m->in_flight);
-        hw_table_cell(t, "%.0f", m->remote_rps);
-        hw_table_cell(t, "%.2f", predicted);
-        hw_table_cell(t, "%.2f", m->rtt_mean_us);
-        hw_table_cell(t, "%.2f", m->rtt_p50_us);
-        hw_table_cell(t, "%.3f", held);
+        hw_table_cells(t, "%u\t%.2f\t%.2f\t%.0f\t%.2f\t%.2f\t%.2f\t%.3f", m->point->clients,
+                       m->grounded, m->in_flight, m->remote_rps, predicted, m->rtt_mean_us,
+                       m->rtt_p50_us, held);
         if (held > 0 && fabs(held - 1) > fabs(worst - 1))
             worst = held;
     }
@@ -184,7 +150,7 @@ static uint32_t first_line(const struct bkv_result *r)
 
 static void build_histogram(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
-    columns(t, (const char *const[]){"us", "count (rank 0)", "<", NULL});
+    hw_table_head(t, "us\tcount (rank 0)\t<");
     const struct bkv_result *r = &s->results[top(s)][0];
     struct bkv_mode modes[BKV_MODES_MAX];
     uint32_t n = bkv_find_modes(r->rtt_us, KV_RTT_LINES, modes);
@@ -193,16 +159,13 @@ static void build_histogram(const struct bkv_set *s, struct hw_table *t, char no
     for (uint32_t i = 0; i < first; i++)
         shown += r->rtt_us[i];
     if (shown) {
-        hw_table_cell(t, "0-%u", first - 1);
-        hw_table_cell(t, "%llu", (unsigned long long)shown);
-        hw_table_cell(t, "%s", "");
+        hw_table_cells(t, "0-%u\t%llu\t", first - 1, (unsigned long long)shown);
     }
     for (uint32_t k = 0; k < n; k++)
         if (modes[k].count > modes[dominant].count)
             dominant = k;
     for (uint32_t i = first; i < KV_RTT_LINES && rows < HISTOGRAM_ROWS; i++, rows++) {
-        hw_table_cell(t, "%u", i);
-        hw_table_cell(t, "%llu", (unsigned long long)r->rtt_us[i]);
+        hw_table_cells(t, "%u\t%llu", i, (unsigned long long)r->rtt_us[i]);
         const char *mark = "";
         for (uint32_t k = 0; k < n; k++)
             if (modes[k].us == i)
@@ -211,9 +174,8 @@ static void build_histogram(const struct bkv_set *s, struct hw_table *t, char no
         shown += r->rtt_us[i];
     }
     if (r->rtt.count > shown) {
-        hw_table_cell(t, "%u+", first + rows);
-        hw_table_cell(t, "%llu", (unsigned long long)(r->rtt.count - shown));
-        hw_table_cell(t, "tail");
+        hw_table_cells(t, "%u+\t%llu\ttail", first + rows,
+                       (unsigned long long)(r->rtt.count - shown));
     }
     add_note(note, "%s: ",
              n == 0   ? "No remote requests"
@@ -235,8 +197,7 @@ static void build_stages(const struct bkv_set *s, struct hw_table *t, char note[
         [KV_STAGE_SERVE] = {"Remote incoming", "recv(), look up, reply()"},
         [KV_STAGE_ANSWER] = {"Source callback", "read the batch, answer to shared memory"},
     };
-    columns(t, (const char *const[]){"Stage", "1st point (ns)", "last point (ns)", "<Description",
-                                     NULL});
+    hw_table_head(t, "Stage\t1st point (ns)\tlast point (ns)\t<Description");
     const struct bkv_summary *at[] = {&s->summaries[0], &s->summaries[top(s)]};
     double sum[2] = {0};
     bool all[2] = {true, true};
@@ -280,10 +241,9 @@ static double slope_ns(const struct bkv_summary *a, const struct bkv_summary *b)
 static void build_model(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
     struct bkv_fit fit;
-    columns(t, (const char *const[]){"Clients", "In flight (N)", "T_cycle predicted (us)",
-                                     "T_cycle measured (us)", "Throughput predicted",
-                                     "Throughput measured", "measured/predicted",
-                                     "T_per_req of the range (ns)", NULL});
+    hw_table_head(
+        t, "Clients\tIn flight (N)\tT_cycle predicted (us)\tT_cycle measured (us)\tThroughput "
+           "predicted\tThroughput measured\tmeasured/predicted\tT_per_req of the range (ns)");
     if (!bkv_fit_cycle(s->summaries, s->sweep, &fit)) {
         add_note(note, "No fit: it takes two points with remote requests.");
         return;
@@ -296,8 +256,7 @@ static void build_model(const struct bkv_set *s, struct hw_table *t, char note[N
         double cycle = fit.fixed_us + fit.per_request_us * m->in_flight;
         double predicted = cycle > 0 ? m->in_flight / cycle * 1e6 : 0;
         double held = ratio(m->remote_rps, predicted);
-        hw_table_cell(t, "%u", m->point->clients);
-        hw_table_cell(t, "%.2f", m->in_flight);
+        hw_table_cells(t, "%u\t%.2f", m->point->clients, m->in_flight);
         cell_if(t, line, "%.2f", cycle);
         hw_table_cell(t, "%.2f", cycle_us(m));
         cell_if(t, line, "%.0f", predicted);
@@ -377,13 +336,13 @@ static void build_events(const struct bkv_set *s, struct hw_table *t, char note[
 static void build_phases(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
     const struct bkv_result *r = &s->results[top(s)][0];
-    columns(t, (const char *const[]){"Phase (ns)", "p50", "p90", "p99", "mean", NULL});
+    hw_table_head(t, "Phase (ns)\tp50\tp90\tp99\tmean");
     for (int i = 0; i < KV_PHASES; i++) {
-        hw_table_cell(t, "%s", kv_phase_names[i]);
-        hw_table_cell(t, "%llu", (unsigned long long)hw_hist_percentile(&r->phase[i], 50));
-        hw_table_cell(t, "%llu", (unsigned long long)hw_hist_percentile(&r->phase[i], 90));
-        hw_table_cell(t, "%llu", (unsigned long long)hw_hist_percentile(&r->phase[i], 99));
-        hw_table_cell(t, "%.0f", hw_hist_mean(&r->phase[i]));
+        hw_table_cells(t, "%s\t%llu\t%llu\t%llu\t%.0f", kv_phase_names[i],
+                       (unsigned long long)hw_hist_percentile(&r->phase[i], 50),
+                       (unsigned long long)hw_hist_percentile(&r->phase[i], 90),
+                       (unsigned long long)hw_hist_percentile(&r->phase[i], 99),
+                       hw_hist_mean(&r->phase[i]));
     }
     add_note(note, "Rank 0, one loop in %d timed; each time includes one look at the clock.",
              BKV_PROBE_EVERY);
@@ -393,16 +352,15 @@ static void build_loop(const struct bkv_set *s, struct hw_table *t, char note[NO
 {
     static const uint64_t edges[] = {100, 300, 1000, 3000, 10000, 100000, 1000000};
     const struct hw_hist *h = &s->results[top(s)][0].loop;
-    columns(t, (const char *const[]){"Loop time", "share", NULL});
+    hw_table_head(t, "Loop time\tshare");
     uint64_t before = 0;
     for (size_t i = 0; i < ARRAY_LEN(edges); i++) {
         uint64_t below = hw_hist_count_below(h, edges[i]);
-        hw_table_cell(t, "below %llu ns", (unsigned long long)edges[i]);
-        hw_table_cell(t, "%.2f%%", 100 * ratio((double)(below - before), (double)h->count));
+        hw_table_cells(t, "below %llu ns\t%.2f%%", (unsigned long long)edges[i],
+                       100 * ratio((double)(below - before), (double)h->count));
         before = below;
     }
-    hw_table_cell(t, "longer");
-    hw_table_cell(t, "%.2f%%", 100 * ratio((double)(h->count - before), (double)h->count));
+    hw_table_cells(t, "longer\t%.2f%%", 100 * ratio((double)(h->count - before), (double)h->count));
     add_note(note, "p50=%lluns p90=%lluns p99=%lluns mean=%.0fns",
              (unsigned long long)hw_hist_percentile(h, 50),
              (unsigned long long)hw_hist_percentile(h, 90),
@@ -411,14 +369,12 @@ static void build_loop(const struct bkv_set *s, struct hw_table *t, char note[NO
 
 static void build_use(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
-    columns(t, (const char *const[]){"Clients", "useful", "empty polling", "asleep", NULL});
+    hw_table_head(t, "Clients\tuseful\tempty polling\tasleep");
     for (uint32_t i = 0; i < s->sweep; i++) {
         const struct bkv_summary *m = &s->summaries[i];
         double asleep = 1 - m->useful - m->empty;
-        hw_table_cell(t, "%u", m->point->clients);
-        hw_table_cell(t, "%.1f%%", 100 * m->useful);
-        hw_table_cell(t, "%.1f%%", 100 * m->empty);
-        hw_table_cell(t, "%.1f%%", 100 * (asleep > 0 ? asleep : 0));
+        hw_table_cells(t, "%u\t%.1f%%\t%.1f%%\t%.1f%%", m->point->clients, 100 * m->useful,
+                       100 * m->empty, 100 * (asleep > 0 ? asleep : 0));
     }
     const struct bkv_summary *m = &s->summaries[top(s)];
     add_note(note,
@@ -428,11 +384,18 @@ static void build_use(const struct bkv_set *s, struct hw_table *t, char note[NOT
              m->useful > 0.8 ? "is" : "is not", m->point->clients);
 }
 
+static void part_row(struct hw_table *t, const char *name, bool holds, double us, const char *from)
+{
+    hw_table_cell(t, "%s", name);
+    cell_if(t, holds, "%.2f", us);
+    hw_table_cell(t, "%s", from);
+}
+
 static void build_derived(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
     const struct bkv_summary *m = &s->summaries[top(s)];
     const struct bkv_point *p = m->point;
-    columns(t, (const char *const[]){"Quantity", "us", "<from", NULL});
+    hw_table_head(t, "Quantity\tus\t<from");
     double average = m->rank_rps > 0 ? p->clients * p->depth / m->rank_rps * 1e6 : 0;
     double remote_share = m->rank_rps > 0 ? m->remote_rps / m->rank_rps : 0;
     double overhead = m->remote_mean_us - m->rtt_mean_us;
@@ -440,24 +403,12 @@ static void build_derived(const struct bkv_set *s, struct hw_table *t, char note
         remote_share < 1 ? (average - remote_share * m->remote_mean_us) / (1 - remote_share) : 0;
     bool holds = !p->rate && m->local_mean_us > 0 &&
                  fabs(local - m->local_mean_us) <= 0.25 * m->local_mean_us;
-    hw_table_cell(t, "T_avg");
-    hw_table_cell(t, "%.2f", average);
-    hw_table_cell(t, "in flight / rate of a rank");
-    hw_table_cell(t, "T_remote_copyrpc");
-    hw_table_cell(t, "%.2f", m->rtt_mean_us);
-    hw_table_cell(t, "mean, measured by the daemon");
-    hw_table_cell(t, "SHM overhead");
-    cell_if(t, overhead >= 0, "%.2f", overhead);
-    hw_table_cell(t, "client's remote mean less the daemon's");
-    hw_table_cell(t, "T_remote_client");
-    hw_table_cell(t, "%.2f", m->remote_mean_us);
-    hw_table_cell(t, "mean, measured by clients");
-    hw_table_cell(t, "T_local derived");
-    cell_if(t, holds, "%.2f", local);
-    hw_table_cell(t, "(T_avg - share x T_remote) / (1 - share)");
-    hw_table_cell(t, "T_local measured");
-    hw_table_cell(t, "%.2f", m->local_mean_us);
-    hw_table_cell(t, "mean, measured by clients");
+    part_row(t, "T_avg", true, average, "in flight / rate of a rank");
+    part_row(t, "T_remote_copyrpc", true, m->rtt_mean_us, "mean, measured by the daemon");
+    part_row(t, "SHM overhead", overhead >= 0, overhead, "client's remote mean less the daemon's");
+    part_row(t, "T_remote_client", true, m->remote_mean_us, "mean, measured by clients");
+    part_row(t, "T_local derived", holds, local, "(T_avg - share x T_remote) / (1 - share)");
+    part_row(t, "T_local measured", true, m->local_mean_us, "mean, measured by clients");
     if (p->rate)
         add_note(note,
                  "Open loop: clients are not always waiting, so T_avg is no response time and "
@@ -473,34 +424,23 @@ static void build_derived(const struct bkv_set *s, struct hw_table *t, char note
 
 static void build_ranks(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
-    columns(t, (const char *const[]){"Metric", "1 rank", "all ranks", NULL});
+    hw_table_head(t, "Metric\t1 rank\tall ranks");
     if (s->single < 0) {
         add_note(note, "Not measured (--no-single).");
         return;
     }
     const struct bkv_summary *one = &s->summaries[s->single], *all = &s->summaries[top(s)];
     const struct bkv_result *r1 = &s->results[s->single][0], *r2 = &s->results[top(s)][0];
-    hw_table_cell(t, "Total RPS");
-    hw_table_cell(t, "%.0f", one->total_rps);
-    hw_table_cell(t, "%.0f", all->total_rps);
-    hw_table_cell(t, "T_avg per client (us)");
-    hw_table_cell(t, "%.2f", one->client_mean_us);
-    hw_table_cell(t, "%.2f", all->client_mean_us);
-    hw_table_cell(t, "Daemon loop time (ns)");
-    hw_table_cell(t, "%.0f", one->loop_mean_ns);
-    hw_table_cell(t, "%.0f", all->loop_mean_ns);
-    hw_table_cell(t, "SHM req/loop");
-    hw_table_cell(t, "%.2f", ratio((double)BKV_STAT(r1, requests), (double)BKV_STAT(r1, loops)));
-    hw_table_cell(t, "%.2f", ratio((double)BKV_STAT(r2, requests), (double)BKV_STAT(r2, loops)));
-    hw_table_cell(t, "GQ size (mean)");
-    hw_table_cell(t, "%.2f", one->grounded);
-    hw_table_cell(t, "%.2f", all->grounded);
-    hw_table_cell(t, "In flight at other ranks");
-    hw_table_cell(t, "%.2f", one->in_flight);
-    hw_table_cell(t, "%.2f", all->in_flight);
-    hw_table_cell(t, "Daemon useful");
-    hw_table_cell(t, "%.0f%%", 100 * one->useful);
-    hw_table_cell(t, "%.0f%%", 100 * all->useful);
+    hw_table_cells(t, "Total RPS\t%.0f\t%.0f", one->total_rps, all->total_rps);
+    hw_table_cells(t, "T_avg per client (us)\t%.2f\t%.2f", one->client_mean_us,
+                   all->client_mean_us);
+    hw_table_cells(t, "Daemon loop time (ns)\t%.0f\t%.0f", one->loop_mean_ns, all->loop_mean_ns);
+    hw_table_cells(t, "SHM req/loop\t%.2f\t%.2f",
+                   ratio((double)BKV_STAT(r1, requests), (double)BKV_STAT(r1, loops)),
+                   ratio((double)BKV_STAT(r2, requests), (double)BKV_STAT(r2, loops)));
+    hw_table_cells(t, "GQ size (mean)\t%.2f\t%.2f", one->grounded, all->grounded);
+    hw_table_cells(t, "In flight at other ranks\t%.2f\t%.2f", one->in_flight, all->in_flight);
+    hw_table_cells(t, "Daemon useful\t%.0f%%\t%.0f%%", 100 * one->useful, 100 * all->useful);
     double remote_part = ratio(all->remote_rps, all->rank_rps) * all->remote_mean_us;
     add_note(note,
              "%u clients a rank. One rank does %.2f times the requests of all ranks together. "
@@ -509,27 +449,21 @@ static void build_ranks(const struct bkv_set *s, struct hw_table *t, char note[N
              remote_part);
 }
 
-static void gap_row(struct hw_table *t, const char *name, bool holds, double us, const char *from)
-{
-    hw_table_cell(t, "%s", name);
-    cell_if(t, holds, "%.2f", us);
-    hw_table_cell(t, "%s", from);
-}
-
 static void build_gap(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
-    columns(t, (const char *const[]){"Part", "us", "<from", NULL});
+    hw_table_head(t, "Part\tus\t<from");
     const struct bkv_summary *m = &s->summaries[top(s)];
     struct bkv_gap g = bkv_find_gap(&s->summaries[0], m);
     bool several = s->sweep > 1 && g.holds;
-    gap_row(t, "local share x T_local", g.holds, (1 - g.remote_share) * g.local_us,
-            "measured by clients");
-    gap_row(t, "remote share x T_remote", g.holds, g.remote_share * g.remote_us,
-            "measured by clients");
-    gap_row(t, "T_avg", g.holds, g.average_us, "their sum");
-    gap_row(t, "T_remote: base copyrpc RTT", several, g.base_us, "mean at the fewest clients");
-    gap_row(t, "T_remote: batch processing", several, g.queue_us, "what more clients add to it");
-    gap_row(t, "T_remote: shared memory", g.holds, g.shm_us, "the clients' mean less the daemon's");
+    part_row(t, "local share x T_local", g.holds, (1 - g.remote_share) * g.local_us,
+             "measured by clients");
+    part_row(t, "remote share x T_remote", g.holds, g.remote_share * g.remote_us,
+             "measured by clients");
+    part_row(t, "T_avg", g.holds, g.average_us, "their sum");
+    part_row(t, "T_remote: base copyrpc RTT", several, g.base_us, "mean at the fewest clients");
+    part_row(t, "T_remote: batch processing", several, g.queue_us, "what more clients add to it");
+    part_row(t, "T_remote: shared memory", g.holds, g.shm_us,
+             "the clients' mean less the daemon's");
     if (!g.holds) {
         add_note(note, "No breakdown: %s.",
                  m->point->rate       ? "clients of an open loop are not always waiting"
@@ -548,21 +482,17 @@ static void build_gap(const struct bkv_set *s, struct hw_table *t, char note[NOT
 
 static void build_optimisations(const struct bkv_set *s, struct hw_table *t, char note[NOTE_CHARS])
 {
-    columns(t, (const char *const[]){"Setting", "Total RPS", "x base", "copyrpc_rtt p50 (us)",
-                                     "client p50 (us)", "client p99 (us)", "p99.9 (us)", NULL});
+    hw_table_head(t, "Setting\tTotal RPS\tx base\tcopyrpc_rtt p50 (us)\tclient p50 (us)\tclient "
+                     "p99 (us)\tp99.9 (us)");
     if (s->others >= s->count) {
         add_note(note, "Not measured: --optimisations does.");
         return;
     }
     for (uint32_t i = s->others; i < s->count; i++) {
         const struct bkv_summary *m = &s->summaries[i];
-        hw_table_cell(t, "%s", m->point->name);
-        hw_table_cell(t, "%.0f", m->total_rps);
-        hw_table_cell(t, "%.2f", ratio(m->total_rps, s->summaries[s->others].total_rps));
-        hw_table_cell(t, "%.2f", m->rtt_p50_us);
-        hw_table_cell(t, "%.2f", m->client_p50_us);
-        hw_table_cell(t, "%.2f", m->client_p99_us);
-        hw_table_cell(t, "%.2f", m->client_p999_us);
+        hw_table_cells(t, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f", m->point->name, m->total_rps,
+                       ratio(m->total_rps, s->summaries[s->others].total_rps), m->rtt_p50_us,
+                       m->client_p50_us, m->client_p99_us, m->client_p999_us);
     }
     add_note(note,
              "Base: batch flush, depth 1, one daemon, plain loop, threads anywhere; %u "
@@ -624,7 +554,6 @@ static void json_row(struct hw_json *j, const char *name, double value, const ch
 
 static void json_rows(struct hw_json *j, const struct bkv_set *s)
 {
-    char name[BKV_NAME_CHARS + 32];
     const double raw = s->raw_us > 0 ? s->raw_us : NAN;
     const bool chain = s->chain.rtt_us > 0;
     if (s->raw_us > 0)
@@ -633,27 +562,26 @@ static void json_rows(struct hw_json *j, const struct bkv_set *s)
         json_row(j, "chain.rtt_p50", s->chain.rtt_us, "us", raw);
     for (uint32_t i = 0; i < s->count; i++) {
         const struct bkv_summary *m = &s->summaries[i];
-        const double base = s->summaries[0].total_rps;
-        snprintf(name, sizeof(name), "%s.rps", m->point->name);
-        json_row(j, name, m->total_rps, "requests/s", base);
-        snprintf(name, sizeof(name), "%s.remote_rps", m->point->name);
-        json_row(j, name, m->remote_rps, "requests/s/rank", NAN);
-        snprintf(name, sizeof(name), "%s.rtt_p50", m->point->name);
-        json_row(j, name, m->rtt_p50_us, "us", chain ? s->chain.rtt_us : raw);
-        snprintf(name, sizeof(name), "%s.client_p50", m->point->name);
-        json_row(j, name, m->client_p50_us, "us", raw);
-        snprintf(name, sizeof(name), "%s.client_p99", m->point->name);
-        json_row(j, name, m->client_p99_us, "us", NAN);
-        snprintf(name, sizeof(name), "%s.client_p999", m->point->name);
-        json_row(j, name, m->client_p999_us, "us", NAN);
-        snprintf(name, sizeof(name), "%s.local_mean", m->point->name);
-        json_row(j, name, m->local_mean_us, "us", NAN);
-        snprintf(name, sizeof(name), "%s.remote_mean", m->point->name);
-        json_row(j, name, m->remote_mean_us, "us", NAN);
-        snprintf(name, sizeof(name), "%s.remote_p50", m->point->name);
-        json_row(j, name, m->remote_p50_us, "us", chain ? s->chain.client_us : NAN);
-        snprintf(name, sizeof(name), "%s.errors", m->point->name);
-        json_row(j, name, (double)m->errors, "requests", NAN);
+        const struct {
+            const char *name, *unit;
+            double value, baseline;
+        } rows[] = {
+            {"rps", "requests/s", m->total_rps, s->summaries[0].total_rps},
+            {"remote_rps", "requests/s/rank", m->remote_rps, NAN},
+            {"rtt_p50", "us", m->rtt_p50_us, chain ? s->chain.rtt_us : raw},
+            {"client_p50", "us", m->client_p50_us, raw},
+            {"client_p99", "us", m->client_p99_us, NAN},
+            {"client_p999", "us", m->client_p999_us, NAN},
+            {"local_mean", "us", m->local_mean_us, NAN},
+            {"remote_mean", "us", m->remote_mean_us, NAN},
+            {"remote_p50", "us", m->remote_p50_us, chain ? s->chain.client_us : NAN},
+            {"errors", "requests", (double)m->errors, NAN},
+        };
+        for (size_t k = 0; k < ARRAY_LEN(rows); k++) {
+            char name[BKV_NAME_CHARS + 32];
+            snprintf(name, sizeof(name), "%s.%s", m->point->name, rows[k].name);
+            json_row(j, name, rows[k].value, rows[k].unit, rows[k].baseline);
+        }
     }
 }
 

@@ -171,30 +171,21 @@ void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struc
 static void compare_row(struct hw_table *t, const struct ipc_series *s, int op, double baseline)
 {
     struct ipc_stats stats = ipc_series_stats(s, op);
-    hw_table_cell(t, "%s", op == IPC_MAP ? s->map->name : s->unmap->name);
-    hw_table_cell(t, "%s", op_names[op]);
-    hw_table_cell(t, "%.1f", stats.median / 1e3);
-    hw_table_cell(t, "%.1f", stats.p95 / 1e3);
-    hw_table_cell(t, "%.1f", stats.mean / 1e3);
-    hw_table_cell(t, "%.1f", stats.min / 1e3);
-    hw_table_cell(t, "%.1f", stats.parts.driver_ns / 1e3);
-    hw_table_cell(t, "%.1f", stats.parts.worker_ns / 1e3);
-    hw_table_cell(t, "%.1f", stats.parts.transit_ns / 1e3);
-    hw_table_cell(t, "%.1f", stats.parts.wait_ns / 1e3);
-    hw_table_cell(t, "%.2f", baseline / stats.median);
+    hw_table_cells(t, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f",
+                   op == IPC_MAP ? s->map->name : s->unmap->name, op_names[op], stats.median / 1e3,
+                   stats.p95 / 1e3, stats.mean / 1e3, stats.min / 1e3, stats.parts.driver_ns / 1e3,
+                   stats.parts.worker_ns / 1e3, stats.parts.transit_ns / 1e3,
+                   stats.parts.wait_ns / 1e3, baseline / stats.median);
 }
 
 static struct hw_table *compare_table(const struct ipc_series *all, size_t count)
 {
-    static const char *const headings[] = {"median us", "p95",     "mean", "min",         "driver",
-                                           "worker",    "transit", "wait", "times faster"};
     struct hw_table *t = hw_table_create();
     if (!t)
         return NULL;
-    hw_table_column(t, "strategy", HW_LEFT);
-    hw_table_column(t, "operation", HW_LEFT);
-    for (size_t i = 0; i < ARRAY_LEN(headings); i++)
-        hw_table_column(t, headings[i], HW_RIGHT);
+    hw_table_head(t,
+                  "strategy\t<operation\tmedian us\tp95\tmean\tmin\tdriver\tworker\ttransit\twait"
+                  "\ttimes faster");
     for (int op = 0; op < IPC_OPS; op++) {
         double baseline = ipc_series_stats(&all[0], op).median;
         for (size_t i = 0; i < count; i++)

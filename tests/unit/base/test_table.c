@@ -38,6 +38,23 @@ static void columns_are_aligned_left_and_right(void **state)
     hw_table_destroy(table);
 }
 
+static void heads_and_rows_are_written_at_once(void **state)
+{
+    (void)state;
+    struct hw_table *table = hw_table_create();
+    hw_table_head(table, "name\tcount\t<unit");
+    hw_table_cells(table, "%s\t%d\tus", "a long name", 7);
+    hw_table_cell(table, "b");
+    hw_table_cells(table, "%d\t", 1234567);
+    assert_int_equal(hw_table_rows(table), 2);
+    char *text = printed(table);
+    assert_string_equal(text, "name           count  unit\n"
+                              "a long name        7  us\n"
+                              "b            1234567\n");
+    free(text);
+    hw_table_destroy(table);
+}
+
 static void width_counts_what_a_terminal_shows(void **state)
 {
     (void)state;
@@ -117,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_aligned_left_and_right),
+        cmocka_unit_test(heads_and_rows_are_written_at_once),
         cmocka_unit_test(width_counts_what_a_terminal_shows),
         cmocka_unit_test(unfinished_row_and_control_characters_are_harmless),
         cmocka_unit_test(empty_tables_print_their_heading),
