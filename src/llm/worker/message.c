@@ -4,79 +4,95 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* What a request carries, each with its encoding below. */
+enum field {
+    END, /* of a list */
+    UPLOAD,
+    HASH,
+    TOTAL,
+    OFFSET_AND_LENGTH,
+    PROBE_LENGTH,
+    POSITIONS,
+    TOKENS, /* the rest of the message */
+    HANDLE,
+    ID,
+    VALUE,
+    WISH,
+    FROM,
+    LAYERS,
+    POLICY,
+    MODEL,
+    TEXT,
+    UNDO,
+    NO_REQUEST /* the worker pushes it */
+};
+
+static const struct {
+    const char *name;
+    enum llm_class request, answer; /* in the byte account */
+    uint8_t fields[4];
+} methods[] = {
+#define METHOD(what) [LLM_METHOD_##what - LLM_METHOD_FIRST]
+    METHOD(UPLOAD) = {"upload", LLM_WEIGHTS, LLM_CONTROL, {UPLOAD}},
+    METHOD(FIND_WEIGHTS) = {"find_weights_remote", LLM_CONTROL, LLM_CONTROL, {HASH, TOTAL}},
+    METHOD(LOAD_WEIGHTS) = {"load_weights_remote", LLM_CONTROL, LLM_CONTROL, {END}},
+    METHOD(DOWNLOAD_WEIGHTS) = {"download_weights_remote",
+                                LLM_CONTROL,
+                                LLM_WEIGHTS,
+                                {OFFSET_AND_LENGTH}},
+    METHOD(
+        STATELESS) = {"run_stateless_forward_remote", LLM_TOKENS, LLM_LOGITS, {POSITIONS, TOKENS}},
+    METHOD(DOWNLOAD_KV) = {"download_kv_remote", LLM_CONTROL, LLM_KV_REGULAR, {OFFSET_AND_LENGTH}},
+    METHOD(PREFILL_HANDLE) = {"run_prefill_with_handle", LLM_TOKENS, LLM_LOGITS, {TOKENS}},
+    METHOD(DECODE_HANDLE) = {"run_decode_with_handle", LLM_TOKENS, LLM_LOGITS, {HANDLE, VALUE}},
+    /* A client that wished for logits counts them as such. */
+    METHOD(PREFILL_SEMANTIC) = {"run_prefill_semantic", LLM_TOKENS, LLM_TOKENS, {WISH, TOKENS}},
+    METHOD(DECODE_SEMANTIC) = {"run_decode_step_semantic", LLM_TOKENS, LLM_TOKENS, {ID, VALUE}},
+    METHOD(RELEASE) = {"release", LLM_CONTROL, LLM_CONTROL, {HANDLE}},
+    METHOD(RESET) = {"reset", LLM_CONTROL, LLM_CONTROL, {END}},
+    METHOD(METRICS) = {"metrics", LLM_CONTROL, LLM_CONTROL, {END}},
+    METHOD(NETWORK_COUNTERS) = {"get_network_counters", LLM_CONTROL, LLM_CONTROL, {END}},
+    METHOD(PROBE) = {"probe", LLM_CONTROL, LLM_CONTROL, {PROBE_LENGTH}},
+    METHOD(EVICT_KV) = {"evict_kv_layers", LLM_CONTROL, LLM_CONTROL, {HANDLE, LAYERS}},
+    METHOD(
+        FETCH_KV) = {"fetch_missing_kv_layers", LLM_CONTROL, LLM_KV_DELTA, {HANDLE, FROM, LAYERS}},
+    METHOD(SET_RECOVERY) = {"set_recovery", LLM_CONTROL, LLM_CONTROL, {POLICY}},
+    METHOD(RESUME) = {"resume_sequence", LLM_CONTROL, LLM_CONTROL, {HANDLE}},
+    METHOD(DESCRIBE) = {"describe_models", LLM_CONTROL, LLM_CONTROL, {END}},
+    METHOD(HEADER) = {"download_header", LLM_CONTROL, LLM_CONTROL, {MODEL, OFFSET_AND_LENGTH}},
+    METHOD(GENERATE) = {"generate", LLM_TOKENS, LLM_CONTROL, {TEXT}},
+    METHOD(CANCEL) = {"cancel", LLM_CONTROL, LLM_CONTROL, {ID}},
+    METHOD(DRAIN) = {"drain", LLM_CONTROL, LLM_CONTROL, {UNDO}},
+    METHOD(TOKENS) = {"tokens", LLM_CONTROL, LLM_TOKENS, {NO_REQUEST}},
+    METHOD(INSPECT) = {"inspect", LLM_CONTROL, LLM_CONTROL, {END}},
+};
+_Static_assert(ARRAY_LEN(methods) == LLM_METHOD_LAST - LLM_METHOD_FIRST + 1, "all");
+
+static bool is_known(uint32_t method)
+{
+    return method >= LLM_METHOD_FIRST && method <= LLM_METHOD_LAST;
+}
+
+static const uint8_t *fields_of(uint32_t method)
+{
+    return methods[method - LLM_METHOD_FIRST].fields;
+}
+
 const char *llm_method_name(uint32_t method)
 {
-    static const char *const names[] = {
-        "upload",
-        "find_weights_remote",
-        "load_weights_remote",
-        "download_weights_remote",
-        "run_stateless_forward_remote",
-        "download_kv_remote",
-        "run_prefill_with_handle",
-        "run_decode_with_handle",
-        "run_prefill_semantic",
-        "run_decode_step_semantic",
-        "release",
-        "reset",
-        "metrics",
-        "get_network_counters",
-        "probe",
-        "evict_kv_layers",
-        "fetch_missing_kv_layers",
-        "set_recovery",
-        "resume_sequence",
-        "describe_models",
-        "download_header",
-        "generate",
-        "cancel",
-        "drain",
-        "tokens",
-        "inspect",
-    };
-    _Static_assert(sizeof names / sizeof *names == LLM_METHOD_LAST - LLM_METHOD_FIRST + 1, "all");
-    if (method < LLM_METHOD_FIRST || method > LLM_METHOD_LAST)
-        return "unknown method";
-    return names[method - LLM_METHOD_FIRST];
+    return is_known(method) ? methods[method - LLM_METHOD_FIRST].name : "unknown method";
 }
 
 enum llm_class llm_request_class(const struct llm_request *r)
 {
-    switch (r->method) {
-    case LLM_METHOD_UPLOAD:
-        return r->upload == LLM_UPLOAD_WEIGHTS ? LLM_WEIGHTS : LLM_KV_REGULAR;
-    case LLM_METHOD_STATELESS:
-    case LLM_METHOD_PREFILL_HANDLE:
-    case LLM_METHOD_DECODE_HANDLE:
-    case LLM_METHOD_PREFILL_SEMANTIC:
-    case LLM_METHOD_DECODE_SEMANTIC:
-    case LLM_METHOD_GENERATE:
-        return LLM_TOKENS;
-    default:
-        return LLM_CONTROL;
-    }
+    if (r->method == LLM_METHOD_UPLOAD && r->upload != LLM_UPLOAD_WEIGHTS)
+        return LLM_KV_REGULAR;
+    return is_known(r->method) ? methods[r->method - LLM_METHOD_FIRST].request : LLM_CONTROL;
 }
 
 enum llm_class llm_answer_class(uint32_t method)
 {
-    switch (method) {
-    case LLM_METHOD_DOWNLOAD_WEIGHTS:
-        return LLM_WEIGHTS;
-    case LLM_METHOD_DOWNLOAD_KV:
-        return LLM_KV_REGULAR;
-    case LLM_METHOD_FETCH_KV:
-        return LLM_KV_DELTA;
-    case LLM_METHOD_STATELESS:
-    case LLM_METHOD_PREFILL_HANDLE:
-    case LLM_METHOD_DECODE_HANDLE:
-        return LLM_LOGITS;
-    case LLM_METHOD_PREFILL_SEMANTIC:
-    case LLM_METHOD_DECODE_SEMANTIC:
-    case LLM_METHOD_TOKENS:
-        return LLM_TOKENS; /* a client that wished for logits counts them as such */
-    default:
-        return LLM_CONTROL;
-    }
+    return is_known(method) ? methods[method - LLM_METHOD_FIRST].answer : LLM_CONTROL;
 }
 
 /* ---- requests to bytes ---- */
@@ -123,79 +139,75 @@ void llm_put_policy(struct wire_enc *e, const struct llm_eviction_policy *policy
     wire_put_u8(e, (uint8_t)policy->pack);
 }
 
-void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
+static void put_field(struct wire_enc *e, const struct llm_request *r, enum field field)
 {
-    switch (r->method) {
-    case LLM_METHOD_UPLOAD:
+    switch (field) {
+    case UPLOAD:
         wire_put_u8(e, (uint8_t)r->upload);
         wire_put_u64(e, r->total);
         wire_put_u64(e, r->offset);
         wire_put_bytes(e, r->bytes, r->length);
         break;
-    case LLM_METHOD_FIND_WEIGHTS:
+    case HASH:
         wire_put_bytes(e, r->hash, sizeof r->hash);
+        break;
+    case TOTAL:
         wire_put_u64(e, r->total);
         break;
-    case LLM_METHOD_DOWNLOAD_WEIGHTS:
-    case LLM_METHOD_DOWNLOAD_KV:
+    case OFFSET_AND_LENGTH:
         wire_put_u64(e, r->offset);
         wire_put_u32(e, r->length);
         break;
-    case LLM_METHOD_STATELESS:
-        wire_put_u32(e, r->positions);
-        put_tokens(e, r->tokens, r->token_count);
-        break;
-    case LLM_METHOD_PREFILL_HANDLE:
-        put_tokens(e, r->tokens, r->token_count);
-        break;
-    case LLM_METHOD_DECODE_HANDLE:
-        wire_put_bytes(e, r->handle, sizeof r->handle);
-        wire_put_varint(e, r->value);
-        break;
-    case LLM_METHOD_PREFILL_SEMANTIC:
-        llm_put_wish(e, &r->wish);
-        put_tokens(e, r->tokens, r->token_count);
-        break;
-    case LLM_METHOD_DECODE_SEMANTIC:
-        wire_put_varint(e, r->id);
-        wire_put_varint(e, r->value);
-        break;
-    case LLM_METHOD_RELEASE:
-    case LLM_METHOD_RESUME:
-        wire_put_bytes(e, r->handle, sizeof r->handle);
-        break;
-    case LLM_METHOD_PROBE:
+    case PROBE_LENGTH:
         wire_put_u32(e, r->length);
         break;
-    case LLM_METHOD_EVICT_KV:
-        wire_put_bytes(e, r->handle, sizeof r->handle);
-        llm_put_layers(e, &r->layers);
+    case POSITIONS:
+        wire_put_u32(e, r->positions);
         break;
-    case LLM_METHOD_FETCH_KV:
+    case TOKENS:
+        put_tokens(e, r->tokens, r->token_count);
+        break;
+    case HANDLE:
         wire_put_bytes(e, r->handle, sizeof r->handle);
+        break;
+    case ID:
+        wire_put_varint(e, r->id);
+        break;
+    case VALUE:
+        wire_put_varint(e, r->value);
+        break;
+    case WISH:
+        llm_put_wish(e, &r->wish);
+        break;
+    case FROM:
         wire_put_u32(e, r->from);
+        break;
+    case LAYERS:
         llm_put_layers(e, &r->layers);
         break;
-    case LLM_METHOD_SET_RECOVERY:
+    case POLICY:
         llm_put_policy(e, &r->policy);
         break;
-    case LLM_METHOD_HEADER:
+    case MODEL:
         wire_put_str(e, r->model);
-        wire_put_u64(e, r->offset);
-        wire_put_u32(e, r->length);
         break;
-    case LLM_METHOD_GENERATE:
+    case TEXT:
         llm_generate_put(e, r->id, &r->generate);
         break;
-    case LLM_METHOD_CANCEL:
-        wire_put_varint(e, r->id);
-        break;
-    case LLM_METHOD_DRAIN:
+    case UNDO:
         wire_put_u8(e, r->undo);
         break;
-    default: /* an empty message */
+    case END:
+    case NO_REQUEST:
         break;
     }
+}
+
+void llm_request_encode(const struct llm_request *r, struct wire_enc *e)
+{
+    assert(is_known(r->method));
+    for (const uint8_t *field = fields_of(r->method); *field != END; field++)
+        put_field(e, r, (enum field) * field);
 }
 
 /* ---- bytes to requests ---- */
@@ -278,14 +290,6 @@ static void get_upload(struct wire_dec *d, struct llm_request *r)
         wire_dec_fail(d, -EPROTO);
 }
 
-static void get_piece(struct wire_dec *d, struct llm_request *r)
-{
-    r->offset = wire_get_u64(d);
-    r->length = wire_get_u32(d);
-    if (r->length > LLM_PIECE_BYTES_MOST)
-        wire_dec_fail(d, -EMSGSIZE);
-}
-
 void llm_get_layers(struct wire_dec *d, struct llm_layers *layers)
 {
     uint8_t bytes = wire_get_u8(d);
@@ -320,79 +324,65 @@ static void get_undo(struct wire_dec *d, struct llm_request *r)
         wire_dec_fail(d, -EPROTO);
 }
 
-static int get_body(struct wire_dec *d, struct llm_request *r)
+static int get_field(struct wire_dec *d, struct llm_request *r, enum field field)
 {
-    switch (r->method) {
-    case LLM_METHOD_UPLOAD:
+    switch (field) {
+    case UPLOAD:
         get_upload(d, r);
-        return 0;
-    case LLM_METHOD_FIND_WEIGHTS:
+        break;
+    case HASH:
         wire_get_copy(d, r->hash, sizeof r->hash);
+        break;
+    case TOTAL:
         r->total = wire_get_u64(d);
-        return 0;
-    case LLM_METHOD_DOWNLOAD_WEIGHTS:
-    case LLM_METHOD_DOWNLOAD_KV:
-        get_piece(d, r);
-        return 0;
-    case LLM_METHOD_STATELESS:
-        r->positions = wire_get_u32(d);
-        return take_tokens(d, r);
-    case LLM_METHOD_PREFILL_HANDLE:
-        return take_tokens(d, r);
-    case LLM_METHOD_DECODE_HANDLE:
-        wire_get_copy(d, r->handle, sizeof r->handle);
-        r->value = llm_get_varint32(d);
-        return 0;
-    case LLM_METHOD_PREFILL_SEMANTIC:
-        llm_get_wish(d, &r->wish);
-        return wire_dec_error(d) ? 0 : take_tokens(d, r);
-    case LLM_METHOD_DECODE_SEMANTIC:
-        r->id = wire_get_varint(d);
-        r->value = llm_get_varint32(d);
-        return 0;
-    case LLM_METHOD_RELEASE:
-    case LLM_METHOD_RESUME:
-        wire_get_copy(d, r->handle, sizeof r->handle);
-        return 0;
-    case LLM_METHOD_EVICT_KV:
-        wire_get_copy(d, r->handle, sizeof r->handle);
-        llm_get_layers(d, &r->layers);
-        return 0;
-    case LLM_METHOD_FETCH_KV:
-        wire_get_copy(d, r->handle, sizeof r->handle);
-        r->from = wire_get_u32(d);
-        llm_get_layers(d, &r->layers);
-        return 0;
-    case LLM_METHOD_SET_RECOVERY:
-        llm_get_policy(d, &r->policy);
-        return 0;
-    case LLM_METHOD_HEADER:
-        wire_get_str_copy(d, r->model, sizeof r->model);
-        get_piece(d, r);
-        return 0;
-    case LLM_METHOD_GENERATE:
-        return llm_generate_get(d, &r->id, &r->generate);
-    case LLM_METHOD_CANCEL:
-        r->id = wire_get_varint(d);
-        return 0;
-    case LLM_METHOD_DRAIN:
-        get_undo(d, r);
-        return 0;
-    case LLM_METHOD_PROBE:
+        break;
+    case OFFSET_AND_LENGTH:
+        r->offset = wire_get_u64(d);
         r->length = wire_get_u32(d);
-        if (r->length > LLM_PROBE_BYTES_MAX)
-            wire_dec_fail(d, -EMSGSIZE);
-        return 0;
-    case LLM_METHOD_LOAD_WEIGHTS:
-    case LLM_METHOD_RESET:
-    case LLM_METHOD_METRICS:
-    case LLM_METHOD_NETWORK_COUNTERS:
-    case LLM_METHOD_DESCRIBE:
-    case LLM_METHOD_INSPECT:
-        return 0;
-    default:
+        return r->length > LLM_PIECE_BYTES_MOST ? -EMSGSIZE : 0;
+    case PROBE_LENGTH:
+        r->length = wire_get_u32(d);
+        return r->length > LLM_PROBE_BYTES_MAX ? -EMSGSIZE : 0;
+    case POSITIONS:
+        r->positions = wire_get_u32(d);
+        break;
+    case TOKENS:
+        return take_tokens(d, r);
+    case HANDLE:
+        wire_get_copy(d, r->handle, sizeof r->handle);
+        break;
+    case ID:
+        r->id = wire_get_varint(d);
+        break;
+    case VALUE:
+        r->value = llm_get_varint32(d);
+        break;
+    case WISH:
+        llm_get_wish(d, &r->wish);
+        break;
+    case FROM:
+        r->from = wire_get_u32(d);
+        break;
+    case LAYERS:
+        llm_get_layers(d, &r->layers);
+        break;
+    case POLICY:
+        llm_get_policy(d, &r->policy);
+        break;
+    case MODEL:
+        wire_get_str_copy(d, r->model, sizeof r->model);
+        break;
+    case TEXT:
+        return llm_generate_get(d, &r->id, &r->generate);
+    case UNDO:
+        get_undo(d, r);
+        break;
+    case END:
+        break;
+    case NO_REQUEST:
         return -ENOSYS;
     }
+    return wire_dec_error(d);
 }
 
 int llm_request_decode(uint32_t method, const void *body, size_t bytes, struct llm_request *out)
@@ -400,7 +390,9 @@ int llm_request_decode(uint32_t method, const void *body, size_t bytes, struct l
     struct llm_request r = {.method = method};
     struct wire_dec d;
     wire_dec_init(&d, body, bytes);
-    int rc = get_body(&d, &r);
+    int rc = is_known(method) ? 0 : -ENOSYS;
+    for (size_t i = 0; rc == 0 && fields_of(method)[i] != END; i++)
+        rc = get_field(&d, &r, (enum field)fields_of(method)[i]);
     if (rc == 0)
         rc = wire_dec_end(&d);
     if (rc) {
