@@ -125,7 +125,8 @@ static void check_software(struct doctor *d)
 {
     char script[PATH_MAX];
     if (cmd_find_software(script))
-        doctor_say(d, DOCTOR_OK, "software GPU", NULL, "serve --software would use %s", script);
+        doctor_say(d, DOCTOR_OK, "software GPU", NULL,
+                   "serve --software finds or fetches a CPU driver, by %s", script);
     else
         doctor_say(d, DOCTOR_WARNING, "software GPU",
                    "install all of hawser, or set HAWSER_FIND_VULKAN to find-vulkan's path",

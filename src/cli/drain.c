@@ -42,7 +42,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_drain = {
     .name = "drain",
-    .summary = "let a server give its texts back and take no new ones",
+    .summary = "take a worker out of service; a gateway continues its texts elsewhere",
     .operands = "ADDR",
     .operands_min = 1,
     .operands_max = 1,

@@ -73,7 +73,7 @@ static void print_group(FILE *out, enum cli_group group)
 
 void cli_print_commands(FILE *out)
 {
-    fputs("hawser ties a program to a GPU in another machine.\n"
+    fputs("hawser runs Vulkan programs and language models on GPUs of other machines.\n"
           "usage: hawser COMMAND [OPTIONS]; hawser COMMAND --help; hawser --version\n",
           out);
     for (enum cli_group group = 0; group < CLI_GROUPS; group++)

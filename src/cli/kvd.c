@@ -469,7 +469,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_kvd = {
     .name = "kvd",
-    .summary = "run the key-value store's daemons of this rank",
+    .summary = "run the key-value store, alone or as a member of a cluster",
     .operands = "",
     .description =
         "Serves local clients through shared memory and other ranks through copyrpc, until SIGINT\n"

@@ -359,7 +359,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_top = {
     .name = "top",
-    .summary = "show how gateways and workers do, until it is interrupted",
+    .summary = "watch requests, tokens a second and KV memory of gateways and workers",
     .operands = "[ADDR ...]",
     .operands_max = PLACES_MAX,
     .description =
