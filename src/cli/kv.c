@@ -279,7 +279,6 @@ static enum cmd_exit info(struct kv_client *c, bool json)
                 {"bytes", b.bytes},
                 {"room", b.room},
                 {"room_used", b.room_used},
-                {"pinned_bytes", b.pinned_bytes},
                 {"cached_replicas", b.cached},
                 {"below_copies", b.below_copies},
                 {"repaired", b.repaired},

@@ -115,9 +115,8 @@ static void check_granted(struct hostile *h, const struct kv_block_granted *g)
 static void client_asks(struct hostile *h)
 {
     static const enum kv_block_op ops[] = {
-        KV_BLOCK_GET,    KV_BLOCK_PUT_START, KV_BLOCK_PUT_COMMIT,
-        KV_BLOCK_DELETE, KV_BLOCK_EXISTS,    KV_BLOCK_MATCH,
-        KV_BLOCK_PIN,    KV_BLOCK_PUT_ABORT, KV_BLOCK_PUT_STAGED};
+        KV_BLOCK_GET,    KV_BLOCK_PUT_START, KV_BLOCK_PUT_COMMIT, KV_BLOCK_DELETE,
+        KV_BLOCK_EXISTS, KV_BLOCK_PUT_ABORT, KV_BLOCK_PUT_STAGED};
     struct kv_block_key keys[4];
     uint8_t what = next(h);
     struct kv_block_request r = {.op = ops[what % ARRAY_LEN(ops)], .len = 1 + (uint32_t)next(h)};
@@ -125,7 +124,7 @@ static void client_asks(struct hostile *h)
         keys[i] = (struct kv_block_key){.len = 2, .bytes = {'k', (uint8_t)((what >> 3) + i)}};
     bool handle =
         r.op == KV_BLOCK_PUT_COMMIT || r.op == KV_BLOCK_PUT_ABORT || r.op == KV_BLOCK_PUT_STAGED;
-    r.key_count = handle ? 0 : r.op == KV_BLOCK_EXISTS || r.op == KV_BLOCK_MATCH ? 4 : 1;
+    r.key_count = handle ? 0 : r.op == KV_BLOCK_EXISTS ? 4 : 1;
     r.handle = h->ticket;
     struct kv_port_answer a = ask(h, &r, keys);
     struct kv_block_granted g;

@@ -47,14 +47,6 @@ static enum kv_result ask(struct kv_client *c, struct ask *a)
     return result == KV_OK && answer_len != a->answer_len ? KV_REFUSED : result;
 }
 
-static enum kv_result ask_key(struct kv_client *c, enum kv_block_op op,
-                              const struct kv_block_key *key, bool flag)
-{
-    struct ask a = {
-        .route = route_of(key), .request = {.op = op, .flag = flag, .key_count = 1}, .keys = key};
-    return ask(c, &a);
-}
-
 static enum kv_result ask_handle(struct kv_client *c, enum kv_block_op op, struct kv_key route,
                                  uint64_t handle)
 {
@@ -318,12 +310,9 @@ enum kv_result kv_block_get(struct kv_client *c, const struct kv_block_key *key,
 
 enum kv_result kv_block_delete(struct kv_client *c, const struct kv_block_key *key)
 {
-    return ask_key(c, KV_BLOCK_DELETE, key, false);
-}
-
-enum kv_result kv_block_pin(struct kv_client *c, const struct kv_block_key *key, bool pinned)
-{
-    return ask_key(c, KV_BLOCK_PIN, key, pinned);
+    struct ask a = {
+        .route = route_of(key), .request = {.op = KV_BLOCK_DELETE, .key_count = 1}, .keys = key};
+    return ask(c, &a);
 }
 
 /* Keys of one daemon that go into one request. */
@@ -376,48 +365,6 @@ enum kv_result kv_block_exists(struct kv_client *c, const struct kv_block_key *k
         if (result == KV_OK)
             result = ask_part(c, &part, there);
     }
-    return result;
-}
-
-/* With one daemon it looks no further than the first gap. */
-static enum kv_result match_at_one(struct kv_client *c, const struct kv_block_key *keys,
-                                   uint32_t count, uint32_t *matched)
-{
-    uint32_t fit = keys_a_request(c), done = 0, there = 0;
-    for (uint32_t n; done < count && there == done; done += n) {
-        uint8_t answer[KV_BLOCK_COUNT_BYTES];
-        n = count - done < fit ? count - done : fit;
-        struct ask a = {.route = route_of(&keys[done]),
-                        .request = {.op = KV_BLOCK_MATCH, .key_count = (uint16_t)n},
-                        .keys = keys + done,
-                        .answer = answer,
-                        .answer_len = sizeof(answer)};
-        enum kv_result result = ask(c, &a);
-        if (result != KV_OK)
-            return result;
-        uint32_t more = wire_load32(answer);
-        if (more > n)
-            return KV_REFUSED;
-        there += more;
-    }
-    *matched = there;
-    return KV_OK;
-}
-
-enum kv_result kv_block_match(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
-                              uint32_t *matched)
-{
-    bool there[KV_BLOCK_CHAIN_MAX];
-    if (count > KV_BLOCK_CHAIN_MAX)
-        return KV_TOO_LARGE;
-    if (kv_client_daemons(c) == 1)
-        return match_at_one(c, keys, count, matched);
-    enum kv_result result = kv_block_exists(c, keys, count, there);
-    uint32_t n = 0;
-    while (result == KV_OK && n < count && there[n])
-        n++;
-    if (result == KV_OK)
-        *matched = n;
     return result;
 }
 

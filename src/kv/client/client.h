@@ -146,14 +146,9 @@ enum kv_result kv_block_release(struct kv_client *client, struct kv_block_ref *r
 void kv_block_let_go(struct kv_client *client, struct kv_block_ref *ref);
 
 enum kv_result kv_block_delete(struct kv_client *client, const struct kv_block_key *key);
-enum kv_result kv_block_pin(struct kv_client *client, const struct kv_block_key *key, bool pinned);
 /* Which of many keys have a block.  Written only with KV_OK. */
 enum kv_result kv_block_exists(struct kv_client *client, const struct kv_block_key *keys,
                                uint32_t count, bool *there);
-/* How many keys from the first on have a block; count at most KV_BLOCK_CHAIN_MAX, else
- * KV_TOO_LARGE. */
-enum kv_result kv_block_match(struct kv_client *client, const struct kv_block_key *keys,
-                              uint32_t count, uint32_t *matched);
 /* Keys that begin with `prefix`, of blocks that this rank's daemons own.  *cursor: 0 at first, and
  * 0 again after the last; else more may come, also when there were none.  A block that is there all
  * the time is listed once; others may be.  `keys` has room for KV_BLOCK_LIST_MAX. */

@@ -16,12 +16,8 @@ _Static_assert((int)KV_BLOCK_LIST_BYTES <= (int)KV_BLOCK_ANSWER_MAX, "and this")
 static const struct {
     uint16_t min, max;
 } keys_of[KV_BLOCK_OP_END] = {
-    [KV_BLOCK_PUT_START] = {1, 1},
-    [KV_BLOCK_GET] = {1, 1},
-    [KV_BLOCK_DELETE] = {1, 1},
-    [KV_BLOCK_PIN] = {1, 1},
-    [KV_BLOCK_EXISTS] = {1, KV_BLOCK_CHAIN_MAX},
-    [KV_BLOCK_MATCH] = {1, KV_BLOCK_CHAIN_MAX},
+    [KV_BLOCK_PUT_START] = {1, 1}, [KV_BLOCK_GET] = {1, 1},
+    [KV_BLOCK_DELETE] = {1, 1},    [KV_BLOCK_EXISTS] = {1, KV_BLOCK_CHAIN_MAX},
     [KV_BLOCK_LIST] = {1, 1},
 };
 

@@ -7,7 +7,6 @@
  *     PUT_COMMIT       how many copies there are, u32
  *     GET              lease u64, offset u64, checksum u64, len u32, milliseconds that it lasts u32
  *     EXISTS           a byte a key, 0 or 1
- *     MATCH            how many keys from the first on, u32
  *     STAT             the fields of struct kv_blocks_stat in order, u64 each
  *     LIST             the next place u32 (0: that was all), keys u32, then KV_BLOCK_LIST_MAX times
  *                      a key: length u8 and KV_BLOCK_KEY_MAX bytes; those past the number are 0
@@ -18,9 +17,9 @@
  *   PUT_COMMIT                 a ticket; at: where in the staging area the bytes are
  *   PUT_STAGED                 the same; len: how many of the first bytes are there already, a hint
  *   PUT_ABORT                  a ticket
- *   GET, DELETE, PIN           a key; PIN's flag: on or off
+ *   GET, DELETE                a key
  *   VERIFY, RENEW, RELEASE     a lease
- *   EXISTS, MATCH              up to KV_BLOCK_CHAIN_MAX keys
+ *   EXISTS                     up to KV_BLOCK_CHAIN_MAX keys
  *   STAT                       nothing
  *   LIST                       a key, which stands for all that begin with it; handle: the place
  *
@@ -40,10 +39,8 @@ enum kv_block_op {
     KV_BLOCK_RENEW,
     KV_BLOCK_RELEASE,
     KV_BLOCK_DELETE,
-    KV_BLOCK_PIN,
-    KV_BLOCK_EXISTS,
-    KV_BLOCK_MATCH,
-    KV_BLOCK_STAT,
+    KV_BLOCK_EXISTS = 10,
+    KV_BLOCK_STAT = 12,
     KV_BLOCK_PUT_STAGED,
     KV_BLOCK_LIST,
     KV_BLOCK_OP_END

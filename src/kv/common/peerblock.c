@@ -14,7 +14,6 @@ static uint32_t keys_max(uint32_t method)
     case KV_PEER_OPEN_GET:
     case KV_PEER_OPEN_PUT:
     case KV_PEER_DELETE:
-    case KV_PEER_PIN:
     case KV_PEER_CORRUPT:
     case KV_PEER_REPAIR:
         return 1;

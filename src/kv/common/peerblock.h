@@ -17,7 +17,7 @@
  *   WRITE          a ticket and at
  *   COMMIT         a ticket and the checksum
  *   ABORT          a ticket; posted
- *   DELETE, PIN    a key; PIN's flag: on or off
+ *   DELETE         a key
  *   EXISTS         up to KV_BLOCK_CHAIN_MAX keys; flag: cached replicas do not count
  *   CORRUPT        a key; posted: bytes that came from there differ from their checksum
  *   REPAIR         a key and len; posted: another owner has the block and this one lacks it
@@ -38,8 +38,7 @@ enum kv_peer_method {
     KV_PEER_COMMIT,
     KV_PEER_ABORT,
     KV_PEER_DELETE,
-    KV_PEER_PIN,
-    KV_PEER_EXISTS,
+    KV_PEER_EXISTS = 41,
     KV_PEER_CORRUPT,
     KV_PEER_REPAIR,
     KV_PEER_METHOD_END

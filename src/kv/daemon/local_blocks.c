@@ -131,13 +131,6 @@ static struct answer exists(struct kv_daemon *d, uint32_t count)
     return (struct answer){KV_OK, count};
 }
 
-static struct answer match(struct kv_daemon *d, uint32_t count)
-{
-    struct kv_scratch *scratch = d->scratch;
-    wire_store32(scratch->answer, kv_blocks_match(d->blocks, scratch->keys, count));
-    return (struct answer){KV_OK, KV_BLOCK_COUNT_BYTES};
-}
-
 static struct answer stat(struct kv_daemon *d)
 {
     uint64_t fields[KV_BLOCK_STAT_FIELDS];
@@ -212,12 +205,8 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
         return (struct answer){kv_blocks_release(b, &s->holder, r->handle, d->now_ns), 0};
     case KV_BLOCK_DELETE:
         return (struct answer){kv_blocks_delete(b, key), 0};
-    case KV_BLOCK_PIN:
-        return (struct answer){kv_blocks_pin(b, key, r->flag), 0};
     case KV_BLOCK_EXISTS:
         return exists(d, r->key_count);
-    case KV_BLOCK_MATCH:
-        return match(d, r->key_count);
     case KV_BLOCK_STAT:
         return stat(d);
     case KV_BLOCK_LIST:
@@ -273,10 +262,8 @@ static const struct kv_remote_kind *remote_for(const struct kv_daemon *d,
             return NULL;
         return &kv_remote_kind_get;
     case KV_BLOCK_DELETE:
-    case KV_BLOCK_PIN:
-        return &kv_remote_kind_change;
+        return &kv_remote_kind_delete;
     case KV_BLOCK_EXISTS:
-    case KV_BLOCK_MATCH:
         return &kv_remote_kind_keys;
     default:
         return NULL;

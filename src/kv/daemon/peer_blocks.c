@@ -129,8 +129,6 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
         return plain(result == KV_MISS ? KV_REFUSED : result);
     case KV_PEER_DELETE:
         return plain(kv_blocks_delete(b, keys));
-    case KV_PEER_PIN:
-        return plain(kv_blocks_pin(b, keys, r->flag));
     case KV_PEER_EXISTS:
         return exists(d, r->key_count, r->flag);
     case KV_PEER_CLOSE:

@@ -143,7 +143,7 @@ struct kv_remote {
 };
 
 extern const struct kv_remote_kind kv_remote_kind_get, kv_remote_kind_put_start,
-    kv_remote_kind_keys, kv_remote_kind_change;
+    kv_remote_kind_keys, kv_remote_kind_delete;
 
 /* ---- for the files above ---- */
 

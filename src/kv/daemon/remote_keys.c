@@ -1,4 +1,4 @@
-/* remote_keys.c - which keys are there, deleting and pinning: one exchange with each owner. */
+/* remote_keys.c - which keys are there, and deleting: one exchange with each owner. */
 #include "kv/daemon/remote.h"
 
 #include "kv/daemon/copies.h"
@@ -99,23 +99,15 @@ static enum kv_result doubt(const struct kv_remote *remote, uint32_t key)
 
 static enum kv_result keys_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
-    bool match = remote->request.op == KV_BLOCK_MATCH;
     uint8_t *answer = remote->daemon->scratch->answer;
-    uint32_t count = 0;
-    bool gap = false;
-    for (uint32_t i = 0; i < remote->request.key_count && !(match && gap); i++) {
+    for (uint32_t i = 0; i < remote->request.key_count; i++) {
         bool there = remote->states[i].there;
         enum kv_result result = there ? KV_OK : doubt(remote, i);
         if (result != KV_OK)
             return result;
-        gap |= !there;
-        count += !gap;
-        if (!match)
-            answer[i] = there;
+        answer[i] = there;
     }
-    if (match)
-        wire_store32(answer, count);
-    *answer_len = match ? KV_BLOCK_COUNT_BYTES : remote->request.key_count;
+    *answer_len = remote->request.key_count;
     return KV_OK;
 }
 
@@ -176,41 +168,36 @@ bool kv_remote_count_copies(struct kv_daemon *d, const struct kv_block_key *keys
     return kv_remote_add(d, &count_kind, &r, keys, d->now_ns + KV_PUT_LASTS_NS);
 }
 
-/* ---- deleting and pinning ---- */
+/* ---- deleting ---- */
 
-static void change_begin(struct kv_remote *remote)
+static void delete_begin(struct kv_remote *remote)
 {
     uint32_t owners[KV_COPIES_MAX];
     uint32_t count = kv_remote_owners(remote, owners);
     for (uint32_t i = 0; i < count; i++)
         (void)kv_remote_add_sub(remote, owners[i]);
-    if (remote->request.op == KV_BLOCK_DELETE)
-        (void)kv_blocks_drop_cached(remote->daemon->blocks, &remote->keys[0]);
+    (void)kv_blocks_drop_cached(remote->daemon->blocks, &remote->keys[0]);
 }
 
-static bool change_step(struct kv_remote *remote, struct kv_sub *sub)
+static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
 {
-    bool pin = remote->request.op == KV_BLOCK_PIN;
-    struct kv_blocks *b = remote->daemon->blocks;
-    struct kv_peer_request r = {
-        .method = pin ? KV_PEER_PIN : KV_PEER_DELETE, .flag = remote->request.flag, .key_count = 1};
+    struct kv_peer_request r = {.method = KV_PEER_DELETE, .key_count = 1};
     if (sub->phase != KV_SUB_BEGIN)
         return false;
     if (sub->self)
-        kv_sub_done(sub, pin ? kv_blocks_pin(b, &remote->keys[0], remote->request.flag)
-                             : kv_blocks_delete(b, &remote->keys[0]));
+        kv_sub_done(sub, kv_blocks_delete(remote->daemon->blocks, &remote->keys[0]));
     else if (kv_sub_call(sub, &r, remote->keys))
         sub->phase = KV_SUB_OPENING;
     return sub->phase != KV_SUB_BEGIN;
 }
 
-static void change_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+static void delete_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 {
     kv_sub_done(sub, a->result);
 }
 
-/* The change is complete only if every owner was reached. */
-static enum kv_result change_finish(struct kv_remote *remote, uint32_t *answer_len)
+/* A block is deleted only if every owner was reached. */
+static enum kv_result delete_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     enum kv_result result = remote->sub_count ? KV_MISS : KV_PEER_LOST;
     (void)answer_len;
@@ -223,9 +210,9 @@ static enum kv_result change_finish(struct kv_remote *remote, uint32_t *answer_l
     return result;
 }
 
-const struct kv_remote_kind kv_remote_kind_change = {.subs_max = KV_COPIES_MAX,
+const struct kv_remote_kind kv_remote_kind_delete = {.subs_max = KV_COPIES_MAX,
                                                      .once = true,
-                                                     .begin = change_begin,
-                                                     .step = change_step,
-                                                     .answered = change_answered,
-                                                     .finish = change_finish};
+                                                     .begin = delete_begin,
+                                                     .step = delete_step,
+                                                     .answered = delete_answered,
+                                                     .finish = delete_finish};

@@ -27,7 +27,6 @@ enum entry_state {
 struct entry {
     struct kv_block_key key;
     uint8_t state;
-    bool pinned;
     uint32_t len, extent, tenant, leases;
     uint64_t offset, checksum, hash;
     uint32_t chain;        /* the next in its bucket; free: the next free one */
@@ -168,7 +167,6 @@ static void entry_retire(struct kv_blocks *b, uint32_t at)
     tenant_list_remove(b, at);
     b->stat.blocks--;
     b->stat.bytes -= e->len;
-    b->stat.pinned_bytes -= e->pinned ? e->len : 0;
     b->stat.cached -= is_cached(e);
     e->state = ENTRY_GONE;
     if (e->leases == 0)
@@ -236,7 +234,7 @@ void kv_blocks_leave(struct kv_blocks *b, struct kv_block_holder *holder)
 static bool is_held(void *user, uint32_t at)
 {
     const struct entry *e = &((const struct kv_blocks *)user)->entries[at];
-    return e->leases > 0 || e->pinned;
+    return e->leases > 0;
 }
 
 static void note_evicted(struct kv_blocks *b, const struct entry *e)
@@ -766,14 +764,6 @@ bool kv_blocks_drop_cached(struct kv_blocks *b, const struct kv_block_key *key)
     return cached;
 }
 
-uint32_t kv_blocks_match(const struct kv_blocks *b, const struct kv_block_key *keys, uint32_t count)
-{
-    uint32_t n = 0;
-    while (n < count && kv_blocks_exists(b, &keys[n]))
-        n++;
-    return n;
-}
-
 enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *key)
 {
     uint32_t at = find(b, key);
@@ -782,20 +772,6 @@ enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *
         return KV_MISS;
     entry_drop(b, at);
     b->stat.deleted++;
-    return KV_OK;
-}
-
-enum kv_result kv_blocks_pin(struct kv_blocks *b, const struct kv_block_key *key, bool pinned)
-{
-    uint32_t at = find(b, key);
-    if (at == NONE)
-        return KV_MISS;
-    struct entry *e = &b->entries[at];
-    if (pinned && !e->pinned && b->stat.pinned_bytes + e->len > b->config.pin_bytes)
-        return KV_FULL;
-    if (pinned != e->pinned)
-        b->stat.pinned_bytes += pinned ? e->len : 0 - (uint64_t)e->len;
-    e->pinned = pinned;
     return KV_OK;
 }
 
@@ -848,7 +824,6 @@ static int config_complete(struct kv_blocks_config *c)
     c->leases = c->leases ? c->leases : LEASES_DEFAULT;
     c->holder_leases = c->holder_leases ? c->holder_leases : c->leases;
     c->tenant_bytes = c->tenant_bytes ? c->tenant_bytes : c->arena_bytes;
-    c->pin_bytes = c->pin_bytes ? c->pin_bytes : c->arena_bytes / 2;
     c->high_percent = c->high_percent ? c->high_percent : HIGH;
     c->low_percent = c->low_percent ? c->low_percent : LOW;
     c->put_lasts_ns = c->put_lasts_ns ? c->put_lasts_ns : KV_PUT_LASTS_NS;

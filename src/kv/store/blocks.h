@@ -12,7 +12,7 @@
  * its room is free when the last lease has ended
  *
  * When the arena is fuller than a high mark, a policy (kv/store/policy.h) evicts blocks down to a
- * low mark; leased and pinned blocks stay.  Each tenant has a limit of bytes; a tenant at its limit
+ * low mark; leased blocks stay.  Each tenant has a limit of bytes; a tenant at its limit
  * loses its own oldest blocks, never another tenant's.
  *
  * A cached replica is a copy of a block that another daemon owns, with the owner's checksum.  It is
@@ -39,7 +39,7 @@ enum {
     KV_BLOCK_PUTS_MAX = 4096,       /* in progress; each holds room that nobody can evict */
     KV_BLOCK_LEASES_MAX = 1 << 20,
     KV_BLOCK_TENANTS_MAX = 256, /* with blocks at a time; searched one by one */
-    KV_BLOCK_CHAIN_MAX = 1024   /* keys of one match: half a million tokens of 512 a block */
+    KV_BLOCK_CHAIN_MAX = 1024   /* keys of one request: half a million tokens of 512 a block */
 };
 
 struct kv_blocks_config {
@@ -49,7 +49,6 @@ struct kv_blocks_config {
     uint32_t open_puts, leases; /* at a time; 0: 256 and 4096 */
     uint32_t holder_leases;     /* of one holder; 0: all */
     uint64_t tenant_bytes;      /* of one tenant; 0: all */
-    uint64_t pin_bytes;         /* pinned at most; 0: half of the arena */
     uint32_t high_percent;      /* fuller than this: evict ...; 0: 98 */
     uint32_t low_percent;       /* ... down to this; 0: 96 */
     uint64_t put_lasts_ns;      /* 0: KV_PUT_LASTS_NS */
@@ -199,13 +198,8 @@ uint32_t kv_blocks_walk(const struct kv_blocks *blocks, uint32_t from, uint32_t 
 uint32_t kv_blocks_len(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* Drops the key's block if it is a cached replica; whether it was. */
 bool kv_blocks_drop_cached(struct kv_blocks *blocks, const struct kv_block_key *key);
-/* How many keys from the first on have a block. */
-uint32_t kv_blocks_match(const struct kv_blocks *blocks, const struct kv_block_key *keys,
-                         uint32_t count);
 /* KV_OK or KV_MISS. */
 enum kv_result kv_blocks_delete(struct kv_blocks *blocks, const struct kv_block_key *key);
-/* A pinned block is not evicted.  KV_OK, KV_MISS, KV_FULL past pin_bytes. */
-enum kv_result kv_blocks_pin(struct kv_blocks *blocks, const struct kv_block_key *key, bool pinned);
 
 /* ---- figures ---- */
 
@@ -213,7 +207,6 @@ struct kv_blocks_stat {
     uint64_t blocks, bytes; /* blocks that can be found */
     uint64_t room_used;     /* of the arena, with puts, and deleted blocks that are still leased */
     uint64_t room;
-    uint64_t pinned_bytes;
     uint64_t open_puts, leases; /* now */
     uint64_t hits, misses, committed, evicted, deleted;
     uint64_t corrupt; /* found to differ from their checksum */

@@ -225,7 +225,7 @@ static void a_killed_daemon_is_peer_lost_and_never_a_miss(void **state)
     struct kv_block_put put_out;
     struct kv_blocks_stat s;
     uint8_t byte;
-    uint32_t len, matched;
+    uint32_t len;
     bool there;
     rank_start(&r);
     struct kv_client *c = open_client(&r);
@@ -238,7 +238,6 @@ static void a_killed_daemon_is_peer_lost_and_never_a_miss(void **state)
     assert_int_equal(kv_block_get(c, &key, &byte, 1, &len), KV_PEER_LOST);
     assert_int_equal(kv_block_put_commit(c, &put_out), KV_PEER_LOST);
     assert_int_equal(kv_block_exists(c, &key, 1, &there), KV_PEER_LOST);
-    assert_int_equal(kv_block_match(c, &key, 1, &matched), KV_PEER_LOST);
     assert_int_equal(kv_block_stat(c, &s), KV_PEER_LOST);
     assert_int_equal(ref.data[0], 1); /* what it leased stays mapped */
     assert_int_equal(kv_block_check(c, &ref), KV_OK);

@@ -499,33 +499,6 @@ static void tenants_are_limited_and_their_places_are_used_again(void **state)
     stop(&f);
 }
 
-static void pinned_blocks_stay_within_their_limit(void **state)
-{
-    (void)state;
-    struct fixture f;
-    struct kv_blocks_config config = config_of();
-    struct kv_block_key key = key_of(0), second = key_of(1);
-    config.pin_bytes = BLOCK;
-    start_with(&f, &config);
-    assert_int_equal(kv_blocks_pin(f.b, &key, true), KV_MISS);
-    assert_int_equal(put(&f, 0), KV_OK);
-    assert_int_equal(put(&f, 1), KV_OK);
-    assert_int_equal(kv_blocks_pin(f.b, &key, true), KV_OK);
-    assert_int_equal(kv_blocks_pin(f.b, &key, true), KV_OK); /* once is enough */
-    assert_int_equal(stat_of(&f).pinned_bytes, BLOCK);
-    assert_int_equal(kv_blocks_pin(f.b, &second, true), KV_FULL);
-    for (int n = 2; n < 60; n++)
-        assert_int_equal(put(&f, n), KV_OK);
-    assert_true(exists(&f, 0));
-    assert_false(exists(&f, 1));
-    assert_int_equal(kv_blocks_pin(f.b, &key, false), KV_OK);
-    assert_int_equal(stat_of(&f).pinned_bytes, 0);
-    for (int n = 60; n < 100; n++)
-        assert_int_equal(put(&f, n), KV_OK);
-    assert_false(exists(&f, 0));
-    stop(&f);
-}
-
 static void room_is_made_from_the_high_mark_to_the_low_mark(void **state)
 {
     (void)state;
@@ -552,27 +525,6 @@ static void blocks_of_many_sizes_fit_after_evictions(void **state)
         assert_int_equal(put_of(&f, n, 1000 + (uint32_t)(n % 5) * 900, 1), KV_OK);
     assert_int_equal(put_of(&f, 1000, ARENA, 1), KV_OK); /* evicts all */
     assert_int_equal(stat_of(&f).blocks, 1);
-    stop(&f);
-}
-
-/* ---- chains ---- */
-
-static void a_chain_matches_up_to_its_first_gap(void **state)
-{
-    (void)state;
-    struct fixture f;
-    struct kv_block_key chain[6], key = key_of(3);
-    start(&f);
-    for (int n = 0; n < 6; n++) {
-        chain[n] = key_of(n);
-        if (n != 5)
-            assert_int_equal(put(&f, n), KV_OK);
-    }
-    assert_int_equal(kv_blocks_match(f.b, chain, 6), 5);
-    assert_int_equal(kv_blocks_match(f.b, chain, 2), 2);
-    assert_int_equal(kv_blocks_match(f.b, chain, 0), 0);
-    assert_int_equal(kv_blocks_delete(f.b, &key), KV_OK);
-    assert_int_equal(kv_blocks_match(f.b, chain, 6), 3);
     stop(&f);
 }
 
@@ -811,10 +763,8 @@ int main(void)
         cmocka_unit_test(entries_are_limited),
         cmocka_unit_test(a_tenant_at_its_limit_loses_its_own_blocks_only),
         cmocka_unit_test(tenants_are_limited_and_their_places_are_used_again),
-        cmocka_unit_test(pinned_blocks_stay_within_their_limit),
         cmocka_unit_test(room_is_made_from_the_high_mark_to_the_low_mark),
         cmocka_unit_test(blocks_of_many_sizes_fit_after_evictions),
-        cmocka_unit_test(a_chain_matches_up_to_its_first_gap),
         cmocka_unit_test(cached_replicas_go_before_blocks_and_the_longest_unused_first),
         cmocka_unit_test(a_replica_that_was_damaged_on_the_way_is_not_cached),
         cmocka_unit_test(a_cached_replica_has_its_owners_checksum_and_its_readers_verify),

@@ -1,5 +1,5 @@
 /* Random operations on the block store beside a model, from a seed.  The model knows what was put,
- * what is leased and when it ends; the store may evict what is neither leased nor pinned, and
+ * what is leased and when it ends; the store may evict what is not leased, and
  * nothing else may differ.
  *
  *   test-kv-blocks-model          every seed
@@ -36,7 +36,6 @@ struct claim {
 
 struct known {
     bool put; /* and neither deleted nor found evicted since: the store may have it */
-    bool pinned;
     uint64_t content;
     uint32_t len;
 };
@@ -224,7 +223,7 @@ static void op_get(struct model *m)
     enum kv_result r = kv_blocks_get(m->b, &m->holders[holder], &k, m->now, &lease);
     count(m, r);
     if (r == KV_MISS)
-        REQUIRE(!known->pinned && !is_leased(m, key));
+        REQUIRE(!is_leased(m, key));
     if (r != KV_OK)
         return;
     REQUIRE(known->put && lease.len == known->len);
@@ -272,20 +271,8 @@ static void op_delete(struct model *m)
     struct kv_block_key k = key_of(key);
     enum kv_result r = kv_blocks_delete(m->b, &k);
     count(m, r);
-    REQUIRE(r == KV_OK ? m->keys[key].put : r == KV_MISS && !m->keys[key].pinned);
+    REQUIRE(r == KV_OK ? m->keys[key].put : r == KV_MISS);
     m->keys[key] = (struct known){0};
-}
-
-static void op_pin(struct model *m)
-{
-    int key = (int)below(m, KEYS);
-    struct kv_block_key k = key_of(key);
-    bool on = below(m, 3) == 0;
-    enum kv_result r = kv_blocks_pin(m->b, &k, on);
-    count(m, r);
-    REQUIRE(r == KV_OK || (r == KV_MISS && !m->keys[key].pinned) || (r == KV_FULL && on));
-    if (r == KV_OK)
-        m->keys[key].pinned = on;
 }
 
 /* A holder dies. */
@@ -316,7 +303,7 @@ static void step(struct model *m)
     static op_fn *const ops[] = {op_put_start, op_put_start, op_put_start, op_write,  op_write,
                                  op_write,     op_write,     op_commit,    op_commit, op_commit,
                                  op_abort,     op_get,       op_get,       op_get,    op_lease,
-                                 op_lease,     op_lease,     op_delete,    op_pin,    op_forge};
+                                 op_lease,     op_lease,     op_delete,    op_forge};
     uint64_t dice = below(m, 200);
     if (dice == 0)
         op_leave(m);
@@ -344,7 +331,7 @@ static void check(struct model *m)
         bool there = kv_blocks_exists(m->b, &k);
         blocks += there;
         REQUIRE(!there || m->keys[i].put);
-        REQUIRE(there || (!m->keys[i].pinned && !is_leased(m, i)));
+        REQUIRE(there || !is_leased(m, i));
         m->keys[i].put = there; /* evicted: from now on it must stay away */
     }
     REQUIRE(s.leases == live_leases && s.open_puts == live_puts && s.blocks == blocks);
@@ -365,7 +352,6 @@ static void run(uint64_t seed, uint32_t results[KV_RESULT_COUNT])
                                       .leases = 24,
                                       .holder_leases = 10,
                                       .tenant_bytes = below(m, 2) ? ARENA / 2 : 0,
-                                      .pin_bytes = ARENA / 4,
                                       .high_percent = 90,
                                       .low_percent = 70,
                                       .policy = (enum kv_policy_kind)(seed % KV_POLICY_KINDS),

@@ -236,7 +236,6 @@ static void keys_are_found_wherever_they_are(void **state)
     struct cluster k;
     struct kv_block_key keys[N];
     bool there[N];
-    uint32_t matched;
     cluster_start(&k, 3, 1);
     for (uint32_t i = 0; i < N; i++) {
         keys[i] = key_of(i);
@@ -244,8 +243,6 @@ static void keys_are_found_wherever_they_are(void **state)
             assert_int_equal(put(k.clients[i % 3], i, 64), KV_OK);
     }
     for (uint32_t m = 0; m < 3; m++) {
-        assert_int_equal(kv_block_match(k.clients[m], keys, N, &matched), KV_OK);
-        assert_int_equal(matched, 150);
         assert_int_equal(kv_block_exists(k.clients[m], keys, N, there), KV_OK);
         for (uint32_t i = 0; i < N; i++)
             assert_int_equal(there[i], i != 150 && i != 170);
@@ -308,8 +305,6 @@ static void puts_end_where_they_are_told_to(void **state)
     uint32_t len;
     assert_int_equal(kv_block_get(k.clients[1], &key, got, 100, &len), KV_OK);
     assert_int_equal(got[99], 1);
-    assert_int_equal(kv_block_pin(k.clients[0], &key, true), KV_OK);
-    assert_int_equal(stat_of(k.clients[1]).pinned_bytes, 100);
     assert_int_equal(put(k.clients[0], key_at(&k, 1, 1), 17 * MIB), KV_FULL); /* of staging */
     cluster_stop(&k);
 }
@@ -543,7 +538,6 @@ static void a_lost_owner_is_no_miss_and_one_that_left_is(void **state)
     struct cluster k;
     struct kv_block_key keys[2];
     bool there[2];
-    uint32_t matched;
     cluster_start(&k, 2, 1);
     uint32_t far = key_at(&k, 1, 0), near = key_at(&k, 0, 0);
     keys[0] = key_of(near);
@@ -558,10 +552,6 @@ static void a_lost_owner_is_no_miss_and_one_that_left_is(void **state)
     assert_int_equal(put(k.clients[0], key_at(&k, 1, 1), 10), KV_PEER_LOST);
     assert_int_equal(kv_block_delete(k.clients[0], &keys[1]), KV_PEER_LOST);
     assert_int_equal(kv_block_exists(k.clients[0], keys, 2, there), KV_PEER_LOST);
-    assert_int_equal(kv_block_match(k.clients[0], keys, 2, &matched), KV_PEER_LOST);
-    keys[0] = key_of(key_at(&k, 0, 5)); /* not there: what follows it does not matter */
-    assert_int_equal(kv_block_match(k.clients[0], keys, 2, &matched), KV_OK);
-    assert_int_equal(matched, 0);
     set_view(&k, 1);
     await_connected(&k, 1);
     assert_int_equal(get(k.clients[0], far), KV_MISS);

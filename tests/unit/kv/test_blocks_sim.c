@@ -190,7 +190,7 @@ static void ask(struct sim *s, uint32_t m)
         submit(s, m, &r, &keys[n], (struct slot){.at = ASKING, .key = n, .change = true});
         return;
     case 3:
-        r.op = below(s, 2) ? KV_BLOCK_EXISTS : KV_BLOCK_MATCH;
+        r.op = KV_BLOCK_EXISTS;
         r.key_count = KEYS;
         submit(s, m, &r, keys, (struct slot){.at = ASKING});
         return;

@@ -81,17 +81,19 @@ static void requests_about_blocks_are_laid_out_as_said(void **state)
     (void)state;
     uint8_t bytes[KV_PEER_HEAD_BYTES + 3 + 4] = {0};
     struct kv_block_key key = {.len = 2, .bytes = {'k', 'y'}}, keys[KV_BLOCK_CHAIN_MAX];
-    struct kv_peer_request r = {.method = KV_PEER_PIN, .epoch = 1, .flag = true, .key_count = 1};
-    static const uint8_t pin[KV_PEER_HEAD_BYTES + 3] = {
+    struct kv_peer_request r = {.method = KV_PEER_EXISTS, .epoch = 1, .flag = true, .key_count = 1};
+    static const uint8_t exists[KV_PEER_HEAD_BYTES + 3] = {
         [0] = 1, [40] = 1, [42] = 1, [44] = 2, [45] = 'k', [46] = 'y'};
-    assert_int_equal(kv_peer_request_encode(&r, &key, bytes, sizeof(bytes)), sizeof(pin));
-    assert_memory_equal(bytes, pin, sizeof(pin));
-    assert_int_equal(kv_peer_request_decode(KV_PEER_PIN, bytes, sizeof(pin), &r, keys), 0);
+    assert_int_equal(kv_peer_request_encode(&r, &key, bytes, sizeof(bytes)), sizeof(exists));
+    assert_memory_equal(bytes, exists, sizeof(exists));
+    assert_int_equal(kv_peer_request_decode(KV_PEER_EXISTS, bytes, sizeof(exists), &r, keys), 0);
     assert_true(r.epoch == 1 && r.flag && kv_block_key_equal(&keys[0], &key));
-    for (size_t len = 0; len < sizeof(pin); len++)
-        assert_int_equal(kv_peer_request_decode(KV_PEER_PIN, bytes, len, &r, keys), -EPROTO);
-    assert_int_equal(kv_peer_request_decode(KV_PEER_READ, bytes, sizeof(pin), &r, keys), -EPROTO);
-    assert_int_equal(kv_peer_request_decode(KV_PEER_PIN, bytes, sizeof(bytes), &r, keys), -EPROTO);
+    for (size_t len = 0; len < sizeof(exists); len++)
+        assert_int_equal(kv_peer_request_decode(KV_PEER_EXISTS, bytes, len, &r, keys), -EPROTO);
+    assert_int_equal(kv_peer_request_decode(KV_PEER_READ, bytes, sizeof(exists), &r, keys),
+                     -EPROTO);
+    assert_int_equal(kv_peer_request_decode(KV_PEER_EXISTS, bytes, sizeof(bytes), &r, keys),
+                     -EPROTO);
     assert_int_equal(kv_peer_request_encode(&r, &key, bytes, 46), -EMSGSIZE);
     memset(bytes, 0, sizeof(bytes));
     assert_int_equal(kv_peer_request_decode(KV_PEER_WRITE, bytes, sizeof(bytes), &r, keys), 0);
