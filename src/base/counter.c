@@ -284,8 +284,7 @@ static void json_def(void *state, const struct hw_counter_def *def, uint64_t tot
     hw_json_put_string(json, "unit", def->unit);
     hw_json_put_string(json, "kind", def->kind == HW_COUNTER ? "counter" : "gauge");
     hw_json_put_u64(json, "total", total);
-    hw_json_key(json, "series");
-    hw_json_array_begin(json);
+    hw_json_array_at(json, "series");
 }
 
 static void json_series(void *state, const struct hw_counter_def *def, const char *labels,
@@ -295,8 +294,7 @@ static void json_series(void *state, const struct hw_counter_def *def, const cha
     const char *end = labels + labels_len, *name, *text;
     (void)def;
     hw_json_object_begin(json);
-    hw_json_key(json, "labels");
-    hw_json_object_begin(json);
+    hw_json_object_at(json, "labels");
     while (next_label(&labels, end, &name, &text)) {
         hw_json_put_string(json, name, text);
     }
@@ -343,8 +341,7 @@ static int print_json(FILE *out)
     struct hw_json json;
     hw_json_begin(&json, out);
     hw_json_object_begin(&json);
-    hw_json_key(&json, "counters");
-    hw_json_array_begin(&json);
+    hw_json_array_at(&json, "counters");
     walk(&printer, &json);
     hw_json_array_end(&json);
     hw_json_object_end(&json);

@@ -158,8 +158,7 @@ static enum cmd_exit examine_as_json(struct doctor *d, const char *address)
     d->json = &j;
     hw_json_begin(&j, stdout);
     hw_json_object_begin(&j);
-    hw_json_key(&j, "checks");
-    hw_json_array_begin(&j);
+    hw_json_array_at(&j, "checks");
     examine(d, address);
     hw_json_array_end(&j);
     hw_json_put_u64(&j, "warnings", d->warnings);

@@ -90,8 +90,7 @@ static void put_option(struct hw_json *j, const struct cmd_option *o)
     hw_json_put_string(j, "letter", o->letter ? letter : NULL);
     hw_json_put_string(j, "argument",
                        o->kind == CMD_FLAG || o->kind == CMD_CHOICE ? NULL : o->argument);
-    hw_json_key(j, "choices");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "choices");
     for (size_t i = 0; o->kind == CMD_CHOICE && o->choices[i]; i++)
         hw_json_string(j, o->choices[i]);
     hw_json_array_end(j);
@@ -110,13 +109,11 @@ static void put_command(struct hw_json *j, const struct cli_entry *e)
     hw_json_put_string(j, "summary", c->summary);
     hw_json_put_string(j, "operands", c->operands);
     hw_json_put_string(j, "description", c->description);
-    hw_json_key(j, "options");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "options");
     for (const struct cmd_option *o = c->options; o->name; o++)
         put_option(j, o);
     hw_json_array_end(j);
-    hw_json_key(j, "environment");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "environment");
     for (const struct cmd_env *v = c->environment; v->name; v++) {
         hw_json_object_begin(j);
         hw_json_put_string(j, "name", v->name);
@@ -134,8 +131,7 @@ static enum cmd_exit print_json(const struct cmd_command *only)
     hw_json_begin(&j, stdout);
     hw_json_object_begin(&j);
     hw_json_put_string(&j, "version", HAWSER_VERSION);
-    hw_json_key(&j, "commands");
-    hw_json_array_begin(&j);
+    hw_json_array_at(&j, "commands");
     for (const struct cli_entry *e = cli_commands; e->name; e++) {
         if (!only || e->command == only)
             put_command(&j, e);

@@ -182,8 +182,7 @@ static void json_row(struct hw_json *j, const char *name, double value, const ch
 
 static void json_rows(struct hw_json *j, const struct survey *r)
 {
-    hw_json_key(j, "rows");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "rows");
     if (r->rtt.count > 0) {
         static const double at[] = {0, 50, 90, 99, 99.9, 100};
         static const char *const names[] = {"rtt min", "rtt p50",   "rtt p90",
@@ -207,8 +206,7 @@ static void json_device(struct hw_json *j, const struct serve_device *d)
     hw_json_put_string(j, "type", serve_device_type_name(d->type));
     hw_json_put_string(j, "vulkan", version);
     hw_json_put_string(j, "driver", d->driver);
-    hw_json_key(j, "heaps");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "heaps");
     for (uint32_t i = 0; i < d->heap_count; i++) {
         hw_json_object_begin(j);
         hw_json_put_u64(j, "bytes", d->heaps[i].bytes);
@@ -221,8 +219,7 @@ static void json_device(struct hw_json *j, const struct serve_device *d)
 
 static void json_models(struct hw_json *j, const struct llm_served *s)
 {
-    hw_json_key(j, "models");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "models");
     for (uint32_t i = 0; i < s->model_count; i++) {
         hw_json_object_begin(j);
         hw_json_put_string(j, "name", s->models[i].name);
@@ -236,14 +233,12 @@ static void json_models(struct hw_json *j, const struct llm_served *s)
 static void json_server(struct hw_json *j, const struct server_info *s,
                         const struct llm_served *served)
 {
-    hw_json_key(j, "server");
-    hw_json_object_begin(j);
+    hw_json_object_at(j, "server");
     hw_json_put_string(j, "version", s->version);
     hw_json_put_string(j, "commit", s->commit);
     hw_json_put_string(j, "node", s->node);
     hw_json_put_string(j, "host", s->host);
-    hw_json_key(j, "devices");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "devices");
     for (uint32_t i = 0; i < s->devices.count; i++)
         json_device(j, &s->devices.items[i]);
     hw_json_array_end(j);
@@ -265,8 +260,7 @@ static int print_json(const struct survey *r)
     hw_json_put_string(&j, "host", host);
     hw_json_put_string(&j, "date", date);
     json_rows(&j, r);
-    hw_json_key(&j, "connection");
-    hw_json_object_begin(&j);
+    hw_json_object_at(&j, "connection");
     hw_json_put_string(&j, "address", r->link.address);
     hw_json_put_string(&j, "transport", transport_name(r));
     hw_json_put_string(&j, "peer", rpc_ep_peer(r->link.ep));

@@ -21,20 +21,20 @@ struct kv_options {
     bool only_new, json;
 };
 
+#define AT(field) offsetof(struct kv_options, field)
 static const struct cmd_option options[] = {
-    {"socket", 's', CMD_STRING, offsetof(struct kv_options, socket),
-     "of the KV daemon on this host", "PATH", "/tmp/hawser-kvd.sock"},
-    {"expire", 0, CMD_DURATION, offsetof(struct kv_options, expire_ns),
-     "put: the value is gone after so long", "TIME", NULL, HW_MS, 3650 * 86400 * HW_SEC},
-    {"only-new", 0, CMD_FLAG, offsetof(struct kv_options, only_new),
-     "put: fail if the name has a value"},
-    {"timeout", 0, CMD_DURATION, offsetof(struct kv_options, timeout_ns),
-     "how long to wait for the daemon", "TIME", "5s", 10 * HW_MS, KV_TIMEOUT_MAX_NS},
-    {"every", 0, CMD_DURATION, offsetof(struct kv_options, every_ns), "watch: between two lines",
-     "TIME", "1s", 10 * HW_MS, 3600 * HW_SEC},
-    {"count", 0, CMD_U64, offsetof(struct kv_options, count),
-     "watch: so many lines; 0: until it is ended", "N", "0", 0, UINT32_MAX},
-    {"json", 'j', CMD_FLAG, offsetof(struct kv_options, json), "info: as one JSON object"},
+    {"socket", 's', CMD_STRING, AT(socket), "of the KV daemon on this host", "PATH",
+     "/tmp/hawser-kvd.sock"},
+    {"expire", 0, CMD_DURATION, AT(expire_ns), "put: the value is gone after so long", "TIME", NULL,
+     HW_MS, 3650 * 86400 * HW_SEC},
+    {"only-new", 0, CMD_FLAG, AT(only_new), "put: fail if the name has a value"},
+    {"timeout", 0, CMD_DURATION, AT(timeout_ns), "how long to wait for the daemon", "TIME", "5s",
+     10 * HW_MS, KV_TIMEOUT_MAX_NS},
+    {"every", 0, CMD_DURATION, AT(every_ns), "watch: between two lines", "TIME", "1s", 10 * HW_MS,
+     3600 * HW_SEC},
+    {"count", 0, CMD_U64, AT(count), "watch: so many lines; 0: until it is ended", "N", "0", 0,
+     UINT32_MAX},
+    {"json", 'j', CMD_FLAG, AT(json), "info: as one JSON object"},
     {NULL},
 };
 

@@ -95,8 +95,7 @@ static void json_group(struct hw_json *j, const char *name, const struct cmd_kv_
     hw_json_object_begin(j);
     hw_json_put_string(j, "group", name);
     hw_json_put_u64(j, "limit", page_limit_get(g->limit));
-    hw_json_key(j, "workers");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "workers");
     for (size_t i = 0; i < g->user_count; i++) {
         hw_json_object_begin(j);
         hw_json_put_u64(j, "rank", g->users[i].rank);
@@ -116,8 +115,7 @@ static int print_json(const struct cmd_kv_names *n)
     struct hw_json j;
     hw_json_begin(&j, stdout);
     hw_json_object_begin(&j);
-    hw_json_key(&j, "groups");
-    hw_json_array_begin(&j);
+    hw_json_array_at(&j, "groups");
     for (size_t i = 0; i < n->count; i++) {
         struct cmd_kv_group g;
         struct page_error why;

@@ -43,13 +43,13 @@ static const char *const rope_choices[] = {"none", "linear", "yarn", "llama3", "
         .offset = offsetof(struct model_options, member), .max = most, .help = "synth: " text      \
     }
 
+#define AT(field) offsetof(struct model_options, field)
 static const struct cmd_option options[] = {
-    {"json", 'j', CMD_FLAG, offsetof(struct model_options, json), "info: one JSON object"},
-    {"tokenizer", 0, CMD_STRING, offsetof(struct model_options, tokenizer),
+    {"json", 'j', CMD_FLAG, AT(json), "info: one JSON object"},
+    {"tokenizer", 0, CMD_STRING, AT(tokenizer),
      "info: tokenizer.bin of a model in llama2.c's format", "FILE"},
-    {"arch", 'a', CMD_CHOICE, offsetof(struct model_options, arch), "synth: architecture", NULL,
-     "llama", 0, 0, arch_choices},
-    {"like", 0, CMD_STRING, offsetof(struct model_options, like),
+    {"arch", 'a', CMD_CHOICE, AT(arch), "synth: architecture", NULL, "llama", 0, 0, arch_choices},
+    {"like", 0, CMD_STRING, AT(like),
      "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b;\n"
      "llama 134m, 1.1b, 7b, 8b, 8x7b; qwen2 0.5b, 7b; qwen3 0.6b, 8b;\n"
      "qwen3moe 30b-a3b; gemma2 2b; gemma3 1b; phi3 mini; olmoe 7b;\n"
@@ -67,23 +67,22 @@ static const struct cmd_option options[] = {
     SHAPE("experts", experts, LLM_EXPERTS_MAX, "of a layer [default: 8 where there are any]"),
     SHAPE("experts-used", experts_used, LLM_EXPERTS_USED_MAX, "of a row [default: 2]"),
     SHAPE("window", window, LLM_CONTEXT_MAX, "positions that a row sees in sliding layers"),
-    {"rope", 0, CMD_CHOICE, offsetof(struct model_options, rope),
-     "synth: how positions were stretched", NULL, "none", 0, 0, rope_choices},
-    {"rope-factor", 0, CMD_U64, offsetof(struct model_options, rope_factor),
+    {"rope", 0, CMD_CHOICE, AT(rope), "synth: how positions were stretched", NULL, "none", 0, 0,
+     rope_choices},
+    {"rope-factor", 0, CMD_U64, AT(rope_factor),
      "synth: from the Nth part of the context, with --rope", "N", "4", 1, 1024},
-    {"type", 't', CMD_STRING, offsetof(struct model_options, type),
+    {"type", 't', CMD_STRING, AT(type),
      "of the matrices; synth [default: F16]: F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0,\n"
      "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, MXFP4, Q3_K or Q2_K;\n"
      "quantise: one of these, or a mixture: Q5_K_M, Q5_K_S, Q4_K_M, Q4_K_S,\n"
      "Q3_K_M",
      "TYPE"},
-    {"seed", 's', CMD_U64, offsetof(struct model_options, seed),
-     "synth: the same seed gives the same file on every machine", "N", "1"},
-    {"output", 'o', CMD_STRING, offsetof(struct model_options, output), "synth: where to", "FILE"},
-    {"force", 'f', CMD_FLAG, offsetof(struct model_options, force),
-     "quantise, import: replace what is there"},
-    {"threads", 0, CMD_U64, offsetof(struct model_options, threads),
-     "quantise: [default: the cores there are]", "N", NULL, 0, LLM_THREADS_MAX},
+    {"seed", 's', CMD_U64, AT(seed), "synth: the same seed gives the same file on every machine",
+     "N", "1"},
+    {"output", 'o', CMD_STRING, AT(output), "synth: where to", "FILE"},
+    {"force", 'f', CMD_FLAG, AT(force), "quantise, import: replace what is there"},
+    {"threads", 0, CMD_U64, AT(threads), "quantise: [default: the cores there are]", "N", NULL, 0,
+     LLM_THREADS_MAX},
     {NULL},
 };
 
@@ -259,11 +258,9 @@ static enum cmd_exit json_info(const struct llm_file *file, const struct summary
     hw_json_put_u64(&json, "weight_bytes", summary->bytes);
     hw_json_put_u64(&json, "kv_bytes_per_position", summary->kv_bytes);
     hw_json_put_u64(&json, "memory_bytes", summary->bytes + summary->kv_bytes * c->context);
-    hw_json_key(&json, "types");
-    hw_json_object_begin(&json);
+    hw_json_object_at(&json, "types");
     for (size_t i = 0; i < summary->type_count; i++) {
-        hw_json_key(&json, llm_dtype_name(summary->types[i].dtype));
-        hw_json_object_begin(&json);
+        hw_json_object_at(&json, llm_dtype_name(summary->types[i].dtype));
         hw_json_put_u64(&json, "tensors", summary->types[i].tensors);
         hw_json_put_u64(&json, "values", summary->types[i].values);
         hw_json_put_u64(&json, "bytes", summary->types[i].bytes);

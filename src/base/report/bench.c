@@ -296,13 +296,11 @@ static void json_row(const struct hw_bench *bench, const struct hw_bench_row *ro
 
 static void json_left_out(const struct hw_bench *bench, struct hw_json *json)
 {
-    hw_json_key(json, "left_out");
-    hw_json_array_begin(json);
+    hw_json_array_at(json, "left_out");
     for (const struct hw_bench_left *left = bench->left_out; left; left = left->next) {
         hw_json_object_begin(json);
         hw_json_put_string(json, "why", left->why);
-        hw_json_key(json, "rows");
-        hw_json_array_begin(json);
+        hw_json_array_at(json, "rows");
         for (const struct name *name = left->first; name; name = name->next)
             hw_json_string(json, name->text);
         hw_json_array_end(json);
@@ -325,8 +323,7 @@ int hw_bench_print_json(const struct hw_bench *bench, FILE *out)
     hw_json_put_string(&json, "commit", hw_bench_commit());
     hw_json_put_string(&json, "host", host);
     hw_json_put_string(&json, "date", date);
-    hw_json_key(&json, "rows");
-    hw_json_array_begin(&json);
+    hw_json_array_at(&json, "rows");
     for (const struct hw_bench_row *row = bench->first; row; row = row->next)
         json_row(bench, row, &json);
     hw_json_array_end(&json);

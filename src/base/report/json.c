@@ -146,6 +146,18 @@ void hw_json_key(struct hw_json *json, const char *key)
     put(json, ":", 1);
 }
 
+void hw_json_object_at(struct hw_json *json, const char *key)
+{
+    hw_json_key(json, key);
+    hw_json_object_begin(json);
+}
+
+void hw_json_array_at(struct hw_json *json, const char *key)
+{
+    hw_json_key(json, key);
+    hw_json_array_begin(json);
+}
+
 void hw_json_string_n(struct hw_json *json, const char *text, size_t len)
 {
     value_begins(json);

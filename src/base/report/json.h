@@ -36,6 +36,9 @@ void hw_json_object_end(struct hw_json *json);
 void hw_json_array_begin(struct hw_json *json);
 void hw_json_array_end(struct hw_json *json);
 void hw_json_key(struct hw_json *json, const char *key);
+/* A key, and the begin of its value. */
+void hw_json_object_at(struct hw_json *json, const char *key);
+void hw_json_array_at(struct hw_json *json, const char *key);
 
 void hw_json_string(struct hw_json *json, const char *text); /* NULL is null */
 void hw_json_string_n(struct hw_json *json, const char *text, size_t len);

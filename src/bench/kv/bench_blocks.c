@@ -27,18 +27,17 @@ struct blocks_options {
     bool json;
 };
 
+#define AT(field) offsetof(struct blocks_options, field)
 static const struct cmd_option options[] = {
-    {"size", 's', CMD_SIZE, offsetof(struct blocks_options, size), "of a block", "SIZE", "4MiB", 64,
-     KV_BLOCK_MAX},
-    {"blocks", 'n', CMD_U64, offsetof(struct blocks_options, blocks),
+    {"size", 's', CMD_SIZE, AT(size), "of a block", "SIZE", "4MiB", 64, KV_BLOCK_MAX},
+    {"blocks", 'n', CMD_U64, AT(blocks),
      "different ones, gone through in turn; together more than the caches", "N", "16", 1,
      BLOCKS_MAX},
-    {"reps", 'r', CMD_U64, offsetof(struct blocks_options, reps),
+    {"reps", 'r', CMD_U64, AT(reps),
      "rounds over all blocks; figures are from the median time of a block", "N", "9", 1, REPS_MAX},
-    {"only", 'o', CMD_LIST, offsetof(struct blocks_options, only),
+    {"only", 'o', CMD_LIST, AT(only),
      "only rows whose name holds TEXT, and what they are compared with", "TEXT"},
-    {"json", 'j', CMD_FLAG, offsetof(struct blocks_options, json),
-     "print one JSON object instead of a table"},
+    {"json", 'j', CMD_FLAG, AT(json), "print one JSON object instead of a table"},
     {NULL},
 };
 

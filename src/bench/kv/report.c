@@ -594,13 +594,11 @@ static int json_table(struct hw_json *j, const struct bkv_set *s, const struct s
     section->build(s, t, note);
     hw_json_object_begin(j);
     hw_json_put_string(j, "title", section->title);
-    hw_json_key(j, "columns");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "columns");
     for (size_t c = 0; c < hw_table_columns(t); c++)
         hw_json_string(j, hw_table_heading(t, c));
     hw_json_array_end(j);
-    hw_json_key(j, "rows");
-    hw_json_array_begin(j);
+    hw_json_array_at(j, "rows");
     for (size_t r = 0; r < hw_table_rows(t); r++) {
         hw_json_array_begin(j);
         for (size_t c = 0; c < hw_table_columns(t); c++)
@@ -626,12 +624,10 @@ int bkv_report_json(const struct bkv_set *s, FILE *out)
     hw_json_put_string(&j, "commit", hw_bench_commit());
     hw_json_put_string(&j, "host", s->host);
     hw_json_put_string(&j, "date", date);
-    hw_json_key(&j, "rows");
-    hw_json_array_begin(&j);
+    hw_json_array_at(&j, "rows");
     json_rows(&j, s);
     hw_json_array_end(&j);
-    hw_json_key(&j, "tables");
-    hw_json_array_begin(&j);
+    hw_json_array_at(&j, "tables");
     int rc = 0;
     for (size_t i = 0; i < ARRAY_LEN(sections) && rc == 0; i++)
         rc = json_table(&j, s, &sections[i]);

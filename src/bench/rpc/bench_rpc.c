@@ -45,32 +45,31 @@ struct bench_rpc_options {
     bool quick, no_pin, resume, check, json;
 };
 
+#define AT(field) offsetof(struct bench_rpc_options, field)
 static const struct cmd_option options[] = {
-    {"quick", 'q', CMD_FLAG, offsetof(struct bench_rpc_options, quick),
+    {"quick", 'q', CMD_FLAG, AT(quick),
      "adaptive waiting only, 64 B and the stream, 3 repetitions:\n"
      "a few seconds"},
-    {"only", 'o', CMD_LIST, offsetof(struct bench_rpc_options, only),
-     "only rows whose name holds TEXT: tcp, .d1., stream, shm.64B", "TEXT"},
-    {"reps", 'r', CMD_U64, offsetof(struct bench_rpc_options, reps),
-     "repetitions; figures are their medians", "N", "5", 1, REPS_MAX},
-    {"time", 't', CMD_DURATION, offsetof(struct bench_rpc_options, time_ns),
-     "how long one repetition of one side lasts", "TIME", "10ms", HW_MS, 10 * HW_SEC},
-    {"limit", 0, CMD_DURATION, offsetof(struct bench_rpc_options, limit_ns),
+    {"only", 'o', CMD_LIST, AT(only), "only rows whose name holds TEXT: tcp, .d1., stream, shm.64B",
+     "TEXT"},
+    {"reps", 'r', CMD_U64, AT(reps), "repetitions; figures are their medians", "N", "5", 1,
+     REPS_MAX},
+    {"time", 't', CMD_DURATION, AT(time_ns), "how long one repetition of one side lasts", "TIME",
+     "10ms", HW_MS, 10 * HW_SEC},
+    {"limit", 0, CMD_DURATION, AT(limit_ns),
      "leave out the rows that are not begun by then, and say so", "TIME", "170s", HW_SEC,
      86400 * HW_SEC},
-    {"via-delay", 0, CMD_DURATION, offsetof(struct bench_rpc_options, rtt_ns),
+    {"via-delay", 0, CMD_DURATION, AT(rtt_ns),
      "round trip of the long line that calls and posts at once are\n"
      "measured over, through a delay relay; 0 leaves those rows out",
      "RTT", "1ms", 0, HW_SEC},
-    {"no-pin", 0, CMD_FLAG, offsetof(struct bench_rpc_options, no_pin),
+    {"no-pin", 0, CMD_FLAG, AT(no_pin),
      "let the kernel place client and server; without it each has a core"},
-    {"resume", 0, CMD_FLAG, offsetof(struct bench_rpc_options, resume),
+    {"resume", 0, CMD_FLAG, AT(resume),
      "over tcp and tls, keep what is sent as a connection does that can\n"
      "be resumed after a cut: shows what that costs"},
-    {"check", 0, CMD_FLAG, offsetof(struct bench_rpc_options, check),
-     "exit 1 when a row misses its target or is invalid"},
-    {"json", 'j', CMD_FLAG, offsetof(struct bench_rpc_options, json),
-     "print one JSON object instead of a table"},
+    {"check", 0, CMD_FLAG, AT(check), "exit 1 when a row misses its target or is invalid"},
+    {"json", 'j', CMD_FLAG, AT(json), "print one JSON object instead of a table"},
     {NULL},
 };
 

@@ -23,23 +23,19 @@ struct pingpong_options {
     bool no_pin, json;
 };
 
+#define AT(field) offsetof(struct pingpong_options, field)
 static const struct cmd_option options[] = {
-    {"transport", 't', CMD_CHOICE, offsetof(struct pingpong_options, transport),
-     "between the two processes", NULL, "shm", 0, 0, bench_transport_names},
-    {"wait", 0, CMD_CHOICE, offsetof(struct pingpong_options, wait),
-     "how both sides wait, raw and ours", NULL, "adaptive", 0, 0, cmd_wait_names},
-    {"size", 0, CMD_SIZE, offsetof(struct pingpong_options, size), "of a message, each way", "SIZE",
-     "64", 1, BENCH_MESSAGE_MAX},
-    {"queue-depth", 'q', CMD_U64, offsetof(struct pingpong_options, depth), "calls in flight", "N",
-     "1", 1, 1024},
-    {"count", 0, CMD_U64, offsetof(struct pingpong_options, count), "calls of a repetition", "N",
-     "20000", 100, 10000000},
-    {"reps", 'r', CMD_U64, offsetof(struct pingpong_options, reps),
-     "repetitions; figures are their medians", "N", "5", 1, REPS_MAX},
-    {"no-pin", 0, CMD_FLAG, offsetof(struct pingpong_options, no_pin),
-     "let the kernel place the two; without it each has a core"},
-    {"json", 'j', CMD_FLAG, offsetof(struct pingpong_options, json),
-     "print one JSON object instead of a table"},
+    {"transport", 't', CMD_CHOICE, AT(transport), "between the two processes", NULL, "shm", 0, 0,
+     bench_transport_names},
+    {"wait", 0, CMD_CHOICE, AT(wait), "how both sides wait, raw and ours", NULL, "adaptive", 0, 0,
+     cmd_wait_names},
+    {"size", 0, CMD_SIZE, AT(size), "of a message, each way", "SIZE", "64", 1, BENCH_MESSAGE_MAX},
+    {"queue-depth", 'q', CMD_U64, AT(depth), "calls in flight", "N", "1", 1, 1024},
+    {"count", 0, CMD_U64, AT(count), "calls of a repetition", "N", "20000", 100, 10000000},
+    {"reps", 'r', CMD_U64, AT(reps), "repetitions; figures are their medians", "N", "5", 1,
+     REPS_MAX},
+    {"no-pin", 0, CMD_FLAG, AT(no_pin), "let the kernel place the two; without it each has a core"},
+    {"json", 'j', CMD_FLAG, AT(json), "print one JSON object instead of a table"},
     {NULL},
 };
 

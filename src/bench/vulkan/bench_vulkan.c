@@ -13,30 +13,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AT(field) offsetof(struct bench_vk_options, field)
 static const struct cmd_option options[] = {
-    {"quick", 'q', CMD_FLAG, offsetof(struct bench_vk_options, quick),
+    {"quick", 'q', CMD_FLAG, AT(quick),
      "one repetition of 20 ms, transfers of 16 MiB: some seconds"},
-    {"only", 'o', CMD_LIST, offsetof(struct bench_vk_options, only),
+    {"only", 'o', CMD_LIST, AT(only),
      "only rows whose name holds TEXT, and what is measured with them: .tcp,\n"
      "two-, Gbit, upload",
      "TEXT"},
-    {"native", 'n', CMD_FLAG, offsetof(struct bench_vk_options, native),
+    {"native", 'n', CMD_FLAG, AT(native),
      "only the drivers of this machine, without any connection"},
-    {"software", 0, CMD_FLAG, offsetof(struct bench_vk_options, software),
+    {"software", 0, CMD_FLAG, AT(software),
      "use a software GPU, here and at the server that is started"},
-    {"device", 'd', CMD_U64, offsetof(struct bench_vk_options, device),
-     "the N-th device of the driver", "N", "0", 0, 15},
-    {"size", 's', CMD_SIZE, offsetof(struct bench_vk_options, size),
+    {"device", 'd', CMD_U64, AT(device), "the N-th device of the driver", "N", "0", 0, 15},
+    {"size", 's', CMD_SIZE, AT(size),
      "of a transfer; six times as much memory is needed here and there", "BYTES", "256MiB", 1 << 20,
      UINT64_C(4) << 30},
-    {"reps", 'r', CMD_U64, offsetof(struct bench_vk_options, reps),
-     "repetitions; figures are their medians", "N", "5", 1, BENCH_VK_REPS_MAX},
-    {"time", 't', CMD_DURATION, offsetof(struct bench_vk_options, time_ns),
-     "how long one repetition of one side lasts", "TIME", "200ms", HW_MS, 10 * HW_SEC},
-    {"check", 0, CMD_FLAG, offsetof(struct bench_vk_options, check),
-     "exit 1 when a row misses its target or is invalid"},
-    {"json", 'j', CMD_FLAG, offsetof(struct bench_vk_options, json),
-     "print one JSON object instead of a table"},
+    {"reps", 'r', CMD_U64, AT(reps), "repetitions; figures are their medians", "N", "5", 1,
+     BENCH_VK_REPS_MAX},
+    {"time", 't', CMD_DURATION, AT(time_ns), "how long one repetition of one side lasts", "TIME",
+     "200ms", HW_MS, 10 * HW_SEC},
+    {"check", 0, CMD_FLAG, AT(check), "exit 1 when a row misses its target or is invalid"},
+    {"json", 'j', CMD_FLAG, AT(json), "print one JSON object instead of a table"},
     {NULL},
 };
 
