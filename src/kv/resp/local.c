@@ -84,16 +84,6 @@ void resp_local_let_go(struct resp_session *s, struct resp_value *v)
                             v->named.block.handle, now_of(v->host));
 }
 
-enum kv_result resp_local_renew(struct resp_session *s, struct resp_value *v)
-{
-    enter(s, v->host);
-    enum kv_result result =
-        kv_blocks_renew(kv_daemon_blocks(kv_host_daemon(v->host)), v->holder, v->named.block.handle,
-                        now_of(v->host), &v->named.block.expires_ns);
-    resp_leave(s);
-    return result;
-}
-
 /* A lease on the value and where it is; KV_MISS, KV_FULL. */
 static enum kv_result lease(struct resp_session *s, const struct spot *at, struct resp_value *out)
 {
@@ -110,7 +100,6 @@ static enum kv_result lease(struct resp_session *s, const struct spot *at, struc
                                    .checksum = l.checksum,
                                    .handle = l.handle};
     s->visit_bytes += l.len;
-    s->lease_ns = l.expires_ns - now;
     return kv_blocks_bytes(at->blocks, at->holder, l.handle, 0, l.len, now, &block->data);
 }
 

@@ -12,10 +12,9 @@
 #include <sys/socket.h>
 
 enum {
-    OUT_FIRST = 16 << 10,     /* of the buffer */
-    OUT_KEPT = 1 << 20,       /* of it, between replies */
-    PART_MIN = 4 << 10,       /* shorter values are copied: that costs less than a lease */
-    SEND_AT_A_TIME = 4 << 20, /* of a value, between two looks at its lease */
+    OUT_FIRST = 16 << 10, /* of the buffer */
+    OUT_KEPT = 1 << 20,   /* of it, between replies */
+    PART_MIN = 4 << 10,   /* shorter values are copied: that costs less than a lease */
     VECTORS = 2 * RESP_PARTS_MAX + 1,
     SEND_LIMIT_MS = 30000 /* a peer that takes nothing for so long is gone */
 };
@@ -78,11 +77,17 @@ static void rest_sent(struct rest *r, size_t sent)
     }
 }
 
+/* The bytes of the parts are sent or copied.  Those of another process are right if their lease has
+ * not ended by now. */
 static void let_parts_go(struct resp_session *s)
 {
-    for (uint32_t i = 0; i < s->part_count; i++)
-        if (s->parts[i].value.host)
-            resp_local_let_go(s, &s->parts[i].value);
+    for (uint32_t i = 0; i < s->part_count; i++) {
+        struct resp_value *v = &s->parts[i].value;
+        bool leased = v->named.data != NULL;
+        s->broken |= leased && !v->host && hw_now_ns() > v->named.block.expires_ns;
+        if (leased)
+            resp_let_go(s, v);
+    }
     resp_leave(s);
     s->part_count = 0;
     s->part_bytes = 0;
@@ -168,8 +173,10 @@ static void add_part(struct resp_session *s, const void *data, size_t len,
     assert(s->part_count < RESP_PARTS_MAX);
     struct resp_part *part = &s->parts[s->part_count++];
     *part = (struct resp_part){.at = s->out_len, .len = len, .data = data};
-    if (value)
+    if (value) {
         part->value = *value;
+        s->lease_ns = value->named.block.lasts_ns;
+    }
     s->part_bytes += len;
 }
 
@@ -260,46 +267,19 @@ void resp_null(struct resp_session *s)
     resp_send(s, s->resp3 ? "_\r\n" : "$-1\r\n", s->resp3 ? 3 : 5);
 }
 
-static enum kv_result renew(struct resp_session *s, struct resp_value *v)
-{
-    return v->host ? resp_local_renew(s, v) : kv_block_renew(resp_client(s), &v->named.block);
-}
-
-/* A part after the other, since the lease of another process ends, and a block that was deleted
- * should go. */
-static void send_long(struct resp_session *s, struct resp_value *value, const uint8_t *data,
-                      uint32_t len)
-{
-    struct kv_block_ref *block = &value->named.block;
-    for (uint32_t at = 0, n; at < len && !s->broken; at += n) {
-        n = len - at < SEND_AT_A_TIME ? len - at : SEND_AT_A_TIME;
-        bool late = hw_now_ns() + block->lasts_ns / 2 > block->expires_ns;
-        if (late && renew(s, value) != KV_OK) {
-            s->broken = true; /* the bytes may be others by now, and a part is sent */
-            break;
-        }
-        if (s->part_count == RESP_PARTS_MAX)
-            resp_flush_out(s);
-        add_part(s, data + at, n, NULL);
-        resp_flush_out(s);
-        s->broken |= !value->host && hw_now_ns() > block->expires_ns;
-    }
-}
-
 void resp_send_value(struct resp_session *s, struct resp_value *value, uint32_t from, uint32_t len)
 {
     const uint8_t *data = value->named.data + from;
-    bool one = value->host && len <= SEND_AT_A_TIME;
     if (s->may_wait && resp_is_full(s))
         resp_flush_out(s);
     head(s, '$', len);
-    if (len < PART_MIN)
+    if (len < PART_MIN) {
         resp_send(s, data, len);
-    else if (one)
-        add_part(s, data, len, value);
-    else
-        send_long(s, value, data, len);
-    resp_send(s, "\r\n", 2);
-    if (len < PART_MIN || !one)
         resp_let_go(s, value);
+    } else {
+        add_part(s, data, len, value);
+        if (!value->host)
+            resp_flush_out(s); /* its lease ends: without it the reply must have no end either */
+    }
+    resp_send(s, "\r\n", 2);
 }

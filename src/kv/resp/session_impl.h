@@ -22,7 +22,7 @@ struct resp_value {
 struct resp_part {
     size_t at, len;
     const void *data;
-    struct resp_value value; /* host not NULL: to be let go then */
+    struct resp_value value; /* with data: to be let go then */
 };
 
 /* Room in the store for a value that is arriving. */
@@ -60,7 +60,7 @@ struct resp_session {
     struct kv_named_hash *hash;
     struct kv_host *visited; /* NULL: none; nothing may wait meanwhile */
     uint32_t visit_bytes;    /* copied and hashed in this visit */
-    uint64_t lease_ns;       /* how long leases of the daemons visited last; 0: not known */
+    uint64_t lease_ns;       /* how long leases last; 0: not known */
     struct kv_block_holder holders[KV_DAEMONS_MAX];
 };
 
@@ -96,7 +96,6 @@ bool resp_local_get(struct resp_session *s, const struct resp_arg *name, struct 
 bool resp_local_set(struct resp_session *s, const struct kv_named_set *set, enum kv_result *result);
 bool resp_local_delete(struct resp_session *s, const struct resp_arg *name, enum kv_result *result);
 /* Of a value that resp_local_get gave. */
-enum kv_result resp_local_renew(struct resp_session *s, struct resp_value *value);
 void resp_local_let_go(struct resp_session *s, struct resp_value *value);
 
 /* Room in s->placed for a value of `len` bytes, which resp_local_set then takes without a copy.

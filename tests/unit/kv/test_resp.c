@@ -532,43 +532,6 @@ static void a_value_that_is_being_sent_is_not_evicted(void **state)
     fixture_close(&f);
 }
 
-/* A reader that stops in a long reply keeps its block for half of a lease; then its bytes are
- * copied, and it reads the same ones, whatever has become of the block. */
-static void a_reader_that_stops_does_not_keep_the_block(void **state)
-{
-    (void)state;
-    enum { LONG = 3 << 20 };
-    struct fixture f;
-    fixture_open_with(&f, 1, false, (struct kv_blocks_config){.lease_lasts_ns = 200 * HW_MS});
-    struct large l = large_make("l", 1, LONG, ""), fill = large_make("x", 3, 1 << 20, "");
-    char *got = malloc(l.got_len);
-    int slow = dial(&f), other = dial(&f), there = 0;
-    assert_non_null(got);
-    exchange(other, l.set, l.set_len, "+OK\r\n", 5);
-    send_part(slow, "GET l\r\nPING\r\n", 13);
-    assert_int_equal(recv(slow, got, 1, MSG_PEEK), 1);
-    for (uint64_t end = hw_now_ns() + 60 * HW_SEC;
-         host_stat(f.hosts[0]).leases > 0 && hw_now_ns() < end; sched_yield())
-        ;
-    assert_int_equal(host_stat(f.hosts[0]).leases, 0);
-    assert_int_equal(ioctl(slow, FIONREAD, &there), 0);
-    assert_true(there < LONG / 2); /* or it has read all, and the test shows nothing */
-    ask(other, "DEL l\r\n", ":1\r\n");
-    for (int i = 0; i < 2 * (ARENA >> 20); i++) { /* all of the arena */
-        fill.set[fill.head - strlen("\r\n$1048576\r\n") - 1] = (char)('A' + i);
-        exchange(other, fill.set, fill.set_len, "+OK\r\n", 5);
-    }
-    assert_int_equal(recv(slow, got, l.got_len, MSG_WAITALL), l.got_len);
-    assert_memory_equal(got, l.got, l.got_len);
-    exchange(slow, "", 0, "+PONG\r\n", 7);
-    large_free(&l);
-    large_free(&fill);
-    free(got);
-    close(slow);
-    close(other);
-    fixture_close(&f);
-}
-
 /* ---- members that change ---- */
 
 /* Of the first `count` members, who are then connected. */
@@ -607,6 +570,59 @@ static void name_at(const struct kv_view *view, uint32_t member, char name[2])
             break;
     }
     kv_named_hash_destroy(hash);
+}
+
+/* A reader that stops in a long reply keeps its block for half of a lease; then its bytes are
+ * copied, and it reads the same ones, whatever has become of the block.  With members the block is
+ * another's. */
+static void reader_stops(uint32_t len, bool members)
+{
+    struct fixture f;
+    struct kv_view view;
+    char name[2] = "l", request[32];
+    fixture_open_with(&f, members ? 2 : 1, members,
+                      (struct kv_blocks_config){.lease_lasts_ns = 200 * HW_MS});
+    if (members) {
+        set_view(&f, 2, &view);
+        name_at(&view, 1, name);
+    }
+    struct large l = large_make(name, 1, len, ""), fill = large_make("x", 3, 1 << 20, "");
+    char *got = malloc(l.got_len);
+    int slow = dial(&f), other = dial(&f), there = 0;
+    assert_non_null(got);
+    exchange(other, l.set, l.set_len, "+OK\r\n", 5);
+    send_part(slow, request,
+              (size_t)snprintf(request, sizeof(request), "GET %s\r\nPING\r\n", name));
+    assert_int_equal(recv(slow, got, 1, MSG_PEEK), 1);
+    for (uint64_t end = hw_now_ns() + 60 * HW_SEC;
+         host_stat(f.hosts[0]).leases > 0 && hw_now_ns() < end; sched_yield())
+        ;
+    assert_int_equal(host_stat(f.hosts[0]).leases, 0);
+    assert_int_equal(ioctl(slow, FIONREAD, &there), 0);
+    assert_true(there < (int)len / 2); /* or it has read all, and the test shows nothing */
+    snprintf(request, sizeof(request), "DEL %s\r\n", name);
+    ask(other, request, ":1\r\n");
+    for (int i = 0; i < 2 * (ARENA >> 20); i++) { /* all of the arena */
+        fill.set[fill.head - strlen("\r\n$1048576\r\n") - 1] = (char)('A' + i);
+        exchange(other, fill.set, fill.set_len, "+OK\r\n", 5);
+    }
+    assert_int_equal(recv(slow, got, l.got_len, MSG_WAITALL), l.got_len);
+    assert_memory_equal(got, l.got, l.got_len);
+    exchange(slow, "", 0, "+PONG\r\n", 7);
+    large_free(&l);
+    large_free(&fill);
+    free(got);
+    close(slow);
+    close(other);
+    fixture_close(&f);
+}
+
+static void a_reader_that_stops_does_not_keep_the_block(void **state)
+{
+    (void)state;
+    reader_stops(3 << 20, false);
+    reader_stops(9 << 20, false);
+    reader_stops(9 << 20, true);
 }
 
 /* A member joins while a value comes straight into the store: it belongs to the one or to the
