@@ -62,9 +62,11 @@ struct kv_daemon_config {
     /* The reference for benchmarks: poll every endpoint in every turn, a fence for every answer, no
      * prefetch of the next request's entry. */
     bool plain;
-    /* Told when a sleep must also end (or no longer) as the endpoint can send again; NULL: not
-     * told. */
-    void (*blocked)(void *user, struct rpc_ep *ep, bool blocked);
+    /* NULL: every turn looks at every endpoint.  Else those on which nothing happens rest, all of
+     * them during a sleep: watch() is told which peer an endpoint is, and whether it waits to send,
+     * and its driver calls kv_daemon_wake when the endpoint's descriptor says that it can read or
+     * send. */
+    void (*watch)(void *user, struct rpc_ep *ep, uint32_t peer, bool to_send);
     void *user;
 };
 
@@ -114,6 +116,8 @@ void kv_daemon_adopt(struct kv_daemon *daemon, struct rpc_ep *ep, int peer);
 int kv_daemon_dial_next(struct kv_daemon *daemon);
 void kv_daemon_dial_failed(struct kv_daemon *daemon, int peer);
 bool kv_daemon_peer_up(const struct kv_daemon *daemon, uint32_t peer);
+/* Any number that watch() was told, also of a connection that has ended. */
+void kv_daemon_wake(struct kv_daemon *daemon, uint32_t peer);
 
 /* With members only: the members from now on.  Epochs must grow. */
 void kv_daemon_set_view(struct kv_daemon *daemon, const struct kv_view *view);

@@ -91,9 +91,11 @@ struct kv_client_slot {
 struct kv_peer {
     struct rpc_ep *ep;                     /* NULL: not connected */
     struct kv_peer *link_next, *link_prev; /* of those with a connection */
-    struct kv_peer *want_next;             /* of those to be dialled */
-    bool is_listed;                        /* in that list */
-    bool wanted;                           /* to be connected: always, or since it was needed */
+    struct kv_peer *awake_next, *awake_prev;
+    bool awake;                /* a turn looks at it: see kv_daemon_config.watch */
+    struct kv_peer *want_next; /* of those to be dialled */
+    bool is_listed;            /* in that list */
+    bool wanted;               /* to be connected: always, or since it was needed */
     bool caller;
     struct kv_daemon *daemon;
     uint32_t number;                       /* in the daemon's peers: with ranks, the rank */
@@ -149,8 +151,10 @@ struct kv_daemon {
     uint32_t peer_room, spare_from;   /* no number below spare_from is spare */
     uint32_t by_id[KV_PEER_PLACES];   /* one more than the number of a peer that is no caller,
                                          hashed by its id */
-    struct kv_peer *linked, *wanting;
-    uint64_t idle_at_ns; /* when to look for connections that nobody uses */
+    struct kv_peer *linked, *awake, *wanting;
+    uint32_t awake_count;
+    uint64_t rest_until_ns; /* of the peers with a connection that are not awake */
+    uint64_t idle_at_ns;    /* when to look for connections that nobody uses */
     struct kv_stats stats;
     uint64_t now_ns; /* of this turn */
     uint64_t incarnation;

@@ -33,7 +33,7 @@ struct watched {
         WATCH_LISTEN, /* the socket that other daemons dial */
         WATCH_DIALER,
         WATCH_VIEW,
-        WATCH_PEER, /* nothing to do: the next turn polls it */
+        WATCH_CALLER, /* nothing to do: the next turn polls it */
         WATCH_SOCKET,
         WATCH_BELL
     } kind;
@@ -73,7 +73,7 @@ struct kv_host {
     uint64_t looked_ns, swept_ns, rest_until_ns;
     uint64_t broken_seen; /* the daemon's counter at the last sweep */
     uint64_t peers_seen;  /* peers that were up when the crowd was counted */
-    struct watched watch_stop, watch_attach, watch_listen, watch_dialer, watch_view, watch_peer;
+    struct watched watch_stop, watch_attach, watch_listen, watch_dialer, watch_view, watch_caller;
 };
 
 int kv_address_of(const struct rpc_addr *base, uint32_t index, struct rpc_addr *out)
@@ -294,7 +294,7 @@ static int peer_create(struct kv_host *h, struct rpc_transport *t, int rank)
     int rc = rpc_ep_create(t, &config, &ep);
     if (rc)
         return rc;
-    rc = watch(h, EPOLL_CTL_ADD, t->ops->poll_fd(t), EPOLLIN, &h->watch_peer);
+    rc = watch(h, EPOLL_CTL_ADD, t->ops->poll_fd(t), EPOLLIN, &h->watch_caller);
     if (rc) {
         rpc_ep_destroy(ep);
         return rc;
@@ -455,7 +455,7 @@ static void handle(struct kv_host *h, struct watched *w)
     case WATCH_VIEW:
         take_view(h);
         break;
-    case WATCH_PEER:
+    case WATCH_CALLER:
         break;
     case WATCH_SOCKET:
         client_speaks(h, CONTAINER_OF(w, struct client, socket_watch));
@@ -499,7 +499,10 @@ static void look(struct kv_host *h, uint64_t timeout_ns)
     if (timeout_ns)
         take_state(h);
     for (int i = 0; i < n; i++)
-        handle(h, events[i].data.ptr);
+        if (events[i].data.u64 & 1) /* see watch_peer */
+            kv_daemon_wake(h->daemon, (uint32_t)(events[i].data.u64 >> 1));
+        else
+            handle(h, events[i].data.ptr);
     h->looked_ns = hw_now_ns();
     if (h->looked_ns - h->swept_ns >= sweep_every_ns || client_broke(h))
         sweep(h, h->looked_ns);
@@ -555,12 +558,14 @@ void kv_host_stop(struct kv_host *h)
 
 /* ---- create and destroy ---- */
 
-static void on_blocked(void *user, struct rpc_ep *ep, bool blocked)
+/* Events of peers have their number, with an odd end: a peer ends without the host. */
+static void watch_peer(void *user, struct rpc_ep *ep, uint32_t peer, bool to_send)
 {
     struct kv_host *h = user;
     struct rpc_transport *t = rpc_ep_transport(ep);
-    uint32_t events = EPOLLIN | (blocked ? EPOLLOUT : 0);
-    (void)watch(h, EPOLL_CTL_MOD, t->ops->poll_fd(t), events, &h->watch_peer);
+    struct epoll_event event = {.events = EPOLLIN | (to_send ? EPOLLOUT : 0),
+                                .data.u64 = (uint64_t)peer << 1 | 1};
+    (void)epoll_ctl(h->epoll, EPOLL_CTL_MOD, t->ops->poll_fd(t), &event);
 }
 
 static int create_daemon(struct kv_host *h)
@@ -582,7 +587,7 @@ static int create_daemon(struct kv_host *h)
         .seed = o->seed,
         .plain = o->plain,
         .probe = o->probe,
-        .blocked = on_blocked,
+        .watch = watch_peer,
         .user = h,
     };
     if (config.seed == 0 && getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed))
@@ -667,7 +672,7 @@ int kv_host_create(const struct kv_host_options *options, struct kv_host **out,
     h->watch_listen.kind = WATCH_LISTEN;
     h->watch_dialer.kind = WATCH_DIALER;
     h->watch_view.kind = WATCH_VIEW;
-    h->watch_peer.kind = WATCH_PEER;
+    h->watch_caller.kind = WATCH_CALLER;
     why[0] = '\0';
     pthread_mutex_init(&h->view_lock, NULL);
     pthread_mutex_init(&h->state, NULL);

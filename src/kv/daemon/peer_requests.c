@@ -26,7 +26,7 @@ static void on_request(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg
 uint32_t kv_peer_requests_serve(struct kv_daemon *d)
 {
     uint32_t events = d->unjoined_count ? kv_peers_serve_unjoined(d) : 0;
-    for (struct kv_peer *peer = d->linked; peer; peer = peer->link_next) {
+    for (struct kv_peer *peer = d->awake; peer; peer = peer->awake_next) {
         struct rpc_msg *msg;
         while (peer->up && d->turn_bytes < KV_TURN_BYTES && (msg = rpc_recv(peer->ep)) != NULL) {
             on_request(d, peer, msg);

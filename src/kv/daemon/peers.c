@@ -13,6 +13,8 @@
 enum {
     QUIET_POLLS = 32,     /* after so many fruitless polls an endpoint is polled less often */
     QUIET_EVERY = 16,     /* namely in one turn of so many: a system call costs ten empty turns */
+    QUIET_RESTS = 256,    /* after so many it rests until its descriptor says something, */
+    AWAKE_MANY = 16,      /* where more are awake: to be woken takes a while */
     FAILURES_COUNTED = 6, /* most doublings of the pause between two dials */
     JOIN_STREAM = 0
 };
@@ -37,6 +39,78 @@ static const char *name_of(const struct kv_peer *peer)
 {
     const struct kv_member *m = kv_view_find(&peer->daemon->view, peer->id);
     return m ? m->name : "a former member";
+}
+
+/* ---- rest ---- */
+
+void kv_peer_wake(struct kv_peer *peer)
+{
+    struct kv_daemon *d = peer->daemon;
+    if (peer->awake || !peer->ep)
+        return;
+    peer->awake = true;
+    d->awake_count++;
+    peer->quiet = 0;
+    peer->awake_prev = NULL;
+    peer->awake_next = d->awake;
+    if (d->awake)
+        d->awake->awake_prev = peer;
+    d->awake = peer;
+}
+
+void kv_daemon_wake(struct kv_daemon *d, uint32_t number)
+{
+    assert(number < d->peer_room);
+    kv_peer_wake(&d->peers[number]);
+}
+
+static void unlist_awake(struct kv_daemon *d, struct kv_peer *peer)
+{
+    if (!peer->awake)
+        return;
+    *(peer->awake_prev ? &peer->awake_prev->awake_next : &d->awake) = peer->awake_next;
+    if (peer->awake_next)
+        peer->awake_next->awake_prev = peer->awake_prev;
+    peer->awake = false;
+    d->awake_count--;
+}
+
+/* Whether nothing is there to be read, so that the descriptor will say when there is. */
+static bool is_armed(struct kv_daemon *d, struct kv_peer *peer)
+{
+    struct rpc_transport *t = rpc_ep_transport(peer->ep);
+    bool to_send = rpc_send_blocked(peer->ep);
+    if (peer->blocked != to_send && d->config.watch)
+        d->config.watch(d->config.user, peer->ep, peer->number, to_send);
+    peer->blocked = to_send;
+    return !t->ops->arm || t->ops->arm(t, RPC_WAIT_RECV | (to_send ? RPC_WAIT_SEND : 0)) == 0;
+}
+
+/* False: something is there already.  Until the handshake and JOIN are done, and while requests
+ * are queued, a connection stays awake. */
+static bool rest(struct kv_daemon *d, struct kv_peer *peer)
+{
+    if (!is_armed(d, peer))
+        return false;
+    if (!d->config.watch || !peer->up || peer->queue)
+        return true;
+    uint64_t tick = rpc_next_tick(peer->ep);
+    d->rest_until_ns = tick < d->rest_until_ns ? tick : d->rest_until_ns;
+    unlist_awake(d, peer);
+    return true;
+}
+
+/* Wakes those whose deadline or ping is due. */
+static void wake_due(struct kv_daemon *d)
+{
+    d->rest_until_ns = HW_NEVER;
+    for (struct kv_peer *peer = d->linked; peer; peer = peer->link_next) {
+        uint64_t tick = peer->awake ? HW_NEVER : rpc_next_tick(peer->ep);
+        if (tick <= d->now_ns)
+            kv_peer_wake(peer);
+        else if (tick < d->rest_until_ns)
+            d->rest_until_ns = tick;
+    }
 }
 
 /* ---- calls about values ---- */
@@ -76,6 +150,7 @@ void kv_peers_note_in_flight(struct kv_daemon *d, uint64_t now)
 static void in_flight_changed(struct kv_daemon *d, struct kv_peer *peer, int by, uint64_t now)
 {
     kv_peers_note_in_flight(d, now);
+    kv_peer_wake(peer);
     peer->used_ns = now;
     peer->in_flight += (uint32_t)by;
     d->in_flight += (uint32_t)by;
@@ -189,7 +264,9 @@ static void advance_queue(struct kv_daemon *d, struct kv_peer *peer)
 static void link_peer(struct kv_daemon *d, struct kv_peer *peer, struct rpc_ep *ep)
 {
     peer->ep = ep;
-    peer->quiet = 0;
+    kv_peer_wake(peer);
+    if (d->config.watch)
+        d->config.watch(d->config.user, ep, peer->number, false);
     peer->link_prev = NULL;
     peer->link_next = d->linked;
     if (d->linked)
@@ -202,6 +279,7 @@ static void unlink_peer(struct kv_daemon *d, struct kv_peer *peer)
     *(peer->link_prev ? &peer->link_prev->link_next : &d->linked) = peer->link_next;
     if (peer->link_next)
         peer->link_next->link_prev = peer->link_prev;
+    unlist_awake(d, peer);
     peer->ep = NULL;
 }
 
@@ -452,8 +530,10 @@ uint32_t kv_daemon_local_peers(const struct kv_daemon *d)
  * without our having noticed. */
 static bool is_taken(struct kv_daemon *d, struct kv_peer *peer, uint64_t incarnation)
 {
-    if (peer->up && peer->incarnation != incarnation)
+    if (peer->up && peer->incarnation != incarnation) {
+        kv_peer_wake(peer);
         (void)poll_peer(d, peer);
+    }
     return peer->up && peer->incarnation != incarnation;
 }
 
@@ -615,6 +695,12 @@ static bool may_skip(const struct kv_daemon *d, const struct kv_peer *peer)
            hw_counter_load(&d->stats.loops) % QUIET_EVERY != 0;
 }
 
+static bool may_rest(const struct kv_daemon *d, const struct kv_peer *peer)
+{
+    return d->awake_count > AWAKE_MANY && peer->awake && peer->quiet >= QUIET_RESTS &&
+           peer->in_flight == 0 && !d->config.plain && !rpc_pending(peer->ep);
+}
+
 /* Of many members only those are connected that are needed: ends what nobody has used for long.
  * What such a connection holds, a lease or a put, does not last as long. */
 static void close_idle(struct kv_daemon *d)
@@ -636,10 +722,15 @@ uint32_t kv_peers_poll(struct kv_daemon *d)
     uint32_t events = d->unjoined_count ? poll_unjoined(d) : 0;
     if (d->view.count > KV_MESH_MAX && d->config.member && d->now_ns >= d->idle_at_ns)
         close_idle(d);
-    for (struct kv_peer *peer = d->linked, *next; peer; peer = next) {
-        next = peer->link_next;
-        if (!may_skip(d, peer))
-            events += poll_peer(d, peer);
+    if (d->now_ns >= d->rest_until_ns)
+        wake_due(d);
+    for (struct kv_peer *peer = d->awake, *next; peer; peer = next) {
+        next = peer->awake_next;
+        if (may_skip(d, peer))
+            continue;
+        events += poll_peer(d, peer);
+        if (may_rest(d, peer))
+            (void)rest(d, peer);
     }
     return events;
 }
@@ -658,34 +749,24 @@ uint32_t kv_peers_flush(struct kv_daemon *d)
     uint32_t n = 0;
     for (int i = 0; i < KV_UNJOINED_MAX && d->unjoined_count > 0; i++)
         n += d->unjoined[i] ? flush_one(d, d->unjoined[i]) : 0;
-    for (struct kv_peer *peer = d->linked; peer; peer = peer->link_next)
+    for (struct kv_peer *peer = d->awake; peer; peer = peer->awake_next)
         n += flush_one(d, peer->ep);
     return n;
 }
 
 /* ---- sleeping ---- */
 
-static bool arm_one(struct kv_daemon *d, struct rpc_ep *ep, bool *blocked)
-{
-    struct rpc_transport *t = rpc_ep_transport(ep);
-    bool now_blocked = rpc_send_blocked(ep);
-    if (blocked && *blocked != now_blocked && d->config.blocked) {
-        *blocked = now_blocked;
-        d->config.blocked(d->config.user, ep, now_blocked);
-    }
-    unsigned events = RPC_WAIT_RECV | (now_blocked ? RPC_WAIT_SEND : 0);
-    return t->ops->arm && t->ops->arm(t, events) != 0;
-}
-
 bool kv_peers_arm(struct kv_daemon *d)
 {
     bool ready = false;
-    for (int i = 0; i < KV_UNJOINED_MAX; i++)
-        if (d->unjoined[i])
-            ready |= arm_one(d, d->unjoined[i], NULL);
-    for (struct kv_peer *peer = d->linked; peer; peer = peer->link_next) {
+    for (int i = 0; i < KV_UNJOINED_MAX; i++) {
+        struct rpc_transport *t = d->unjoined[i] ? rpc_ep_transport(d->unjoined[i]) : NULL;
+        ready |= t && t->ops->arm && t->ops->arm(t, RPC_WAIT_RECV) != 0;
+    }
+    for (struct kv_peer *peer = d->awake, *next; peer; peer = next) {
+        next = peer->awake_next;
         peer->quiet = 0; /* poll it in the first turn after the sleep */
-        ready |= arm_one(d, peer->ep, &peer->blocked);
+        ready |= !rest(d, peer);
     }
     return ready;
 }
@@ -697,7 +778,8 @@ uint64_t kv_peers_next_tick(const struct kv_daemon *d)
         uint64_t tick = d->unjoined[i] ? rpc_next_tick(d->unjoined[i]) : HW_NEVER;
         next = tick < next ? tick : next;
     }
-    for (const struct kv_peer *peer = d->linked; peer; peer = peer->link_next) {
+    next = d->rest_until_ns < next ? d->rest_until_ns : next;
+    for (const struct kv_peer *peer = d->awake; peer; peer = peer->awake_next) {
         uint64_t tick = rpc_next_tick(peer->ep);
         if (peer->queue)
             tick = d->now_ns + HW_MS; /* when to look at their deadlines */

@@ -25,6 +25,8 @@ void kv_peer_forget(struct kv_pending *p);
 void kv_peer_reply(struct rpc_ep *ep, struct rpc_msg *msg, const struct kv_outcome *outcome);
 /* Around calls that other files make. */
 void kv_peer_in_flight(struct kv_peer *peer, int by);
+/* Something is to be sent: the next turn looks at the connection. */
+void kv_peer_wake(struct kv_peer *peer);
 /* What a call that ended with a status other than 0 means. */
 enum kv_result kv_peer_status_result(const struct kv_peer *peer, int status);
 

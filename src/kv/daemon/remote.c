@@ -221,6 +221,7 @@ void kv_sub_post(struct kv_sub *sub, struct kv_peer_request *request,
         .method = request->method, .stream = BLOCK_STREAM, .iov = &iov, .iov_count = 1};
     int rc = rpc_post(sub->peer->ep, &send);
     (void)rc; /* the owner ends it by its own deadline */
+    kv_peer_wake(sub->peer);
 }
 
 /* ---- sub-requests ---- */

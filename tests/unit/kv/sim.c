@@ -143,6 +143,12 @@ static void sim_release(void *user, void *block)
     free(block);
 }
 
+/* See pass_time. */
+static void watch_peer(void *user, struct rpc_ep *ep, uint32_t peer, bool to_send)
+{
+    (void)user, (void)ep, (void)peer, (void)to_send;
+}
+
 static void rank_start(struct sim *s, uint32_t r)
 {
     struct kv_daemon_config config = {
@@ -155,6 +161,7 @@ static void rank_start(struct sim *s, uint32_t r)
         .plain = below(s, 4) == 0,
         .clock = rpc_loopnet_clock(s->net),
         .memory = {.alloc = sim_alloc, .release = sim_release, .user = s},
+        .watch = below(s, 4) == 0 ? NULL : watch_peer,
     };
     int rc = kv_daemon_create(&config, &s->rank[r].daemon);
     assert(rc == 0);
@@ -360,7 +367,8 @@ static void rank_sleep(struct sim *s, uint32_t r)
     s->report.naps++;
 }
 
-/* Bytes that arrive, and times that are due, end a sleep. */
+/* Bytes that arrive, and times that are due, end a sleep.  Times wake no connection: the daemon
+ * must know itself which is concerned. */
 static void pass_time(struct sim *s, uint64_t ns)
 {
     uint64_t before = rpc_loopnet_now(s->net);
@@ -369,6 +377,8 @@ static void pass_time(struct sim *s, uint64_t ns)
         rpc_loopnet_spend(s->net, ns); /* bytes that a stalled rank leaves unread hold time up */
     for (uint32_t r = 0; r < s->ranks; r++) {
         struct rank *rank = &s->rank[r];
+        for (uint32_t k = 0; rank->daemon && k < s->ranks && rpc_loopnet_carries(s->net); k++)
+            kv_daemon_wake(rank->daemon, k);
         if (rank->daemon && rank->asleep &&
             (arrived || kv_daemon_next_tick(rank->daemon) <= rpc_loopnet_now(s->net)))
             rank->asleep = false;
