@@ -375,9 +375,10 @@ static void pass_time(struct sim *s, uint64_t ns)
     bool arrived = rpc_loopnet_step(s->net, before + ns);
     if (rpc_loopnet_now(s->net) == before)
         rpc_loopnet_spend(s->net, ns); /* bytes that a stalled rank leaves unread hold time up */
+    bool carries = rpc_loopnet_carries(s->net);
     for (uint32_t r = 0; r < s->ranks; r++) {
         struct rank *rank = &s->rank[r];
-        for (uint32_t k = 0; rank->daemon && k < s->ranks && rpc_loopnet_carries(s->net); k++)
+        for (uint32_t k = 0; carries && rank->daemon && k < s->ranks; k++)
             kv_daemon_wake(rank->daemon, k);
         if (rank->daemon && rank->asleep &&
             (arrived || kv_daemon_next_tick(rank->daemon) <= rpc_loopnet_now(s->net)))
