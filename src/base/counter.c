@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/report/buckets.h"
 #include "base/report/json.h"
 #include "base/report/table.h"
 
@@ -248,6 +249,13 @@ static void prometheus_escaped(FILE *out, const char *text, bool quotes)
     }
 }
 
+void hw_counters_print_label(FILE *out, const char *name, const char *value)
+{
+    fprintf(out, "%s=\"", name);
+    prometheus_escaped(out, value, true);
+    putc('"', out);
+}
+
 static void prometheus_def(void *state, const struct hw_counter_def *def, uint64_t total)
 {
     FILE *out = state;
@@ -267,9 +275,8 @@ static void prometheus_series(void *state, const struct hw_counter_def *def, con
     const char *separator = "{";
     fprintf(out, "hawser_%s%s", def->name, def->kind == HW_COUNTER ? "_total" : "");
     while (next_label(&labels, end, &name, &text)) {
-        fprintf(out, "%s%s=\"", separator, name);
-        prometheus_escaped(out, text, true);
-        putc('"', out);
+        fputs(separator, out);
+        hw_counters_print_label(out, name, text);
         separator = ",";
     }
     fprintf(out, "%s %" PRIu64 "\n", labels_len ? "}" : "", value);
@@ -365,6 +372,7 @@ static int print_prometheus(FILE *out)
 {
     static const struct printer printer = {prometheus_def, prometheus_series, NULL};
     walk(&printer, out);
+    hw_buckets_print(out);
     return 0;
 }
 

@@ -82,9 +82,13 @@ enum hw_counters_format {
 };
 
 /* In Prometheus and JSON the folded total of gone sets is a series labelled retired="true", so
- * that a sum over series is right.  0, -ENOMEM, or the negative errno of the failed write.
- * The registry is not locked while `out` is written, so a slow reader stops nobody. */
+ * that a sum over series is right; Prometheus gets the histograms (base/report/buckets.h), too.  0,
+ * -ENOMEM, or the negative errno of the failed write. The registry is not locked while `out` is
+ * written, so a slow reader stops nobody. */
 int hw_counters_print(FILE *out, enum hw_counters_format format) MUST_CHECK;
+
+/* NAME="VALUE" as Prometheus quotes it. */
+void hw_counters_print_label(FILE *out, const char *name, const char *value);
 
 /* Live values and the folded total of one counter together: 0 or -ENOENT. */
 int hw_counters_total(const char *name, uint64_t *total_out) MUST_CHECK;

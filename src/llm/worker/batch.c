@@ -21,8 +21,6 @@
 
 static_assert(LLM_WORKER_BATCH_MAX + LLM_WORKER_MIXED_MAX <= LLM_WORKER_PROMPT_ROWS,
               "a step that decodes is no larger than one that does not");
-static_assert(1 << (LLM_COUNT_BATCH_LAST - LLM_COUNT_BATCH) == LLM_WORKER_BATCH_MAX,
-              "the largest batch has a counter");
 
 /* One request's rows in a step: rows first to first + rows of the step. */
 struct part {
@@ -516,11 +514,12 @@ static void plan_make(struct llm_worker *w, struct plan *p)
 static void count_step(struct llm_worker *w, const struct part *parts, uint32_t count,
                        uint32_t rows, uint64_t step_ns, uint64_t kernel_ns)
 {
-    unsigned size = 31u - (unsigned)__builtin_clz(count);
+    struct hw_buckets *notes = parts->job->seq->model->notes;
+    hw_buckets_note(&notes[LLM_NOTE_SEQUENCES], count);
+    hw_buckets_note(&notes[LLM_NOTE_ROWS], rows);
     hw_counter_bump(&w->counts[LLM_COUNT_STEPS], 1);
     hw_counter_bump(&w->counts[LLM_COUNT_ROWS], rows);
     hw_counter_bump(&w->counts[LLM_COUNT_PARTS], count);
-    hw_counter_bump(&w->counts[LLM_COUNT_BATCH + size], 1);
     hw_counter_bump(&w->counts[LLM_COUNT_STEP_NS], step_ns);
     hw_counter_bump(&w->counts[LLM_COUNT_KERNEL_NS], kernel_ns);
     for (uint32_t i = 0; i < count; i++) {

@@ -190,4 +190,5 @@ void llm_worker_unload(struct llm_worker *w)
     for (uint32_t i = 0; i < w->served_count; i++)
         llm_model_unref(w, w->served[i]);
     assert(!w->models);
+    llm_model_notes_end(w);
 }

@@ -22,6 +22,7 @@
 #define HAWSER_LLM_WORKER_IMPL_H
 
 #include "base/counter.h"
+#include "base/report/buckets.h"
 #include "llm/chat/grammar.h"
 #include "llm/engine/pooling.h"
 #include "llm/worker/byte_account.h"
@@ -52,11 +53,12 @@ struct llm_model {
     uint32_t logits_rows; /* allocated */
     float *states;        /* of a step that embeds: LLM_WORKER_PROMPT_ROWS rows; made on demand */
     enum llm_pooling pooling;
-    uint64_t decoded_ns;  /* when a step last decoded for a client that asks for each token */
-    uint64_t decode_ns;   /* time of a step that only decoded */
-    uint32_t mixed_rows;  /* rows of prompts in the next step that also decodes */
-    uint32_t mixed_steps; /* steps since one that only decoded */
-    uint64_t planned[2];  /* the last plan that looked at its requests; [1]: those that embed */
+    uint64_t decoded_ns;      /* when a step last decoded for a client that asks for each token */
+    uint64_t decode_ns;       /* time of a step that only decoded */
+    uint32_t mixed_rows;      /* rows of prompts in the next step that also decodes */
+    uint32_t mixed_steps;     /* steps since one that only decoded */
+    uint64_t planned[2];      /* the last plan that looked at its requests; [1]: those that embed */
+    struct hw_buckets *notes; /* LLM_NOTES of the worker's */
     bool hashed;
     uint8_t hash[LLM_HASH_BYTES];
     struct llm_evictor *evictor; /* made on demand */
@@ -229,9 +231,7 @@ enum llm_worker_count {
     LLM_COUNT_PROMPT_ROWS,  /* of those, of prompts */
     LLM_COUNT_ADOPTED_ROWS, /* not computed: taken from pages of a text that begins alike */
     LLM_COUNT_PARTS,        /* sequences in steps; divided by the steps: the mean batch */
-    LLM_COUNT_BATCH,        /* steps of 1, 2 to 3, 4 to 7 and so on sequences */
-    LLM_COUNT_BATCH_LAST = LLM_COUNT_BATCH + 6, /* steps of LLM_WORKER_BATCH_MAX */
-    LLM_COUNT_SPLITS, /* steps that failed and were repeated request by request */
+    LLM_COUNT_SPLITS,       /* steps that failed and were repeated request by request */
     LLM_COUNT_STEP_NS,
     LLM_COUNT_KERNEL_NS,
     LLM_COUNT_SEQUENCES,
@@ -251,6 +251,15 @@ enum llm_worker_count {
     LLM_COUNT_UPLOADS,   /* models */
     LLM_COUNT_UPLOADS_FOUND,
     LLM_COUNTS
+};
+
+/* Histograms of a model, or of all that were uploaded (engine). */
+enum llm_model_note {
+    LLM_NOTE_SEQUENCES, /* of a step */
+    LLM_NOTE_ROWS,      /* of a step */
+    LLM_NOTE_STORED,    /* bytes of a sequence, at once */
+    LLM_NOTE_FETCHED,   /* bytes of a sequence, at once */
+    LLM_NOTES
 };
 
 /* The thread for uploads; it is started by the first one. */
@@ -309,6 +318,7 @@ struct llm_worker {
     uint64_t texts_begun;           /* (engine) */
     _Atomic uint64_t counts[LLM_COUNTS];
     struct hw_counter_set count_set;
+    struct hw_buckets notes[LLM_SERVED_MODELS_MAX + 1][LLM_NOTES]; /* the first: of uploads */
 };
 
 /* 0; -EDQUOT past the worker's limit or the client's share of it; -ENOMEM. */
@@ -324,6 +334,9 @@ void llm_blob_keep(struct llm_blob *blob);
 void llm_worker_wake(void *worker);
 
 /* ---- model.c ---- */
+
+/* Of all models: their histograms. */
+void llm_model_notes_end(struct llm_worker *w);
 
 /* Of an upload, taken on success, or of a file that is served.  0, or as llm_file_parse and
  * llm_engine_create, and why. */

@@ -142,6 +142,10 @@ static void count_figures(struct llm_worker *w, const struct llm_sequence *s,
     hw_counter_bump(&w->counts[LLM_COUNT_KV_FETCHED], f->fetched_bytes);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_STORED], f->stored_bytes);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_LOST], f->lost_chunks);
+    if (f->fetched_bytes)
+        hw_buckets_note(&s->model->notes[LLM_NOTE_FETCHED], f->fetched_bytes);
+    if (f->stored_bytes)
+        hw_buckets_note(&s->model->notes[LLM_NOTE_STORED], f->stored_bytes);
 }
 
 /* Counts the stores that finished since the last step. */

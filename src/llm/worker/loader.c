@@ -269,7 +269,6 @@ static void count_run(struct llm_worker *w, const struct llm_job *job)
     hw_counter_bump(&w->counts[LLM_COUNT_ROWS], job->done);
     hw_counter_bump(&w->counts[LLM_COUNT_PROMPT_ROWS], job->done);
     hw_counter_bump(&w->counts[LLM_COUNT_PARTS], load->steps);
-    hw_counter_bump(&w->counts[LLM_COUNT_BATCH], load->steps);
     hw_counter_bump(&w->counts[LLM_COUNT_STEP_NS], load->step_ns);
     hw_counter_bump(&w->counts[LLM_COUNT_KERNEL_NS], load->kernel_ns);
     c->steps += load->steps;

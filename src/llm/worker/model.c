@@ -4,6 +4,7 @@
 #include "llm/worker/impl.h"
 #include "page/limit.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,40 @@
 uint32_t llm_model_vocab(const struct llm_model *m)
 {
     return llm_engine_config(m->engine)->vocab;
+}
+
+static const double sequence_edges[] = {1, 2, 4, 8, 16, 32, 64};
+static const double row_edges[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+static const double byte_edges[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18,   1 << 20,
+                                    1 << 22, 1 << 24, 1 << 26, 1LL << 28, 1LL << 30};
+static_assert(LLM_WORKER_BATCH_MAX == 64 && LLM_WORKER_PROMPT_ROWS == 512,
+              "the largest step has an edge");
+
+static const struct hw_buckets_def note_defs[LLM_NOTES] = {
+    [LLM_NOTE_SEQUENCES] = {"llm_batch_sequences", NULL, "sequences in a step",
+                            HW_EDGES(sequence_edges), 1},
+    [LLM_NOTE_ROWS] = {"llm_batch_rows", "vllm:iteration_tokens_total", "rows (tokens) of a step",
+                       HW_EDGES(row_edges), 1},
+    [LLM_NOTE_STORED] = {"llm_kv_stored_bytes", "vllm:kv_offload_store_size",
+                         "KV of a sequence that reached the store between two steps",
+                         HW_EDGES(byte_edges), 1},
+    [LLM_NOTE_FETCHED] = {"llm_kv_fetched_bytes", "vllm:kv_offload_load_size",
+                          "KV of a sequence that came from the store for one restore",
+                          HW_EDGES(byte_edges), 1},
+};
+
+static void begin_notes(struct hw_buckets notes[LLM_NOTES], const char *model)
+{
+    for (int i = 0; i < LLM_NOTES; i++)
+        hw_buckets_register(&notes[i], &note_defs[i], model);
+}
+
+void llm_model_notes_end(struct llm_worker *w)
+{
+    for (size_t m = 0; m < ARRAY_LEN(w->notes); m++) {
+        for (int i = 0; i < LLM_NOTES; i++)
+            hw_buckets_unregister(&w->notes[m][i]);
+    }
 }
 
 void llm_model_free(struct llm_worker *w, struct llm_model *m)
@@ -55,6 +90,7 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
         options.shares = NULL;
     }
     options.keep_prefixes = !w->options.no_prefixes;
+    m->notes = w->notes[0];
     m->mixed_rows = LLM_WORKER_MIXED_MIN;
     m->mixed_steps = LLM_WORKER_LOOK_AGAIN;
     if (rc == 0)
@@ -115,6 +151,8 @@ static int load(struct llm_worker *w, const struct llm_worker_model *served, cha
     llm_engine_arithmetic(m->engine, m->arithmetic);
     llm_model_list(w, m);
     w->served[w->served_count++] = m;
+    m->notes = w->notes[w->served_count];
+    begin_notes(m->notes, m->name);
     w->shares |= m->limit != NULL;
     (void)llm_model_own_hash(m); /* now: the server's thread tells it */
     rc = llm_vocab_create(m->file, NULL, &m->vocab, why);
@@ -132,6 +170,7 @@ int llm_worker_load_served(struct llm_worker *w, char *why)
 {
     const struct llm_worker_options *o = &w->options;
     struct llm_worker_model only = {.file = o->file};
+    begin_notes(w->notes[0], "(uploaded)");
     if (o->file)
         return load(w, &only, why);
     if (o->model_count > LLM_SERVED_MODELS_MAX)

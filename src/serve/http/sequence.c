@@ -27,7 +27,9 @@ static void finish(struct http_sequence *s, enum http_finish how)
                : how == HTTP_FINISH_LENGTH ? HTTP_COUNT_FULL
                                            : HTTP_COUNT_FAILED,
                1);
-    http_time_note(stats, HTTP_TIME_TOTAL, hw_now_ns() - s->started_ns);
+    http_note(stats, HTTP_NOTE_TOTAL, hw_now_ns() - s->started_ns);
+    http_note(stats, HTTP_NOTE_PROMPT, s->prompt_count);
+    http_note(stats, HTTP_NOTE_GENERATED, s->token_count - s->prompt_count);
     s->ops->on_end(s, how);
 }
 
@@ -116,9 +118,9 @@ static void note_times(struct http_sequence *s, uint32_t count)
     uint64_t now = hw_now_ns();
     if (!s->first_ns) {
         s->first_ns = now;
-        http_time_note(stats, HTTP_TIME_FIRST, now - s->started_ns);
+        http_note(stats, HTTP_NOTE_FIRST, now - s->started_ns);
     } else {
-        http_time_note(stats, HTTP_TIME_BETWEEN, now - s->last_ns);
+        http_note(stats, HTTP_NOTE_BETWEEN, now - s->last_ns);
     }
     s->last_ns = now;
     http_count(stats, HTTP_COUNT_GENERATED, count);
@@ -199,6 +201,7 @@ static void ended_well(struct http_sequence *s, struct http_worker *w,
     if (!s->shared && s->attempts == 1) {
         s->shared = end->shared;
         http_count(&s->model->stats, HTTP_COUNT_CACHED, end->shared);
+        http_note(&s->model->stats, HTTP_NOTE_CACHED, end->shared);
     }
     switch (end->reason) {
     case LLM_END_STOP:
@@ -383,7 +386,7 @@ int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
     s->key->texts++;
     s->key->positions += s->held = s->token_count;
     if (!s->attempts)
-        http_time_note(&s->model->stats, HTTP_TIME_QUEUE, hw_now_ns() - s->started_ns);
+        http_note(&s->model->stats, HTTP_NOTE_QUEUE, hw_now_ns() - s->started_ns);
     else
         http_count(&s->model->stats, HTTP_COUNT_MOVED, 1);
     s->attempts++;

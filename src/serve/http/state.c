@@ -19,9 +19,9 @@ static void print_worker(FILE *out, const struct http_worker *w)
                 w->served.models[i].arch, w->served.models[i].context);
 }
 
-static double mean_ms(const struct http_times *t)
+static double mean_ms(const struct http_model_stats *s, enum http_note note)
 {
-    return t->count ? (double)t->sum_ns / (double)t->count / (double)HW_MS : 0;
+    return hw_buckets_mean(&s->notes[note]) * 1000;
 }
 
 static void print_text(FILE *out, struct http_front *f)
@@ -37,10 +37,36 @@ static void print_text(FILE *out, struct http_front *f)
         fprintf(out,
                 "model %s: on average %.2f ms to the first token, %.2f ms between tokens, "
                 "%.2f ms in the queue\n",
-                f->models[i]->name, mean_ms(&s->times[HTTP_TIME_FIRST]),
-                mean_ms(&s->times[HTTP_TIME_BETWEEN]), mean_ms(&s->times[HTTP_TIME_QUEUE]));
+                f->models[i]->name, mean_ms(s, HTTP_NOTE_FIRST), mean_ms(s, HTTP_NOTE_BETWEEN),
+                mean_ms(s, HTTP_NOTE_QUEUE));
     }
     fputc('\n', out);
+}
+
+/* A model's KV, of all workers that serve it: the share that is used, as vLLM's users expect it. */
+static void print_kv_usage(FILE *out, const struct http_front *f,
+                           const struct http_stats_line *lines)
+{
+    static const char name[] = "vllm:kv_cache_usage_perc";
+    fprintf(out, "# HELP %s KV pages in use; 1 is all\n# TYPE %s gauge\n", name, name);
+    for (size_t m = 0; m < f->model_count; m++) {
+        uint64_t used = 0, pages = 0;
+        if (!lines[m].is_first)
+            continue;
+        for (size_t i = 0; i < f->worker_count; i++) {
+            const struct http_worker *w = &f->workers[i];
+            uint32_t count = w->state == HTTP_WORKER_UP ? w->served.model_count : 0;
+            for (uint32_t k = 0; k < count; k++) {
+                if (strcmp(w->served.models[k].name, lines[m].model) == 0) {
+                    used += w->served.models[k].kv_used;
+                    pages += w->served.models[k].kv_pages;
+                }
+            }
+        }
+        fprintf(out, "%s{", name);
+        hw_counters_print_label(out, "model_name", lines[m].model);
+        fprintf(out, "} %g\n", pages ? (double)used / (double)pages : 0);
+    }
 }
 
 void http_state_print(void *front, enum hw_counters_format format, FILE *out)
@@ -48,11 +74,15 @@ void http_state_print(void *front, enum hw_counters_format format, FILE *out)
     struct http_front *f = front;
     struct http_stats_line lines[HTTP_MODELS_MAX];
     pthread_mutex_lock(&f->lock);
-    for (size_t i = 0; i < f->model_count; i++)
-        lines[i] = (struct http_stats_line){f->models[i]->name, &f->models[i]->stats};
-    if (format == HW_COUNTERS_PROMETHEUS)
+    for (size_t i = 0; i < f->model_count; i++) {
+        lines[i] = (struct http_stats_line){f->models[i]->name, &f->models[i]->stats, true};
+        for (size_t k = 0; k < i; k++)
+            lines[i].is_first &= strcmp(lines[k].model, lines[i].model) != 0;
+    }
+    if (format == HW_COUNTERS_PROMETHEUS) {
         http_stats_print(out, lines, f->model_count);
-    else if (format == HW_COUNTERS_TEXT)
+        print_kv_usage(out, f, lines);
+    } else if (format == HW_COUNTERS_TEXT)
         print_text(out, f);
     pthread_mutex_unlock(&f->lock);
 }
@@ -131,23 +161,18 @@ static json_t *seconds_json(double seconds)
     return seconds < 0 ? json_null() : json_real(seconds);
 }
 
-static json_t *times_json(const struct http_times *t)
+static json_t *times_json(const struct http_front *f, enum http_note note)
 {
-    return json_pack("{s:o, s:o, s:I}", "p50", seconds_json(http_time_quantile(t, 0.5)), "p95",
-                     seconds_json(http_time_quantile(t, 0.95)), "count", (json_int_t)t->count);
-}
-
-static void times_add(struct http_times *sum, const struct http_times *t)
-{
-    for (size_t i = 0; i < HTTP_EDGES; i++)
-        sum->below[i] += t->below[i];
-    sum->count += t->count;
-    sum->sum_ns += t->sum_ns;
+    struct hw_buckets sum = {0};
+    for (size_t i = 0; i < f->model_count; i++)
+        hw_buckets_add(&sum, &f->models[i]->stats.notes[note]);
+    return json_pack("{s:o, s:o, s:I}", "p50", seconds_json(hw_buckets_quantile(&sum, 0.5)), "p95",
+                     seconds_json(hw_buckets_quantile(&sum, 0.95)), "count",
+                     (json_int_t)hw_buckets_count(&sum));
 }
 
 char *http_state_json(struct http_front *f, bool map, size_t *len)
 {
-    struct http_times times[HTTP_TIMES] = {0};
     json_int_t counts[HTTP_COUNTS] = {0};
     json_t *workers = json_array();
     if (map)
@@ -158,19 +183,17 @@ char *http_state_json(struct http_front *f, bool map, size_t *len)
     }
     for (size_t i = 0; i < f->model_count; i++) {
         struct http_model_stats *s = &f->models[i]->stats;
-        for (size_t t = 0; t < HTTP_TIMES; t++)
-            times_add(&times[t], &s->times[t]);
         for (size_t c = 0; c < HTTP_COUNTS; c++)
             counts[c] += (json_int_t)s->counts[c];
     }
-    json_t *json = json_pack(
-        "{s:o, s:{s:i, s:I, s:I, s:I}, s:{s:I, s:I}, s:o, s:o, s:o}", "workers", workers,
-        "requests", "running", (int)f->running, "answered",
-        counts[HTTP_COUNT_STOPPED] + counts[HTTP_COUNT_FULL], "failed", counts[HTTP_COUNT_FAILED],
-        "moved", counts[HTTP_COUNT_MOVED], "tokens", "prompt", counts[HTTP_COUNT_PROMPT],
-        "generated", counts[HTTP_COUNT_GENERATED], "first_token",
-        times_json(&times[HTTP_TIME_FIRST]), "between_tokens",
-        times_json(&times[HTTP_TIME_BETWEEN]), "queue", times_json(&times[HTTP_TIME_QUEUE]));
+    json_t *json =
+        json_pack("{s:o, s:{s:i, s:I, s:I, s:I}, s:{s:I, s:I}, s:o, s:o, s:o}", "workers", workers,
+                  "requests", "running", (int)f->running, "answered",
+                  counts[HTTP_COUNT_STOPPED] + counts[HTTP_COUNT_FULL], "failed",
+                  counts[HTTP_COUNT_FAILED], "moved", counts[HTTP_COUNT_MOVED], "tokens", "prompt",
+                  counts[HTTP_COUNT_PROMPT], "generated", counts[HTTP_COUNT_GENERATED],
+                  "first_token", times_json(f, HTTP_NOTE_FIRST), "between_tokens",
+                  times_json(f, HTTP_NOTE_BETWEEN), "queue", times_json(f, HTTP_NOTE_QUEUE));
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     *len = text ? strlen(text) : 0;

@@ -1,8 +1,6 @@
 #include "serve/http/stats.h"
 
-#include "base/clock.h"
-
-#include <assert.h>
+#include <string.h>
 
 static const struct hw_counter_def defs[HTTP_COUNTS] = {
     {"http_texts", "texts begun for HTTP clients", "", HW_COUNTER},
@@ -40,22 +38,28 @@ static const struct alias {
     {"vllm:request_success_total", NULL, NULL, ",finished_reason=\"abort\"", HTTP_COUNT_LEFT},
 };
 
-static const struct time_def {
-    const char *name, *alias, *help;
-} time_defs[HTTP_TIMES] = {
-    {"hawser_http_first_token_seconds", "vllm:time_to_first_token_seconds",
-     "from a request to its first token"},
-    {"hawser_http_between_tokens_seconds", "vllm:inter_token_latency_seconds",
-     "from a token to the next"},
-    {"hawser_http_queue_seconds", "vllm:request_queue_time_seconds",
-     "from a request until a worker has it"},
-    {"hawser_http_text_seconds", "vllm:e2e_request_latency_seconds",
-     "from a request to the end of its text"},
-};
+static const double second_edges[] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
+                                      0.2,    0.5,   1,     2,     5,    10,   60};
+static const double token_edges[] = {0,   1,    16,   32,   64,   128,  256,
+                                     512, 1024, 2048, 4096, 8192, 16384};
 
-/* Upper edges; the last has no limit. */
-static const double edges[HTTP_EDGES - 1] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
-                                             0.2,    0.5,   1,     2,     5,    10,   60};
+static const struct hw_buckets_def note_defs[HTTP_NOTES] = {
+    [HTTP_NOTE_FIRST] = {"http_first_token_seconds", "vllm:time_to_first_token_seconds",
+                         "from a request to its first token", HW_EDGES(second_edges), 1e-9},
+    [HTTP_NOTE_BETWEEN] = {"http_between_tokens_seconds", "vllm:inter_token_latency_seconds",
+                           "from a token to the next", HW_EDGES(second_edges), 1e-9},
+    [HTTP_NOTE_QUEUE] = {"http_queue_seconds", "vllm:request_queue_time_seconds",
+                         "from a request until a worker has it", HW_EDGES(second_edges), 1e-9},
+    [HTTP_NOTE_TOTAL] = {"http_text_seconds", "vllm:e2e_request_latency_seconds",
+                         "from a request to the end of its text", HW_EDGES(second_edges), 1e-9},
+    [HTTP_NOTE_PROMPT] = {"http_text_prompt_tokens", "vllm:request_prompt_tokens",
+                          "tokens of a text's prompt", HW_EDGES(token_edges), 1},
+    [HTTP_NOTE_GENERATED] = {"http_text_generated_tokens", "vllm:request_generation_tokens",
+                             "tokens generated for a text", HW_EDGES(token_edges), 1},
+    [HTTP_NOTE_CACHED] = {"http_text_cached_tokens", NULL,
+                          "tokens of a text's prompt whose KV a worker had", HW_EDGES(token_edges),
+                          1},
+};
 
 int http_model_stats_init(struct http_model_stats *s, const char *model)
 {
@@ -63,13 +67,18 @@ int http_model_stats_init(struct http_model_stats *s, const char *model)
     char label[64];
     snprintf(label, sizeof(label), "%s", model);
     int rc = hw_counter_set_label(&s->set, "model", label);
-    return rc ? rc : hw_counter_set_register(&s->set);
+    if (rc == 0)
+        rc = hw_counter_set_register(&s->set);
+    for (int i = 0; rc == 0 && i < HTTP_NOTES; i++)
+        hw_buckets_register(&s->notes[i], &note_defs[i], model);
+    return rc;
 }
 
 void http_model_stats_fini(struct http_model_stats *s)
 {
-    if (s->set.defs)
-        hw_counter_set_unregister(&s->set);
+    hw_counter_set_unregister(&s->set);
+    for (int i = 0; i < HTTP_NOTES; i++)
+        hw_buckets_unregister(&s->notes[i]);
 }
 
 void http_count(struct http_model_stats *s, enum http_count count, int64_t by)
@@ -77,90 +86,37 @@ void http_count(struct http_model_stats *s, enum http_count count, int64_t by)
     hw_counter_bump(&s->counts[count], (uint64_t)by);
 }
 
-void http_time_note(struct http_model_stats *s, enum http_time time, uint64_t ns)
+void http_note(struct http_model_stats *s, enum http_note note, uint64_t value)
 {
-    struct http_times *t = &s->times[time];
-    double seconds = (double)ns / HW_SEC;
-    size_t i = 0;
-    while (i < HTTP_EDGES - 1 && seconds > edges[i])
-        i++;
-    t->below[i]++;
-    t->count++;
-    t->sum_ns += ns;
+    hw_buckets_note(&s->notes[note], value);
 }
 
-double http_time_quantile(const struct http_times *t, double q)
+/* Of all models of this name. */
+static uint64_t count_of(const struct http_stats_line *lines, size_t count, const char *model,
+                         enum http_count which)
 {
-    uint64_t below = 0;
-    for (size_t i = 0; i < HTTP_EDGES - 1; i++) {
-        below += t->below[i];
-        if (below > 0 && (double)below >= q * (double)t->count)
-            return edges[i];
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(lines[i].model, model) == 0)
+            sum += hw_counter_load(&lines[i].stats->counts[which]);
     }
-    return -1;
-}
-
-/* A label's value as Prometheus quotes it. */
-static void print_quoted(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            fputc('\\', out);
-        if (*text == '\n')
-            fputs("\\n", out);
-        else
-            fputc(*text, out);
-    }
-    fputc('"', out);
-}
-
-static void print_label(FILE *out, const char *name, const char *suffix, const char *model)
-{
-    fprintf(out, "%s%s{model_name=", name, suffix);
-    print_quoted(out, model);
-}
-
-static void print_times(FILE *out, const char *name, const char *model, const struct http_times *t)
-{
-    uint64_t below = 0;
-    for (size_t i = 0; i < HTTP_EDGES; i++) {
-        below += t->below[i];
-        print_label(out, name, "_bucket", model);
-        if (i < HTTP_EDGES - 1)
-            fprintf(out, ",le=\"%g\"} %llu\n", edges[i], (unsigned long long)below);
-        else
-            fprintf(out, ",le=\"+Inf\"} %llu\n", (unsigned long long)below);
-    }
-    print_label(out, name, "_sum", model);
-    fprintf(out, "} %.9f\n", (double)t->sum_ns / HW_SEC);
-    print_label(out, name, "_count", model);
-    fprintf(out, "} %llu\n", (unsigned long long)t->count);
-}
-
-static void print_histogram(FILE *out, const char *name, const char *help, enum http_time time,
-                            const struct http_stats_line *lines, size_t count)
-{
-    fprintf(out, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name);
-    for (size_t i = 0; i < count; i++)
-        print_times(out, name, lines[i].model, &lines[i].stats->times[time]);
+    return sum;
 }
 
 void http_stats_print(FILE *out, const struct http_stats_line *lines, size_t count)
 {
-    for (int t = 0; t < HTTP_TIMES; t++) {
-        print_histogram(out, time_defs[t].name, time_defs[t].help, (enum http_time)t, lines, count);
-        print_histogram(out, time_defs[t].alias, time_defs[t].help, (enum http_time)t, lines,
-                        count);
-    }
     for (size_t a = 0; a < ARRAY_LEN(aliases); a++) {
         if (aliases[a].type)
             fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", aliases[a].name, aliases[a].help,
                     aliases[a].name, aliases[a].type);
         for (size_t i = 0; i < count; i++) {
-            print_label(out, aliases[a].name, "", lines[i].model);
+            const char *model = lines[i].model;
+            if (!lines[i].is_first)
+                continue;
+            fprintf(out, "%s{", aliases[a].name);
+            hw_counters_print_label(out, "model_name", model);
             fprintf(out, "%s} %llu\n", aliases[a].labels,
-                    (unsigned long long)hw_counter_load(&lines[i].stats->counts[aliases[a].count]));
+                    (unsigned long long)count_of(lines, count, model, aliases[a].count));
         }
     }
 }

@@ -1,24 +1,28 @@
 /* serve/http/stats.h - what the front counts, for each model.
  *
- * Counters are in the process's registry (base/counter.h).  Times are histograms with fixed edges,
- * as Prometheus wants them.  Both are also printed under the names that vLLM's users have in their
- * dashboards.
+ * Counters and histograms are in the process's registries (base/counter.h, base/report/buckets.h).
+ * Both are also printed under the names that vLLM's users have in their dashboards.
  *
  * Threads: the front's lock.  Lifetime: init/fini. */
 #ifndef HAWSER_SERVE_HTTP_STATS_H
 #define HAWSER_SERVE_HTTP_STATS_H
 
 #include "base/counter.h"
+#include "base/report/buckets.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-enum http_time {
-    HTTP_TIME_FIRST,   /* from the request to the first token */
-    HTTP_TIME_BETWEEN, /* from a token to the next */
-    HTTP_TIME_QUEUE,   /* from the request until a worker has it */
-    HTTP_TIME_TOTAL,   /* from the request to its end */
-    HTTP_TIMES
+enum http_note {
+    HTTP_NOTE_FIRST,     /* ns from the request to the first token */
+    HTTP_NOTE_BETWEEN,   /* ns from a token to the next */
+    HTTP_NOTE_QUEUE,     /* ns from the request until a worker has it */
+    HTTP_NOTE_TOTAL,     /* ns from the request to its end */
+    HTTP_NOTE_PROMPT,    /* tokens */
+    HTTP_NOTE_GENERATED, /* tokens */
+    HTTP_NOTE_CACHED,    /* tokens of the prompt: a worker had their KV */
+    HTTP_NOTES
 };
 
 enum http_count {
@@ -36,34 +40,24 @@ enum http_count {
     HTTP_COUNTS
 };
 
-enum { HTTP_EDGES = 16 };
-
-struct http_times {
-    uint64_t below[HTTP_EDGES]; /* not cumulative */
-    uint64_t count, sum_ns;
-};
-
 struct http_model_stats {
-    struct http_times times[HTTP_TIMES];
+    struct hw_buckets notes[HTTP_NOTES];
     _Atomic uint64_t counts[HTTP_COUNTS];
     struct hw_counter_set set;
 };
 
-/* Registers the counters under the model's name.  0 or as hw_counter_set_register. */
+/* Registers both under the model's name.  0 or as hw_counter_set_register. */
 int http_model_stats_init(struct http_model_stats *s, const char *model) MUST_CHECK;
 void http_model_stats_fini(struct http_model_stats *s);
 
 void http_count(struct http_model_stats *s, enum http_count count, int64_t by);
-void http_time_note(struct http_model_stats *s, enum http_time time, uint64_t ns);
+void http_note(struct http_model_stats *s, enum http_note note, uint64_t value);
 
-/* The time that a share of the notes, q of 0 to 1, did not pass: the upper edge of its bucket, in
- * seconds.  Negative: there is no note, or it lies behind the last edge. */
-double http_time_quantile(const struct http_times *t, double q);
-
-/* For Prometheus: the histograms, and the counters under vLLM's names. */
+/* For Prometheus: the counters under vLLM's names. */
 struct http_stats_line {
     const char *model;
     const struct http_model_stats *stats;
+    bool is_first; /* of this name: a worker may bring another model under a known name */
 };
 void http_stats_print(FILE *out, const struct http_stats_line *lines, size_t count);
 

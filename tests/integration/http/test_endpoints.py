@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 import pathlib
+import re
 import signal
 import socket
 import ssl
@@ -263,6 +264,46 @@ class Endpoints(unittest.TestCase):
         self.assertGreater(cached, 0)
         self.assertEqual(counter(self.url, "vllm:prefix_cache_hits_total"), hits + cached)
         self.assertIn("counters", call(self.url, "/json")[2])
+
+    def test_histograms_are_by_model(self):
+        """Each under our name and, where vLLM has one, under its name; both models' beside each other."""
+        pairs = {"http_first_token_seconds": "time_to_first_token_seconds",
+                 "http_between_tokens_seconds": "inter_token_latency_seconds",
+                 "http_queue_seconds": "request_queue_time_seconds",
+                 "http_text_prompt_tokens": "request_prompt_tokens",
+                 "http_text_generated_tokens": "request_generation_tokens",
+                 "http_text_cached_tokens": None, "llm_batch_sequences": None,
+                 "llm_batch_rows": "iteration_tokens_total",
+                 "llm_kv_stored_bytes": "kv_offload_store_size",
+                 "llm_kv_fetched_bytes": "kv_offload_load_size"}
+        with service("--model", f"two={MODEL}", "--shadow", "host", "--evict", "all@4",
+                     model=f"one={MODEL}") as front:
+            prompt = "And God said unto Noah. " * 8
+            status, _, body = call(front.url, "/v1/completions",
+                                   {**PROMPT, "prompt": prompt, "ignore_eos": True, "model": "two"})
+            self.assertEqual(status, 200, body)
+            prompt_tokens = body["usage"]["prompt_tokens"]
+            text = call(front.url, "/metrics")[2]
+        self.assertIn('\nvllm:kv_cache_usage_perc{model_name="two"} ', text)
+        series = dict(re.findall(r"^((?:hawser_|vllm:)\w+\{[^}]*\}) (\S+)$", text, re.M))
+        for ours, theirs in pairs.items():
+            for name in [f"hawser_{ours}"] + ([f"vllm:{theirs}"] if theirs else []):
+                self.assertIn(f"\n# TYPE {name} histogram\n", "\n" + text)
+                self.assertEqual(series[f'{name}_count{{model_name="one"}}'], "0", name)
+                count = series[f'{name}_count{{model_name="two"}}']
+                self.assertEqual(series[f'{name}_bucket{{model_name="two",le="+Inf"}}'], count)
+                self.assertGreater(int(count), 0, name)
+
+        def sum_of(name):
+            return float(series[f'hawser_{name}_sum{{model_name="two"}}'])
+        self.assertEqual(sum_of("http_text_prompt_tokens"), prompt_tokens)
+        self.assertEqual(sum_of("http_text_generated_tokens"), 16)
+        self.assertEqual(sum_of("llm_batch_rows"), prompt_tokens + 15)
+        self.assertEqual(sum_of("llm_batch_sequences"),
+                         int(series['hawser_llm_batch_sequences_count{model_name="two"}']))
+        for moved in ("stored", "fetched"):
+            total = re.search(rf"^hawser_llm_kv_{moved}_total (\d+)$", text, re.M)[1]
+            self.assertEqual(sum_of(f"llm_kv_{moved}_bytes"), float(total))
 
     def test_top(self):
         from harness import hawser
