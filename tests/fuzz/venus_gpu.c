@@ -352,10 +352,16 @@ static uint64_t last_value(const void *chain, uint32_t waits, uint32_t signals)
     return info->pSignalSemaphoreValues[signals - 1];
 }
 
+/* One that other processes may share, or none. */
+static bool is_fence(VkFence fence)
+{
+    return !fence || object_of(fence)->base.type == VK_OBJECT_TYPE_FENCE;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count,
                                                    const VkSubmitInfo *infos, VkFence fence)
 {
-    gpu_require(count > 0 && !fence);
+    gpu_require(count > 0 && is_fence(fence));
     VkResult result = fake_vkQueueSubmit(queue, count, infos, fence);
     for (uint32_t i = 0; i < count && result >= 0; i++) {
         const VkSubmitInfo *info = &infos[i];
@@ -371,7 +377,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count
 static VKAPI_ATTR VkResult VKAPI_CALL queue_submit2(VkQueue queue, uint32_t count,
                                                     const VkSubmitInfo2 *infos, VkFence fence)
 {
-    gpu_require(count > 0 && !fence);
+    gpu_require(count > 0 && is_fence(fence));
     VkResult result = fake_vkQueueSubmit2(queue, count, infos, fence);
     for (uint32_t i = 0; i < count && result >= 0; i++) {
         uint32_t signals = infos[i].signalSemaphoreInfoCount;
@@ -386,7 +392,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_submit2(VkQueue queue, uint32_t coun
 static VKAPI_ATTR VkResult VKAPI_CALL bind_sparse(VkQueue queue, uint32_t count,
                                                   const VkBindSparseInfo *infos, VkFence fence)
 {
-    gpu_require(count > 0 && !fence);
+    gpu_require(count > 0 && is_fence(fence));
     VkResult result = fake_vkQueueBindSparse(queue, count, infos, fence);
     for (uint32_t i = 0; i < count && result >= 0; i++) {
         const VkBindSparseInfo *info = &infos[i];

@@ -1,4 +1,5 @@
-/* external.c - differential programs: memory that two processes share as an opaque descriptor.
+/* external.c - differential programs: memory, semaphores and fences that two processes share as
+ * descriptors.
  *
  * A case starts the program again, as the importer, and gives it descriptors over a socket. */
 #include "vkt_image.h"
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -23,6 +25,8 @@ enum {
     SOCKET = 3, /* of the importer */
 };
 
+/* Semaphores and fences number them alike. */
+#define SYNC_FD (uint32_t) VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_SYNC_FD_BIT
 #define OPAQUE VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
 
 static const VkBufferUsageFlags storage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT;
@@ -64,6 +68,7 @@ static void finish(pid_t pid, int socket)
 struct message {
     uint64_t size; /* of the memory */
     uint32_t round;
+    uint32_t type; /* of handle */
     uint8_t device[VK_UUID_SIZE], driver[VK_UUID_SIZE];
 };
 
@@ -466,16 +471,554 @@ static void wrong(void)
     vkt_out_buffer("buffer", &buffer);
 }
 
+/* ---- semaphores and fences: what there is ---- */
+
+static const uint32_t sync_types[] = {OPAQUE, SYNC_FD};
+
+/* Memory too: what was written before a signal is looked at after the wait. */
+static void open_sync(void)
+{
+    VKT_OPEN_WITH(NULL, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME,
+                  VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME,
+                  VK_KHR_EXTERNAL_FENCE_FD_EXTENSION_NAME);
+}
+
+static VkExternalSemaphoreProperties semaphore_properties(uint32_t type, bool timeline)
+{
+    VkSemaphoreTypeCreateInfo kind = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    VkPhysicalDeviceExternalSemaphoreInfo about = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_SEMAPHORE_INFO,
+        .pNext = timeline ? &kind : NULL,
+        .handleType = type};
+    VkExternalSemaphoreProperties found = {.sType =
+                                               VK_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_PROPERTIES};
+    vkGetPhysicalDeviceExternalSemaphoreProperties(vkt.physical, &about, &found);
+    return found;
+}
+
+static VkExternalFenceProperties fence_properties(uint32_t type)
+{
+    VkPhysicalDeviceExternalFenceInfo about = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_FENCE_INFO, .handleType = type};
+    VkExternalFenceProperties found = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_FENCE_PROPERTIES};
+    vkGetPhysicalDeviceExternalFenceProperties(vkt.physical, &about, &found);
+    return found;
+}
+
+static bool shares_semaphores(uint32_t type, bool timeline)
+{
+    const VkExternalSemaphoreFeatureFlags both =
+        VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT | VK_EXTERNAL_SEMAPHORE_FEATURE_IMPORTABLE_BIT;
+    return (semaphore_properties(type, timeline).externalSemaphoreFeatures & both) == both;
+}
+
+static bool shares_fences(uint32_t type)
+{
+    const VkExternalFenceFeatureFlags both =
+        VK_EXTERNAL_FENCE_FEATURE_EXPORTABLE_BIT | VK_EXTERNAL_FENCE_FEATURE_IMPORTABLE_BIT;
+    return (fence_properties(type).externalFenceFeatures & both) == both;
+}
+
+static void sync_properties(void)
+{
+    const uint32_t known = OPAQUE | SYNC_FD;
+    open_sync();
+    for (size_t i = 0; i < 2 * VKT_COUNT(sync_types); i++) {
+        VkExternalSemaphoreProperties found = semaphore_properties(sync_types[i / 2], i % 2);
+        vkt_out_u64("semaphore features", found.externalSemaphoreFeatures);
+        vkt_out_u64("compatible", found.compatibleHandleTypes & known);
+        vkt_out_u64("again", found.exportFromImportedHandleTypes & known);
+    }
+    for (size_t i = 0; i < VKT_COUNT(sync_types); i++) {
+        VkExternalFenceProperties found = fence_properties(sync_types[i]);
+        vkt_out_u64("fence features", found.externalFenceFeatures);
+        vkt_out_u64("compatible", found.compatibleHandleTypes & known);
+        vkt_out_u64("again", found.exportFromImportedHandleTypes & known);
+    }
+}
+
+/* ---- made, exported, imported ---- */
+
+static VkSemaphore shared_semaphore(uint32_t types, bool timeline)
+{
+    VkSemaphoreTypeCreateInfo kind = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                      .semaphoreType = timeline ? VK_SEMAPHORE_TYPE_TIMELINE
+                                                                : VK_SEMAPHORE_TYPE_BINARY};
+    VkExportSemaphoreCreateInfo export = {.sType = VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO,
+                                          .pNext = &kind,
+                                          .handleTypes = types};
+    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
+                                  .pNext = &export};
+    VkSemaphore semaphore;
+    VKT(vkCreateSemaphore(vkt.device, &info, NULL, &semaphore));
+    VKT_KEEP(SEMAPHORE, semaphore);
+    return semaphore;
+}
+
+static VkFence shared_fence(uint32_t types)
+{
+    VkExportFenceCreateInfo export = {.sType = VK_STRUCTURE_TYPE_EXPORT_FENCE_CREATE_INFO,
+                                      .handleTypes = types};
+    VkFenceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO, .pNext = &export};
+    VkFence fence;
+    VKT(vkCreateFence(vkt.device, &info, NULL, &fence));
+    VKT_KEEP(FENCE, fence);
+    return fence;
+}
+
+/* -1 only of a sync file, which is signalled then. */
+static int semaphore_fd(VkSemaphore semaphore, uint32_t type)
+{
+    VkSemaphoreGetFdInfoKHR info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR,
+                                    .semaphore = semaphore,
+                                    .handleType = type};
+    int fd = -2;
+    VKT(VKT_PROC(vkGetSemaphoreFdKHR)(vkt.device, &info, &fd));
+    VKT_EXPECT(fcntl(fd, F_GETFD) >= 0 || (type == SYNC_FD && fd == -1));
+    return fd;
+}
+
+static int fence_fd(VkFence fence, uint32_t type)
+{
+    VkFenceGetFdInfoKHR info = {
+        .sType = VK_STRUCTURE_TYPE_FENCE_GET_FD_INFO_KHR, .fence = fence, .handleType = type};
+    int fd = -2;
+    VKT(VKT_PROC(vkGetFenceFdKHR)(vkt.device, &info, &fd));
+    VKT_EXPECT(fcntl(fd, F_GETFD) >= 0 || (type == SYNC_FD && fd == -1));
+    return fd;
+}
+
+static VkResult import_semaphore(VkSemaphore semaphore, uint32_t type, bool temporary, int fd)
+{
+    VkImportSemaphoreFdInfoKHR info = {.sType = VK_STRUCTURE_TYPE_IMPORT_SEMAPHORE_FD_INFO_KHR,
+                                       .semaphore = semaphore,
+                                       .flags = temporary ? VK_SEMAPHORE_IMPORT_TEMPORARY_BIT : 0,
+                                       .handleType = type,
+                                       .fd = fd};
+    return VKT_PROC(vkImportSemaphoreFdKHR)(vkt.device, &info);
+}
+
+static VkResult import_fence(VkFence fence, uint32_t type, bool temporary, int fd)
+{
+    VkImportFenceFdInfoKHR info = {.sType = VK_STRUCTURE_TYPE_IMPORT_FENCE_FD_INFO_KHR,
+                                   .fence = fence,
+                                   .flags = temporary ? VK_FENCE_IMPORT_TEMPORARY_BIT : 0,
+                                   .handleType = type,
+                                   .fd = fd};
+    return VKT_PROC(vkImportFenceFdKHR)(vkt.device, &info);
+}
+
+static void submit_with(VkCommandBuffer command, VkSemaphore wait, VkSemaphore signal,
+                        VkFence fence)
+{
+    const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .waitSemaphoreCount = wait != VK_NULL_HANDLE,
+                         .pWaitSemaphores = &wait,
+                         .pWaitDstStageMask = &all,
+                         .commandBufferCount = command != NULL,
+                         .pCommandBuffers = &command,
+                         .signalSemaphoreCount = signal != VK_NULL_HANDLE,
+                         .pSignalSemaphores = &signal};
+    VKT(vkQueueSubmit(vkt.queue, 1, &info, fence));
+}
+
+/* A message with a descriptor, which the sender has no use for any more, or without. */
+static void send_fd(int socket, const struct message *message, int fd)
+{
+    send_message(socket, message, &fd, fd >= 0);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* ---- two processes, one in step with the other ---- */
+
+struct stepper {
+    struct vkt_buffer large, buffer, staging;
+    struct vkt_kernel kernel;
+};
+
+static struct stepper stepper_make(void)
+{
+    struct stepper s = {.large = vkt_buffer(LARGE_WORDS * 4, storage, VKT_DEVICE),
+                        .buffer = bound_buffer(BYTES, &exports),
+                        .kernel = vkt_kernel("step.comp", "s", 4)};
+    vkt_kernel_bind(&s.kernel, 0, &s.large);
+    VkCommandBuffer command = vkt_begin();
+    vkCmdFillBuffer(command, s.large.handle, 0, VK_WHOLE_SIZE, 0);
+    vkt_barrier(command);
+    vkt_finish(command);
+    return s;
+}
+
+/* Long work, whose outcome is in the shared buffer. */
+static VkCommandBuffer stepper_record(const struct stepper *s)
+{
+    const VkBufferCopy region = {.size = BYTES};
+    VkCommandBuffer command = vkt_begin();
+    for (uint32_t i = 0; i < STEPS; i++)
+        vkt_kernel_record(command, &s->kernel, &(uint32_t){0}, LARGE_WORDS / 64);
+    vkCmdCopyBuffer(command, s->large.handle, s->buffer.handle, 1, &region);
+    vkt_barrier(command);
+    VKT(vkEndCommandBuffer(command));
+    return command;
+}
+
+/* The other process' view: the buffer behind the first descriptor, and how to look at it. */
+static struct stepper watcher_make(struct message *first)
+{
+    int fd[FDS] = {-1, -1};
+    *first = receive(SOCKET, fd);
+    VkImportMemoryFdInfoKHR import = import_of(fd[0]);
+    return (struct stepper){.buffer = bound_buffer(BYTES, &import),
+                            .staging = vkt_buffer(BYTES, 0, VKT_COHERENT)};
+}
+
+static VkCommandBuffer watcher_record(const struct stepper *s)
+{
+    VkCommandBuffer command = vkt_begin();
+    vkt_barrier(command);
+    vkt_copy(command, &s->buffer, &s->staging);
+    vkt_barrier(command);
+    VKT(vkEndCommandBuffer(command));
+    return command;
+}
+
+static void watcher_check(const struct stepper *s, uint32_t round)
+{
+    const uint32_t *words = s->staging.map;
+    for (uint32_t i = 0; i < WORDS; i++) {
+        if (words[i] != stepped(0, round * STEPS))
+            vkt_fail("round %u: word %u is not what was written before the signal", round, i);
+    }
+}
+
+/* A semaphore that one process signals and the other waits for, both on the device. */
+static void lead_by_semaphore(uint32_t type)
+{
+    int socket;
+    pid_t pid = start("semaphore-follower", &socket);
+    struct stepper s = stepper_make();
+    VkSemaphore semaphore = shared_semaphore(type, false);
+    VkFence fence = vkt_fence(false);
+    struct message message = {.type = type};
+    send_fd(socket, &message, export_fd(s.buffer.memory));
+    if (type == OPAQUE) /* one payload for both, before there is work */
+        send_fd(socket, &message, semaphore_fd(semaphore, type));
+    for (message.round = 1; message.round <= ROUNDS; message.round++) {
+        submit_with(stepper_record(&s), VK_NULL_HANDLE, semaphore, fence);
+        /* The sync file takes the signal along. */
+        send_fd(socket, &message, type == OPAQUE ? -1 : semaphore_fd(semaphore, type));
+        receive(socket, NULL);
+        vkt_wait(fence);
+        VKT(vkResetFences(vkt.device, 1, &fence));
+    }
+    finish(pid, socket);
+    vkt_out_buffer("buffer", &s.buffer);
+}
+
+static void follow_semaphore(void)
+{
+    struct message message;
+    open_sync();
+    struct stepper s = watcher_make(&message);
+    VkSemaphore semaphore = vkt_semaphore();
+    VkFence fence = vkt_fence(false);
+    int fd[FDS] = {-1, -1};
+    if (message.type == OPAQUE) {
+        receive(SOCKET, fd);
+        VKT(import_semaphore(semaphore, message.type, false, fd[0]));
+    }
+    for (uint32_t round = 1; round <= ROUNDS; round++) {
+        fd[0] = -1;
+        message = receive(SOCKET, fd);
+        if (message.type == SYNC_FD)
+            VKT(import_semaphore(semaphore, message.type, true, fd[0]));
+        submit_with(watcher_record(&s), semaphore, VK_NULL_HANDLE, fence);
+        vkt_wait(fence);
+        VKT(vkResetFences(vkt.device, 1, &fence));
+        watcher_check(&s, round);
+        send_message(SOCKET, &message, NULL, 0);
+    }
+}
+
+static void semaphores(void)
+{
+    uint32_t tried = 0;
+    open_sync();
+    for (size_t i = 0; i < VKT_COUNT(sync_types); i++) {
+        if (shares_semaphores(sync_types[i], false)) {
+            lead_by_semaphore(sync_types[i]);
+            tried |= sync_types[i];
+        }
+    }
+    vkt_out_u64("types", tried);
+}
+
+/* A fence that one process submits and the other waits for. */
+static void lead_by_fence(uint32_t type)
+{
+    int socket;
+    pid_t pid = start("fence-follower", &socket);
+    struct stepper s = stepper_make();
+    VkFence fence = shared_fence(type);
+    struct message message = {.type = type};
+    send_fd(socket, &message, export_fd(s.buffer.memory));
+    for (message.round = 1; message.round <= ROUNDS; message.round++) {
+        submit_with(stepper_record(&s), VK_NULL_HANDLE, VK_NULL_HANDLE, fence);
+        send_fd(socket, &message, fence_fd(fence, type));
+        receive(socket, NULL);
+        /* The sync file took the signal along, and a reset of what is shared is one for both. */
+        vkt_out_result("fence", vkGetFenceStatus(vkt.device, fence));
+        VKT(vkDeviceWaitIdle(vkt.device));
+        VKT(vkResetFences(vkt.device, 1, &fence));
+        vkt_out_result("reset", vkGetFenceStatus(vkt.device, fence));
+    }
+    finish(pid, socket);
+    vkt_out_buffer("buffer", &s.buffer);
+}
+
+/* Imports for a while in the first round; for good in the others, where that can be. */
+static void follow_fence(void)
+{
+    struct message message;
+    open_sync();
+    struct stepper s = watcher_make(&message);
+    for (uint32_t round = 1; round <= ROUNDS; round++) {
+        int fd[FDS] = {-1, -1};
+        VkFence fence = vkt_fence(false);
+        bool temporary = message.type == SYNC_FD || round == 1;
+        message = receive(SOCKET, fd);
+        VKT(import_fence(fence, message.type, temporary, fd[0]));
+        vkt_wait(fence);
+        VKT_EXPECT(vkGetFenceStatus(vkt.device, fence) == VK_SUCCESS);
+        VkCommandBuffer command = watcher_record(&s);
+        vkt_submit(command, VK_NULL_HANDLE);
+        VKT(vkQueueWaitIdle(vkt.queue));
+        watcher_check(&s, round);
+        VKT(vkResetFences(vkt.device, 1, &fence)); /* its own again, if it was for a while */
+        VKT_EXPECT(vkGetFenceStatus(vkt.device, fence) == VK_NOT_READY);
+        if (temporary) {
+            submit_with(NULL, VK_NULL_HANDLE, VK_NULL_HANDLE, fence);
+            vkt_wait(fence);
+        }
+        send_message(SOCKET, &message, NULL, 0);
+    }
+}
+
+static void fences(void)
+{
+    uint32_t tried = 0;
+    open_sync();
+    for (size_t i = 0; i < VKT_COUNT(sync_types); i++) {
+        if (shares_fences(sync_types[i])) {
+            lead_by_fence(sync_types[i]);
+            tried |= sync_types[i];
+        }
+    }
+    vkt_out_u64("types", tried);
+}
+
+/* ---- a timeline that two processes count on ---- */
+
+static void submit_timeline(VkCommandBuffer command, VkSemaphore semaphore, uint64_t wait,
+                            uint64_t signal)
+{
+    const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    VkTimelineSemaphoreSubmitInfo values = {.sType =
+                                                VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                            .waitSemaphoreValueCount = wait != 0,
+                                            .pWaitSemaphoreValues = &wait,
+                                            .signalSemaphoreValueCount = signal != 0,
+                                            .pSignalSemaphoreValues = &signal};
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .pNext = &values,
+                         .waitSemaphoreCount = wait != 0,
+                         .pWaitSemaphores = &semaphore,
+                         .pWaitDstStageMask = &all,
+                         .commandBufferCount = 1,
+                         .pCommandBuffers = &command,
+                         .signalSemaphoreCount = signal != 0,
+                         .pSignalSemaphores = &semaphore};
+    VKT(vkQueueSubmit(vkt.queue, 1, &info, VK_NULL_HANDLE));
+}
+
+static VkResult wait_value(VkSemaphore semaphore, uint64_t value, uint64_t timeout)
+{
+    VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                .semaphoreCount = 1,
+                                .pSemaphores = &semaphore,
+                                .pValues = &value};
+    return vkWaitSemaphores(vkt.device, &info, timeout);
+}
+
+static void signal_value(VkSemaphore semaphore, uint64_t value)
+{
+    VkSemaphoreSignalInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO, .semaphore = semaphore, .value = value};
+    VKT(vkSignalSemaphore(vkt.device, &info));
+}
+
+static uint64_t value_of(VkSemaphore semaphore)
+{
+    uint64_t value = 0;
+    VKT(vkGetSemaphoreCounterValue(vkt.device, semaphore, &value));
+    return value;
+}
+
+/* Work here signals 3n + 1, work of the other process waits for it and signals 3n + 2, and its host
+ * signals 3n + 3. */
+static void timelines(void)
+{
+    int socket;
+    open_sync();
+    if (!shares_semaphores(OPAQUE, true))
+        vkt_skip("no timeline can be shared");
+    pid_t pid = start("timeline-follower", &socket);
+    struct stepper s = stepper_make();
+    VkSemaphore semaphore = shared_semaphore(OPAQUE, true);
+    struct message message = {.type = OPAQUE};
+    send_fd(socket, &message, export_fd(s.buffer.memory));
+    send_fd(socket, &message, semaphore_fd(semaphore, OPAQUE));
+    receive(socket, NULL); /* its work waits for ours to come */
+    vkt_out_u64("at first", value_of(semaphore));
+    vkt_out_result("too early", wait_value(semaphore, 1, 1000000));
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        submit_timeline(stepper_record(&s), semaphore, 3 * round, 3 * round + 1);
+        VKT(wait_value(semaphore, 3 * round + 3, VKT_WAIT_NS));
+        vkt_out_u64("value", value_of(semaphore));
+        send_message(socket, &message, NULL, 0);
+        receive(socket, NULL);
+    }
+    finish(pid, socket);
+    VKT(vkDeviceWaitIdle(vkt.device));
+    vkt_out_buffer("buffer", &s.buffer);
+}
+
+static void follow_timeline(void)
+{
+    int fd[FDS] = {-1, -1};
+    struct message message;
+    open_sync();
+    struct stepper s = watcher_make(&message);
+    VkSemaphore semaphore = vkt_timeline(0);
+    receive(SOCKET, fd);
+    VKT(import_semaphore(semaphore, OPAQUE, false, fd[0]));
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        submit_timeline(watcher_record(&s), semaphore, 3 * round + 1, 3 * round + 2);
+        send_message(SOCKET, &message, NULL, 0);
+        VKT(wait_value(semaphore, 3 * round + 2, VKT_WAIT_NS));
+        watcher_check(&s, (uint32_t)round + 1);
+        signal_value(semaphore, 3 * round + 3);
+        VKT_EXPECT(value_of(semaphore) >= 3 * round + 3);
+        receive(SOCKET, NULL);
+    }
+    send_message(SOCKET, &message, NULL, 0);
+}
+
+/* ---- in one process ---- */
+
+/* An import for a while ends with the wait, and the semaphore is what it was. */
+static void temporary(void)
+{
+    uint32_t tried = 0;
+    open_sync();
+    for (size_t i = 0; i < VKT_COUNT(sync_types); i++) {
+        uint32_t type = sync_types[i];
+        if (!shares_semaphores(type, false))
+            continue;
+        VkSemaphore from = shared_semaphore(type, false), to = vkt_semaphore();
+        VkFence fence = vkt_fence(false);
+        for (int round = 0; round < ROUNDS; round++) {
+            submit_with(NULL, VK_NULL_HANDLE, from, VK_NULL_HANDLE);
+            VKT(import_semaphore(to, type, true, semaphore_fd(from, type)));
+            submit_with(NULL, to, VK_NULL_HANDLE, VK_NULL_HANDLE);
+            submit_with(NULL, VK_NULL_HANDLE, to, VK_NULL_HANDLE); /* its own */
+            submit_with(NULL, to, from, VK_NULL_HANDLE);           /* and `from` is free again */
+            submit_with(NULL, from, VK_NULL_HANDLE, fence);
+            vkt_wait(fence);
+            VKT(vkResetFences(vkt.device, 1, &fence));
+        }
+        tried |= type;
+    }
+    vkt_out_u64("types", tried);
+}
+
+/* What is signalled already needs no file. */
+static void signalled_file(void)
+{
+    open_sync();
+    if (shares_semaphores(SYNC_FD, false)) {
+        VkSemaphore semaphore = vkt_semaphore();
+        VkFence fence = vkt_fence(false);
+        VKT(import_semaphore(semaphore, SYNC_FD, true, -1));
+        submit_with(NULL, semaphore, VK_NULL_HANDLE, fence);
+        vkt_wait(fence);
+    }
+    if (shares_fences(SYNC_FD)) {
+        VkFence fence = vkt_fence(false);
+        VKT(import_fence(fence, SYNC_FD, true, -1));
+        vkt_out_result("signalled", vkGetFenceStatus(vkt.device, fence));
+        VKT(vkResetFences(vkt.device, 1, &fence));
+        vkt_out_result("reset", vkGetFenceStatus(vkt.device, fence));
+    }
+}
+
+/* A driver may notice now, or never where nothing waits for it. */
+static void try_sync(int fd)
+{
+    for (size_t i = 0; i < 2 * VKT_COUNT(sync_types); i++) {
+        uint32_t type = sync_types[i / 2];
+        if (i % 2 ? !shares_fences(type) : !shares_semaphores(type, false))
+            continue;
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        VkResult result = i % 2 ? import_fence(vkt_fence(false), type, true, copy)
+                                : import_semaphore(vkt_semaphore(), type, true, copy);
+        if (result < 0)
+            VKT_EXPECT(close(copy) == 0); /* still the program's */
+    }
+    close(fd);
+}
+
+/* Whatever comes of it, the device goes on. */
+static void wrong_sync(void)
+{
+    int ends[2];
+    open_sync();
+    VKT_EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    close(ends[1]);
+    try_sync(ends[0]);
+    VKT_EXPECT(pipe2(ends, O_CLOEXEC) == 0);
+    close(ends[1]);
+    try_sync(ends[0]);
+    try_sync(file_of("words", 5));
+    try_sync(eventfd(0, EFD_CLOEXEC));
+    VkFence fence = vkt_fence(false);
+    submit_with(NULL, VK_NULL_HANDLE, VK_NULL_HANDLE, fence);
+    vkt_wait(fence);
+}
+
 static const struct vkt_case cases[] = {
     {"properties", properties, NULL},
     {"shared", shared, "the layer does not know the layout that an imported image has"},
     {"in_order", in_order, NULL},
     {"wrong", wrong, "the descriptors are none"},
+    {"sync_properties", sync_properties, NULL},
+    {"semaphores", semaphores, "the layer does not know what other processes signal"},
+    {"fences", fences, "the layer does not know what other processes reset"},
+    {"timelines", timelines, "the layer does not know what other processes signal"},
+    {"temporary", temporary, NULL},
+    {"signalled_file", signalled_file, NULL},
+    {"wrong_sync", wrong_sync, "the descriptors are none"},
 };
 
 static const struct vkt_case importers[] = {
     {"importer", import_shared, NULL},
     {"follower", follow, NULL},
+    {"semaphore-follower", follow_semaphore, NULL},
+    {"fence-follower", follow_fence, NULL},
+    {"timeline-follower", follow_timeline, NULL},
 };
 
 int main(int argc, char **argv)

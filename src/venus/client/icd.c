@@ -21,6 +21,7 @@
 #include "venus/client/object/pipeline.h"
 #include "venus/client/object/query.h"
 #include "venus/client/object/sync.h"
+#include "venus/client/object/sync_fd.h"
 #include "venus/client/present/wsi.h"
 #include "venus/client/record/command.h"
 #include "venus/client/submit/queue.h"
@@ -49,6 +50,7 @@ static const struct vnc_entry *const tables[] = {
     vnc_entries_fault,
     vnc_entries_queue,
     vnc_entries_sync,
+    vnc_entries_sync_fd,
     vnc_entries_memory,
     vnc_entries_resource,
     vnc_entries_host_copy,

@@ -13,9 +13,10 @@
  *   CALL    call   the same; the answer is that of the last command
  *   STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
  *
- * On a Unix socket a descriptor may travel beside a message: with the CALL of a vkAllocateMemory
- * that imports it, and with the answer to a vkGetMemoryFdKHR that made it.  The numbers that both
- * commands have in its place say nothing.
+ * On a Unix socket a descriptor may travel beside a message: with the CALL of a vkAllocateMemory,
+ * vkImportSemaphoreFdKHR or vkImportFenceFdKHR that imports it, and with the answer to a
+ * vkGet*FdKHR that made it.  The numbers that the commands have in its place say nothing, but that
+ * -1 of a sync file is none: the file is signalled.
  *
  * Beside Vulkan's commands, whose ids are hashes, a stream holds operations of our own, with ids
  * below VN_OP_END; the generator refuses a hash among them:
@@ -106,7 +107,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 9,
+    VN_PROTOCOL = 10,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */

@@ -1,8 +1,10 @@
 /* Which descriptors of a client reach a driver, and whose they are afterwards. */
+#include "base/attr.h"
 #include "unit.h"
 #include "venus/server/memory/external.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -89,12 +91,50 @@ static void test_other_allocations_need_none(void **state)
     close(fd);
 }
 
+/* Semaphores and fences: devices, and what has no type. */
+static void test_what_is_no_semaphore_is_refused(void **state)
+{
+    const int wrong[] = {open("/", O_RDONLY | O_DIRECTORY), open("/proc/self/exe", O_RDONLY),
+                         memory_of(BYTES, F_SEAL_SHRINK)};
+    int ends[2], copy = 0;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        assert_false(vns_external_give_sync(true, wrong[i], &copy));
+        assert_int_equal(close(wrong[i]), 0);
+    }
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_false(vns_external_give_sync(false, ends[0], &copy));
+    assert_false(vns_external_give_sync(false, -1, &copy));
+    assert_false(vns_external_give_sync(true, -1, &copy)); /* it should have come */
+    copy = -1;
+    assert_false(vns_external_give_sync(false, -1, &copy));
+    assert_true(vns_external_give_sync(true, -1, &copy)); /* signalled */
+    assert_int_equal(copy, -1);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void test_a_driver_gets_a_copy_of_a_semaphore(void **state)
+{
+    const int right[] = {eventfd(0, EFD_CLOEXEC), open("/dev/null", O_RDWR)};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(right); i++) {
+        int copy = -1;
+        assert_true(vns_external_give_sync(i == 0, right[i], &copy));
+        assert_true(copy >= 0 && copy != right[i]);
+        assert_int_equal(close(copy), 0);
+        assert_int_equal(close(right[i]), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_no_driver_exports_is_refused),
         cmocka_unit_test(test_a_driver_gets_a_copy),
         cmocka_unit_test(test_other_allocations_need_none),
+        cmocka_unit_test(test_what_is_no_semaphore_is_refused),
+        cmocka_unit_test(test_a_driver_gets_a_copy_of_a_semaphore),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,9 +49,14 @@ static uint32_t driver_version(const struct vnc_snapshot *s,
 
 /* Descriptors reach the server on a Unix socket only, and memory that others write must not be
  * mapped: both ends' copies would differ. */
-static bool can_share_memory(const struct vnc_physical_device *device)
+static bool can_share(const struct vnc_physical_device *device, const char *extension)
 {
-    return vnc_link_passes_fds(device->link) && vnc_memory_types_unmappable(&device->types);
+    if (strcmp(extension, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME) == 0)
+        return vnc_link_passes_fds(device->link) && vnc_memory_types_unmappable(&device->types);
+    if (strcmp(extension, VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME) == 0 ||
+        strcmp(extension, VK_KHR_EXTERNAL_FENCE_FD_EXTENSION_NAME) == 0)
+        return vnc_link_passes_fds(device->link);
+    return true;
 }
 
 static int choose_extensions(struct vnc_physical_device *device)
@@ -61,9 +66,7 @@ static int choose_extensions(struct vnc_physical_device *device)
         return -ENOMEM;
     for (size_t i = 0; i < vn_extension_count; i++) {
         const struct vn_extension_info *extension = &vn_extension_table[i];
-        if (!offers(extension, device->snapshot) ||
-            (strcmp(extension->name, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME) == 0 &&
-             !can_share_memory(device)))
+        if (!offers(extension, device->snapshot) || !can_share(device, extension->name))
             continue;
         VkExtensionProperties *out = &device->extensions[device->extension_count++];
         snprintf(out->extensionName, sizeof(out->extensionName), "%s", extension->name);
@@ -504,28 +507,6 @@ static VKAPI_ATTR void VKAPI_CALL get_format(VkPhysicalDevice handle, VkFormat f
     *out = all.formatProperties;
 }
 
-/* ---- what cannot leave a machine ---- */
-
-static VKAPI_ATTR void VKAPI_CALL get_external_fence(VkPhysicalDevice handle,
-                                                     const VkPhysicalDeviceExternalFenceInfo *info,
-                                                     VkExternalFenceProperties *out)
-{
-    (void)handle, (void)info;
-    out->exportFromImportedHandleTypes = 0;
-    out->compatibleHandleTypes = 0;
-    out->externalFenceFeatures = 0;
-}
-
-static VKAPI_ATTR void VKAPI_CALL
-get_external_semaphore(VkPhysicalDevice handle, const VkPhysicalDeviceExternalSemaphoreInfo *info,
-                       VkExternalSemaphoreProperties *out)
-{
-    (void)handle, (void)info;
-    out->exportFromImportedHandleTypes = 0;
-    out->compatibleHandleTypes = 0;
-    out->externalSemaphoreFeatures = 0;
-}
-
 const struct vnc_entry vnc_entries_physical_device[] = {
     VNC_ENTRY(vkGetPhysicalDeviceProperties, get_properties),
     VNC_ENTRY(vkGetPhysicalDeviceProperties2, get_properties2),
@@ -540,7 +521,5 @@ const struct vnc_entry vnc_entries_physical_device[] = {
     VNC_ENTRY(vkGetPhysicalDeviceQueueFamilyProperties2, get_families2),
     VNC_ENTRY(vkGetPhysicalDeviceFormatProperties, get_format),
     VNC_ENTRY(vkGetPhysicalDeviceFormatProperties2, get_format2),
-    VNC_ENTRY(vkGetPhysicalDeviceExternalFenceProperties, get_external_fence),
-    VNC_ENTRY(vkGetPhysicalDeviceExternalSemaphoreProperties, get_external_semaphore),
     {NULL, NULL},
 };

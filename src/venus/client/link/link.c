@@ -574,12 +574,25 @@ struct wire_enc *vnc_link_begin_alone(struct vnc_link *link)
     return &link->out;
 }
 
-int vnc_link_take_fd(const struct vn_decoder *reply)
+VkResult vnc_link_call_for_fd(struct vnc_link *link, int *out)
 {
-    struct vnc_call *call = reply->objects;
+    struct vn_decoder reply;
+    if (vnc_link_call(link, &reply) != VK_SUCCESS)
+        return VK_ERROR_OUT_OF_HOST_MEMORY; /* a lost device is told by what can return it */
+    struct vnc_call *call = reply.objects;
+    VkResult result = (VkResult)wire_get_u32(&reply.in);
+    int number = -1; /* the server's, which says only whether there is one */
+    if (result == VK_SUCCESS)
+        vn_read_u32s(&reply, &number, 1);
     int fd = call->fd;
     call->fd = -1;
-    return fd;
+    if (vnc_link_finish(link, &reply) != VK_SUCCESS || (fd < 0 && number >= 0))
+        result = VK_ERROR_OUT_OF_HOST_MEMORY;
+    if (result == VK_SUCCESS)
+        *out = fd;
+    else if (fd >= 0)
+        close(fd);
+    return result;
 }
 
 int vnc_link_exchange(struct vnc_link *link, uint32_t method, const struct wire_enc *request,

@@ -133,8 +133,9 @@ struct wire_enc *vnc_link_begin_alone(struct vnc_link *link);
 /* As vnc_link_call, with a descriptor, which stays the caller's.  VK_ERROR_INVALID_EXTERNAL_HANDLE
  * when it is none; nothing was sent then. */
 VkResult vnc_link_call_with_fd(struct vnc_link *link, int fd, struct vn_decoder *reply) MUST_CHECK;
-/* The descriptor that came with the answer, now the caller's, or -1.  Before vnc_link_finish. */
-int vnc_link_take_fd(const struct vn_decoder *reply);
+/* For a command that makes a descriptor: what it returned, and on VK_SUCCESS the descriptor, now
+ * the caller's, or -1 where the driver gave none. */
+VkResult vnc_link_call_for_fd(struct vnc_link *link, int *out) MUST_CHECK;
 
 /* Sends what has gathered. */
 VkResult vnc_link_flush(struct vnc_link *link);

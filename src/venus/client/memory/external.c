@@ -112,22 +112,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_fd(VkDevice handle, const VkMemoryGetF
 {
     struct vnc_link *link = vnc_device_link(VNC_OBJECT(vnc_device, handle));
     struct wire_enc *e = vnc_link_begin(link);
-    struct vn_decoder reply;
-    int number; /* the server's */
     if (!e)
-        return VK_ERROR_OUT_OF_HOST_MEMORY; /* a lost device is told by what can return it */
-    vn_enc_cmd_vkGetMemoryFdKHR(e, handle, info, &number);
-    if (vnc_link_call(link, &reply) != VK_SUCCESS)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
-    VkResult result = vn_dec_reply_vkGetMemoryFdKHR(&reply, handle, info, &number);
-    int fd = vnc_link_take_fd(&reply);
-    if (vnc_link_finish(link, &reply) != VK_SUCCESS || (result == VK_SUCCESS && fd < 0))
-        result = VK_ERROR_OUT_OF_HOST_MEMORY;
-    if (result == VK_SUCCESS)
-        *out = fd;
-    else if (fd >= 0)
-        close(fd);
-    return result;
+    vn_enc_cmd_vkGetMemoryFdKHR(e, handle, info, out);
+    return vnc_link_call_for_fd(link, out);
 }
 
 /* Of opaque descriptors nothing can be asked, and there are no others. */

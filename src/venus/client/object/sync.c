@@ -2,13 +2,21 @@
 #include "venus/client/object/sync.h"
 
 #include "base/clock.h"
+#include "venus/client/device/physical_device.h"
 #include "venus/client/memory/memory.h"
+#include "venus/client/object/ask.h"
 #include "venus/client/submit/trace.h"
 #include "vn_client.gen.h"
 
 #include <stdlib.h>
 
 static const uint64_t signalled = UINT64_MAX;
+
+/* What tells a program how far a device is tells it that what was written so far can be read. */
+static VkResult read_so_far(struct vnc_device *device)
+{
+    return vnc_device_is_busy(device) ? vnc_device_read_back(device) : VK_SUCCESS;
+}
 
 /* ---- fences ---- */
 
@@ -40,7 +48,16 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_fence(VkDevice device, const VkFenc
                                                    const VkAllocationCallbacks *allocator,
                                                    VkFence *out)
 {
-    (void)allocator;
+    const VkExportFenceCreateInfo *export =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_EXPORT_FENCE_CREATE_INFO);
+    if (export && export->handleTypes &&
+        vnc_physical_device_has(VNC_OBJECT(vnc_device, device)->physical,
+                                VK_KHR_EXTERNAL_FENCE_FD_EXTENSION_NAME)) {
+        VkResult result = vn_vkCreateFence(device, info, allocator, out);
+        if (result == VK_SUCCESS)
+            VNC_OBJECT(vnc_fence, *out)->external = true;
+        return result;
+    }
     struct vnc_fence *fence =
         vnc_object_create(vnc_link_of(device), VK_OBJECT_TYPE_FENCE, (struct vn_object *)device);
     if (!fence)
@@ -54,18 +71,23 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_fence(VkDevice device, const VkFenc
 static VKAPI_ATTR void VKAPI_CALL destroy_fence(VkDevice device, VkFence fence,
                                                 const VkAllocationCallbacks *allocator)
 {
-    (void)device;
-    (void)allocator;
-    vnc_object_destroy(VNC_OBJECT(vn_object, fence));
+    if (fence && VNC_OBJECT(vnc_fence, fence)->external)
+        vn_vkDestroyFence(device, fence, allocator);
+    else
+        vnc_object_destroy(VNC_OBJECT(vn_object, fence));
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL reset_fences(VkDevice device, uint32_t count,
                                                    const VkFence *fences)
 {
-    (void)device;
-    for (uint32_t i = 0; i < count; i++)
-        atomic_store_explicit(&VNC_OBJECT(vnc_fence, fences[i])->number, 0, memory_order_relaxed);
-    return VK_SUCCESS;
+    VkResult result = VK_SUCCESS;
+    for (uint32_t i = 0; i < count && result == VK_SUCCESS; i++) {
+        struct vnc_fence *fence = VNC_OBJECT(vnc_fence, fences[i]);
+        atomic_store_explicit(&fence->number, 0, memory_order_relaxed);
+        if (fence->external)
+            result = vn_vkResetFences(device, 1, &fences[i]);
+    }
+    return result;
 }
 
 struct fence_wait {
@@ -89,6 +111,33 @@ static bool fences_are_decided(void *user)
 {
     struct fence_wait *wait = user;
     return fences_are_signalled(wait) || vnc_device_status(wait->device) != VK_SUCCESS;
+}
+
+static bool some_are_external(const struct fence_wait *wait)
+{
+    for (uint32_t i = 0; i < wait->count; i++) {
+        if (VNC_OBJECT(vnc_fence, wait->fences[i])->external)
+            return true;
+    }
+    return false;
+}
+
+/* The same with the server's word for those that are external. */
+static VkResult ask_for_fences(void *user)
+{
+    const struct fence_wait *wait = user;
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < wait->count; i++) {
+        const struct vnc_fence *fence = VNC_OBJECT(vnc_fence, wait->fences[i]);
+        VkResult result = VK_NOT_READY;
+        if (fence->external)
+            result = vn_vkGetFenceStatus(VNC_HANDLE(VkDevice, wait->device), wait->fences[i]);
+        if (result < 0)
+            return result;
+        done += fence->external ? result == VK_SUCCESS : fence_is_signalled(fence);
+    }
+    bool decided = wait->all ? done == wait->count : done > 0;
+    return decided ? read_so_far(wait->device) : VK_NOT_READY;
 }
 
 /* Looks in a row before a thread counts as spinning: what is done already is found by the first. */
@@ -131,6 +180,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence 
 {
     struct fence_wait wait = {&fence, 1, true, VNC_OBJECT(vnc_device, handle)};
     const struct vnc_fence *f = VNC_OBJECT(vnc_fence, fence);
+    if (f->external)
+        return vnc_ask(wait.device, ask_for_fences, &wait, 0);
     look_at_fence(f);
     if (!fence_is_signalled(f))
         vnc_link_poll(vnc_device_link(wait.device));
@@ -157,8 +208,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t 
     /* What is done already, and what counts as done, has nothing to send: the early report is for
      * what follows, and leaves with it. */
     VkResult result = VK_SUCCESS;
-    if (!fences_are_decided(&wait))
+    if (some_are_external(&wait))
+        result = vnc_ask(device, ask_for_fences, &wait, timeout);
+    else if (!fences_are_decided(&wait))
         result = vnc_link_wait(vnc_device_link(device), fences_are_decided, &wait, timeout);
+    result = result == VK_NOT_READY ? VK_TIMEOUT : result;
     vnc_trace_wait(hw_now_ns() - start);
     VkResult status = vnc_device_status(device);
     return status == VK_SUCCESS ? result : status;
@@ -197,9 +251,15 @@ void vnc_semaphore_await(struct vnc_semaphore *semaphore, uint64_t value)
     raise_to(&semaphore->awaited, value);
 }
 
+bool vnc_semaphore_is_shared(const struct vnc_semaphore *semaphore)
+{
+    return atomic_load_explicit(&semaphore->shared, memory_order_relaxed);
+}
+
 bool vnc_semaphore_releases(const struct vnc_semaphore *semaphore)
 {
-    return atomic_load_explicit(&semaphore->awaited, memory_order_relaxed) > semaphore->promised;
+    return vnc_semaphore_is_shared(semaphore) ||
+           atomic_load_explicit(&semaphore->awaited, memory_order_relaxed) > semaphore->promised;
 }
 
 void vnc_semaphore_promise(struct vnc_semaphore *semaphore, uint64_t value)
@@ -220,7 +280,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_semaphore(VkDevice device,
 {
     const VkSemaphoreTypeCreateInfo *type =
         vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO);
+    const VkExportSemaphoreCreateInfo *export =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO);
     VkResult result = vn_vkCreateSemaphore(device, info, allocator, out);
+    if (result == VK_SUCCESS)
+        VNC_OBJECT(vnc_semaphore, *out)->external = export && export->handleTypes;
     if (result == VK_SUCCESS && type && type->semaphoreType == VK_SEMAPHORE_TYPE_TIMELINE) {
         struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, *out);
         semaphore->timeline = true;
@@ -248,6 +312,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_semaphore_counter_value(VkDevice handl
 {
     struct counter_look look = {VNC_OBJECT(vnc_semaphore, semaphore),
                                 VNC_OBJECT(vnc_device, handle), looks.value};
+    if (vnc_semaphore_is_shared(look.semaphore)) {
+        VkResult result = vn_vkGetSemaphoreCounterValue(handle, semaphore, value);
+        return result == VK_SUCCESS ? read_so_far(look.device) : result;
+    }
     vnc_link_poll(vnc_device_link(look.device));
     if (looks.semaphore != look.semaphore || counter_has_moved(&look))
         looks.count = 0;
@@ -280,6 +348,37 @@ static bool semaphores_are_decided(void *user)
     return reached || vnc_device_status(wait->device) != VK_SUCCESS;
 }
 
+static bool some_are_shared(const VkSemaphoreWaitInfo *info)
+{
+    for (uint32_t i = 0; i < info->semaphoreCount; i++) {
+        if (vnc_semaphore_is_shared(VNC_OBJECT(vnc_semaphore, info->pSemaphores[i])))
+            return true;
+    }
+    return false;
+}
+
+/* The same with the server's word for those that are shared. */
+static VkResult ask_for_semaphores(void *user)
+{
+    const struct semaphore_wait *wait = user;
+    const VkSemaphoreWaitInfo *info = wait->info;
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < info->semaphoreCount; i++) {
+        const struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, info->pSemaphores[i]);
+        uint64_t value = semaphore_value(semaphore);
+        VkResult result = VK_SUCCESS;
+        if (vnc_semaphore_is_shared(semaphore))
+            result = vn_vkGetSemaphoreCounterValue(VNC_HANDLE(VkDevice, wait->device),
+                                                   info->pSemaphores[i], &value);
+        if (result < 0)
+            return result;
+        done += value >= info->pValues[i];
+    }
+    bool any = info->flags & VK_SEMAPHORE_WAIT_ANY_BIT;
+    bool reached = any ? done > 0 : done == info->semaphoreCount;
+    return reached ? read_so_far(wait->device) : VK_NOT_READY;
+}
+
 static void count_waiters(const VkSemaphoreWaitInfo *info, uint32_t by)
 {
     for (uint32_t i = 0; i < info->semaphoreCount; i++)
@@ -295,8 +394,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
     struct semaphore_wait wait = {info, device};
     count_waiters(info, 1);
     uint64_t start = hw_now_ns();
-    VkResult result =
-        vnc_link_wait(vnc_device_link(device), semaphores_are_decided, &wait, timeout);
+    VkResult result = some_are_shared(info) ? vnc_ask(device, ask_for_semaphores, &wait, timeout)
+                                            : vnc_link_wait(vnc_device_link(device),
+                                                            semaphores_are_decided, &wait, timeout);
+    result = result == VK_NOT_READY ? VK_TIMEOUT : result;
     vnc_trace_wait(hw_now_ns() - start);
     count_waiters(info, UINT32_MAX);
     VkResult status = vnc_device_status(device);
@@ -304,7 +405,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
 }
 
 /* Sends one command behind what the program wrote into mapped memory, which work that waits for
- * this signal may read.  `answered`: an answer comes, and wakes whoever waits here. */
+ * this signal may read.  `answered`: an answer comes, and wakes whoever waits here; other processes
+ * then know of it when this returns. */
 static VkResult send_signal(struct vnc_device *device,
                             void (*put)(struct wire_enc *e, const void *), const void *args,
                             bool answered)
@@ -352,7 +454,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL signal_semaphore(VkDevice handle,
     /* Raised before waiters are counted, and they count themselves before they look: one of the
      * two sees the other. */
     vnc_semaphore_raise(semaphore, info->value);
-    bool waited = atomic_load_explicit(&semaphore->waiters, memory_order_seq_cst) > 0;
+    bool waited = atomic_load_explicit(&semaphore->waiters, memory_order_seq_cst) > 0 ||
+                  vnc_semaphore_is_shared(semaphore);
     struct semaphore_signal args = {handle, info};
     return send_signal(device, put_semaphore_signal, &args, waited);
 }
@@ -388,7 +491,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_event(VkDevice device, VkEvent event
     return send_signal(VNC_OBJECT(vnc_device, device), put_reset_event, &args, false);
 }
 
-/* A set event tells the program that what a device wrote before it can be read. */
 static VKAPI_ATTR VkResult VKAPI_CALL get_event_status(VkDevice handle, VkEvent event)
 {
     struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
@@ -396,12 +498,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_event_status(VkDevice handle, VkEvent 
     if (status != VK_SUCCESS)
         return status;
     VkResult result = vn_vkGetEventStatus(handle, event);
-    if (result == VK_EVENT_SET && vnc_device_is_busy(device)) {
-        VkResult read = vnc_device_read_back(device);
-        if (read != VK_SUCCESS)
-            return read;
-    }
-    return result;
+    VkResult read = result == VK_EVENT_SET ? read_so_far(device) : VK_SUCCESS;
+    return read == VK_SUCCESS ? result : read;
 }
 
 const struct vnc_entry vnc_entries_sync[] = {

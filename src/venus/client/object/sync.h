@@ -2,7 +2,8 @@
  *
  * A fence lives here only: it is done when the batch it was submitted with is.  Of a timeline
  * semaphore both ends hold the value; ours follows from batches that are done and from signals
- * that the program made.  Binary semaphores and events live at the server.
+ * that the program made.  Binary semaphores and events live at the server; so do fences that other
+ * processes may share, and the values of timelines that they do share (sync_fd.h).
  *
  * Trust: the program's own.  Threads: any, as Vulkan.  Lifetime: of the handle. */
 #ifndef HAWSER_VENUS_CLIENT_OBJECT_SYNC_H
@@ -18,6 +19,7 @@ struct vnc_fence {
      */
     _Atomic uint64_t number;
     struct vnc_queue *queue;
+    bool external; /* at the server, which is asked; fixed before it is submitted or waited for */
 };
 
 struct vnc_semaphore {
@@ -25,6 +27,8 @@ struct vnc_semaphore {
     struct vnc_device *device;
     _Atomic uint32_t refs; /* the handle, and batches that signal it */
     bool timeline;
+    bool external;       /* another process may come to share it */
+    _Atomic bool shared; /* and does: of a timeline the server is asked.  Relaxed: it is right to */
     _Atomic uint64_t value; /* release by whoever raises it, acquire by whoever reads */
     _Atomic uint32_t waiters;
     /* The greatest value that a submitted batch waits for, and the greatest that a batch in the
@@ -35,15 +39,19 @@ struct vnc_semaphore {
 };
 
 void vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number);
-/* Signalled without a batch: by presentation. */
+/* Signalled without a batch: by presentation.  Not one that is external. */
 void vnc_fence_signal(struct vnc_fence *fence);
 
 struct vnc_semaphore *vnc_semaphore_ref(struct vnc_semaphore *semaphore);
 void vnc_semaphore_unref(struct vnc_semaphore *semaphore);
 void vnc_semaphore_raise(struct vnc_semaphore *semaphore, uint64_t value);
+/* Whether another process has it, too: what is done with it here must have reached the server when
+ * the program is told. */
+bool vnc_semaphore_is_shared(const struct vnc_semaphore *semaphore);
 /* A batch waits for the value. */
 void vnc_semaphore_await(struct vnc_semaphore *semaphore, uint64_t value);
-/* Whether a signal may release batches that were submitted before it. */
+/* Whether a signal may release batches that were submitted before it; those of other processes are
+ * not known. */
 bool vnc_semaphore_releases(const struct vnc_semaphore *semaphore);
 /* The stream, whose lock the caller has, now holds a signal of the value. */
 void vnc_semaphore_promise(struct vnc_semaphore *semaphore, uint64_t value);

@@ -263,16 +263,16 @@ static struct vnc_queue *queue_for_signal(struct vnc_swapchain *swapchain)
     return queue;
 }
 
-/* Binary semaphores live at the server, where only a batch signals them. */
-static VkResult signal_semaphore(struct vnc_swapchain *swapchain, VkSemaphore semaphore)
+/* Binary semaphores and external fences live at the server, where only a batch signals them. */
+static VkResult signal_there(struct vnc_swapchain *swapchain, VkSemaphore semaphore, VkFence fence)
 {
     struct vnc_queue *queue = queue_for_signal(swapchain);
     if (!queue)
         return VK_ERROR_DEVICE_LOST;
     VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                           .signalSemaphoreCount = 1,
+                           .signalSemaphoreCount = semaphore != VK_NULL_HANDLE,
                            .pSignalSemaphores = &semaphore};
-    return VNC_WSI_CALL(vkQueueSubmit)(VNC_HANDLE(VkQueue, queue), 1, &submit, VK_NULL_HANDLE);
+    return VNC_WSI_CALL(vkQueueSubmit)(VNC_HANDLE(VkQueue, queue), 1, &submit, fence);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL acquire2(VkDevice handle,
@@ -287,9 +287,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL acquire2(VkDevice handle,
     if (result != VK_SUCCESS)
         return result;
     /* The copy of the picture was done before the image became free. */
-    if (info->fence)
-        vnc_fence_signal(VNC_OBJECT(vnc_fence, info->fence));
-    return info->semaphore ? signal_semaphore(swapchain, info->semaphore) : VK_SUCCESS;
+    struct vnc_fence *fence = VNC_OBJECT(vnc_fence, info->fence);
+    bool there = fence && fence->external;
+    if (fence && !there)
+        vnc_fence_signal(fence);
+    return info->semaphore || there
+               ? signal_there(swapchain, info->semaphore, there ? info->fence : VK_NULL_HANDLE)
+               : VK_SUCCESS;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL acquire(VkDevice device, VkSwapchainKHR swapchain,
@@ -374,8 +378,13 @@ static VkResult present_one(struct vnc_queue *queue, uint64_t number, const VkPr
     if (extras->modes)
         swapchain->mode = extras->modes->pPresentModes[i];
     /* Once the picture is copied, nothing of the program's is read any more. */
-    if (extras->fences && extras->fences->pFences[i])
-        vnc_fence_submitted(VNC_OBJECT(vnc_fence, extras->fences->pFences[i]), queue, number);
+    struct vnc_fence *fence =
+        extras->fences ? VNC_OBJECT(vnc_fence, extras->fences->pFences[i]) : NULL;
+    if (fence && fence->external)
+        (void)VNC_WSI_CALL(vkQueueSubmit)(VNC_HANDLE(VkQueue, queue), 0, NULL,
+                                          extras->fences->pFences[i]);
+    else if (fence)
+        vnc_fence_submitted(fence, queue, number);
     atomic_store_explicit(&swapchain->last, queue, memory_order_relaxed);
     const struct vnc_present present = {
         .queue = queue,

@@ -36,6 +36,7 @@ struct vnc_batch {
     int32_t quiet; /* VN_BATCH_QUIET, VN_BATCH_UNTOLD, or 0: the server reports it */
     bool visible;  /* to the host: by memory, a timeline, a query, an event */
     bool chained;  /* waits for a binary semaphore */
+    bool shared;   /* signals or waits for what another process has, too */
     struct vnc_ranges ranges;
     uint32_t signal_count;
     struct vnc_signal signals[];
@@ -134,21 +135,30 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result)
 
 /* ---- what a batch signals and writes ---- */
 
+static void note_semaphore(struct vnc_batch *batch, const struct vnc_semaphore *semaphore)
+{
+    batch->visible |= semaphore->timeline || semaphore->external;
+    batch->shared |= vnc_semaphore_is_shared(semaphore);
+}
+
 static void note_signal(struct vnc_batch *batch, VkSemaphore handle, uint64_t value)
 {
     struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
+    if (semaphore)
+        note_semaphore(batch, semaphore);
     if (!semaphore || !semaphore->timeline)
         return;
-    batch->visible = true;
     batch->signals[batch->signal_count++] =
         (struct vnc_signal){vnc_semaphore_ref(semaphore), value};
 }
 
-/* What waits for a timeline may wait for the host, which must then be told the truth. */
+/* What waits for a timeline, or for another process, may wait for the host, which must then be told
+ * the truth. */
 static void note_wait(struct vnc_batch *batch, VkSemaphore handle, uint64_t value)
 {
     struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
-    batch->visible |= semaphore && semaphore->timeline;
+    if (semaphore)
+        note_semaphore(batch, semaphore);
     batch->chained |= semaphore && !semaphore->timeline;
     if (semaphore && semaphore->timeline)
         vnc_semaphore_await(semaphore, value);
@@ -179,9 +189,10 @@ static struct vnc_batch *batch_of_semaphores(const void *chain, const struct sem
     const VkTimelineSemaphoreSubmitInfo *timeline =
         vn_chain_find(chain, VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO);
     struct vnc_batch *batch = batch_new(s->signal_count);
-    for (uint32_t i = 0; batch && timeline && i < s->signal_count; i++) {
-        if (i < timeline->signalSemaphoreValueCount && timeline->pSignalSemaphoreValues)
-            note_signal(batch, s->signals[i], timeline->pSignalSemaphoreValues[i]);
+    for (uint32_t i = 0; batch && i < s->signal_count; i++) {
+        bool valued =
+            timeline && i < timeline->signalSemaphoreValueCount && timeline->pSignalSemaphoreValues;
+        note_signal(batch, s->signals[i], valued ? timeline->pSignalSemaphoreValues[i] : 0);
     }
     for (uint32_t i = 0; batch && i < s->wait_count; i++) {
         bool valued =
@@ -230,6 +241,21 @@ static struct vnc_batch *batch_at(struct submission *s, uint32_t i)
     return batch;
 }
 
+/* What the server is to signal; other fences are the client's own. */
+static VkFence external_fence(const struct submission *s)
+{
+    return s->fence && s->fence->external ? VNC_HANDLE(VkFence, s->fence) : VK_NULL_HANDLE;
+}
+
+/* Whether other processes may count on the submission as soon as the program does. */
+static bool is_shared(const struct submission *s, const struct vnc_batch *batch)
+{
+    bool shared = external_fence(s);
+    for (; batch; batch = batch->next)
+        shared |= batch->shared;
+    return shared;
+}
+
 /* A list of all batches, not numbered yet; NULL when out of memory. */
 static struct vnc_batch *batches_of(struct submission *s, struct vnc_invalidate_counts *counts)
 {
@@ -242,7 +268,7 @@ static struct vnc_batch *batches_of(struct submission *s, struct vnc_invalidate_
             return NULL;
         }
         vnc_ranges_merge(&(*last)->ranges);
-        (*last)->visible |= (*last)->ranges.count > 0;
+        (*last)->visible |= (*last)->ranges.count > 0 || (i == count - 1 && external_fence(s));
         if (vnc_trace_is_on())
             vnc_invalidate_count(s->queue->device, &(*last)->ranges, counts);
         last = &(*last)->next;
@@ -273,11 +299,11 @@ static void put_submission(struct wire_enc *e, const struct submission *s)
 {
     VkQueue queue = VNC_HANDLE(VkQueue, s->queue);
     if (s->submits2)
-        vn_enc_cmd_vkQueueSubmit2(e, queue, s->count, s->submits2, VK_NULL_HANDLE);
+        vn_enc_cmd_vkQueueSubmit2(e, queue, s->count, s->submits2, external_fence(s));
     else if (s->binds)
-        vn_enc_cmd_vkQueueBindSparse(e, queue, s->count, s->binds, VK_NULL_HANDLE);
+        vn_enc_cmd_vkQueueBindSparse(e, queue, s->count, s->binds, external_fence(s));
     else
-        vn_enc_cmd_vkQueueSubmit(e, queue, s->count, s->submits, VK_NULL_HANDLE);
+        vn_enc_cmd_vkQueueSubmit(e, queue, s->count, s->submits, external_fence(s));
 }
 
 /* Numbers the batches and makes them known to pushes, which may come before we return. */
@@ -495,11 +521,12 @@ static VkResult put_needs(const struct submission *s, const struct vnc_batch *ba
 }
 
 /* Nobody waits for updates, and more of them may follow. */
-static VkResult finish_submission(struct vnc_link *link, const struct submission *s, bool update)
+static VkResult finish_submission(struct vnc_link *link, const struct submission *s, bool update,
+                                  bool shared)
 {
     if (update)
         return vnc_link_post(link);
-    if (!vnc_link_client(link)->sync)
+    if (!shared && !vnc_link_client(link)->sync)
         return vnc_link_send(link);
     struct vn_decoder reply;
     VkResult result = vnc_link_call(link, &reply);
@@ -545,13 +572,14 @@ static VkResult submit_batches(const struct submission *s, struct vnc_batch *bat
         batches_free(batches);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
+    bool shared = is_shared(s, batches);
     promise_signals(batches);
     enlist(s->queue, batches, update);
     if (early)
         atomic_store_explicit(&s->queue->unseen, first + count - 1, memory_order_relaxed);
     if (s->fence)
         vnc_fence_submitted(s->fence, s->queue, first + count - 1);
-    return finish_submission(link, s, update);
+    return finish_submission(link, s, update, shared);
 }
 
 static VkResult submit(struct submission *s)

@@ -59,3 +59,15 @@ void vns_external_given(const VkMemoryAllocateInfo *info, VkResult result, int f
     if (own.st_dev == copy.st_dev && own.st_ino == copy.st_ino && !S_ISCHR(own.st_mode))
         close(import->fd);
 }
+
+/* Drivers export devices, or what has no type: files that the kernel makes for synchronisation. */
+bool vns_external_give_sync(bool sync_file, int fd, int *copy)
+{
+    struct stat st;
+    if (fd < 0)
+        return sync_file && *copy == -1;
+    if (fstat(fd, &st) || ((st.st_mode & S_IFMT) && !S_ISCHR(st.st_mode)))
+        return false;
+    *copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return *copy >= 0;
+}

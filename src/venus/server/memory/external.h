@@ -1,4 +1,5 @@
-/* venus/server/memory/external.h - descriptors of memory that clients of this host share.
+/* venus/server/memory/external.h - descriptors of memory, semaphores and fences that clients of
+ * this host share.
  *
  * Trust: the descriptor is anything that the client has.  The kinds that no driver exports are
  * refused here, and so is a file that is shorter than the memory or could become so: a driver would
@@ -15,5 +16,9 @@
 bool vns_external_give(const VkMemoryAllocateInfo *info, int fd);
 /* After the allocation. */
 void vns_external_given(const VkMemoryAllocateInfo *info, VkResult result, int fd);
+
+/* The same for a semaphore or a fence.  *copy is at first what the client said: -1 without a
+ * descriptor is a sync file that is signalled. */
+bool vns_external_give_sync(bool sync_file, int fd, int *copy);
 
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "venus/server/memory/external.h"
@@ -105,20 +106,30 @@ static void allocate_memory(struct vn_exec *x, struct vn_args_vkAllocateMemory *
 
 /* Where no answer is wanted, or none with a descriptor can be sent, there is nobody to give it to.
  */
+static bool can_answer_with_fd(struct vn_exec *x)
+{
+    const struct vns_session *s = session_of(x);
+    return x->reply && s->fd_out < 0 && rpc_ep_passes_fds(s->channel.ep);
+}
+
+/* The client is told whether there is one, and not its number. */
+static VkResult answer_with_fd(struct vn_exec *x, VkResult result, int fd, int *told)
+{
+    if (result >= 0)
+        session_of(x)->fd_out = fd;
+    *told = fd < 0 ? -1 : 0;
+    return result;
+}
+
 static void get_memory_fd(struct vn_exec *x, struct vn_args_vkGetMemoryFdKHR *a)
 {
-    struct vns_session *s = session_of(x);
-    const struct vn_driver *driver = &s->command.device->driver;
+    const struct vn_driver *driver = &session_of(x)->command.device->driver;
     int fd = -1;
-    *a->pFd = 0;
     a->ret = VK_ERROR_UNKNOWN;
-    if (!driver->vkGetMemoryFdKHR || !x->reply || s->fd_out >= 0 ||
-        a->pGetFdInfo->handleType != VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT ||
-        !rpc_ep_passes_fds(s->channel.ep))
-        return;
-    a->ret = driver->vkGetMemoryFdKHR(a->device, a->pGetFdInfo, &fd);
-    if (a->ret >= 0)
-        s->fd_out = fd;
+    if (driver->vkGetMemoryFdKHR && can_answer_with_fd(x) &&
+        a->pGetFdInfo->handleType == VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT)
+        a->ret = driver->vkGetMemoryFdKHR(a->device, a->pGetFdInfo, &fd);
+    a->ret = answer_with_fd(x, a->ret, fd, a->pFd);
 }
 
 static void create_buffer(struct vn_exec *x, struct vn_args_vkCreateBuffer *a)
@@ -136,6 +147,56 @@ static void free_memory(struct vn_exec *x, struct vn_args_vkFreeMemory *a)
         return;
     vns_memories_forget(s->memories, a->ids_memory[0]);
     s->command.device->driver.vkFreeMemory(a->device, a->memory, NULL);
+}
+
+/* ---- semaphores and fences that processes share ---- */
+
+static void get_semaphore_fd(struct vn_exec *x, struct vn_args_vkGetSemaphoreFdKHR *a)
+{
+    const struct vn_driver *driver = &session_of(x)->command.device->driver;
+    int fd = -1;
+    a->ret = VK_ERROR_UNKNOWN;
+    if (driver->vkGetSemaphoreFdKHR && can_answer_with_fd(x))
+        a->ret = driver->vkGetSemaphoreFdKHR(a->device, a->pGetFdInfo, &fd);
+    a->ret = answer_with_fd(x, a->ret, fd, a->pFd);
+}
+
+static void get_fence_fd(struct vn_exec *x, struct vn_args_vkGetFenceFdKHR *a)
+{
+    const struct vn_driver *driver = &session_of(x)->command.device->driver;
+    int fd = -1;
+    a->ret = VK_ERROR_UNKNOWN;
+    if (driver->vkGetFenceFdKHR && can_answer_with_fd(x))
+        a->ret = driver->vkGetFenceFdKHR(a->device, a->pGetFdInfo, &fd);
+    a->ret = answer_with_fd(x, a->ret, fd, a->pFd);
+}
+
+static void import_semaphore_fd(struct vn_exec *x, struct vn_args_vkImportSemaphoreFdKHR *a)
+{
+    struct vns_session *s = session_of(x);
+    const struct vn_driver *driver = &s->command.device->driver;
+    VkImportSemaphoreFdInfoKHR info = *a->pImportSemaphoreFdInfo;
+    bool sync_file = info.handleType == VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_SYNC_FD_BIT;
+    a->ret = VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    if (!driver->vkImportSemaphoreFdKHR || !vns_external_give_sync(sync_file, s->fd_in, &info.fd))
+        return;
+    a->ret = driver->vkImportSemaphoreFdKHR(a->device, &info);
+    if (a->ret < 0 && info.fd >= 0)
+        close(info.fd);
+}
+
+static void import_fence_fd(struct vn_exec *x, struct vn_args_vkImportFenceFdKHR *a)
+{
+    struct vns_session *s = session_of(x);
+    const struct vn_driver *driver = &s->command.device->driver;
+    VkImportFenceFdInfoKHR info = *a->pImportFenceFdInfo;
+    bool sync_file = info.handleType == VK_EXTERNAL_FENCE_HANDLE_TYPE_SYNC_FD_BIT;
+    a->ret = VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    if (!driver->vkImportFenceFdKHR || !vns_external_give_sync(sync_file, s->fd_in, &info.fd))
+        return;
+    a->ret = driver->vkImportFenceFdKHR(a->device, &info);
+    if (a->ret < 0 && info.fd >= 0)
+        close(info.fd);
 }
 
 /* ---- submissions ---- */
@@ -165,7 +226,7 @@ static void queue_submit(struct vn_exec *x, struct vn_args_vkQueueSubmit *a)
         signal.values ? vns_submit_infos(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
              : infos ? s->command.device->driver.vkQueueSubmit(a->queue, queue->submitting.count,
-                                                               infos, VK_NULL_HANDLE)
+                                                               infos, a->fence)
                      : VK_ERROR_OUT_OF_HOST_MEMORY;
     (a->submitCount ? vns_queue_submitted : vns_queue_submitted_nothing)(queue, a->ret);
 }
@@ -187,7 +248,7 @@ static void queue_submit2(struct vn_exec *x, struct vn_args_vkQueueSubmit2 *a)
         signal.values ? vns_submit_infos2(&s->arena, a->pSubmits, a->submitCount, &signal) : NULL;
     a->ret = queue->ended ? queue->ended
              : infos ? s->command.device->driver.vkQueueSubmit2(a->queue, queue->submitting.count,
-                                                                infos, VK_NULL_HANDLE)
+                                                                infos, a->fence)
                      : VK_ERROR_OUT_OF_HOST_MEMORY;
     vns_queue_submitted(queue, a->ret);
 }
@@ -205,7 +266,7 @@ static void queue_bind_sparse(struct vn_exec *x, struct vn_args_vkQueueBindSpars
                       : NULL;
     a->ret = queue->ended ? queue->ended
              : infos      ? s->command.device->driver.vkQueueBindSparse(
-                                a->queue, queue->submitting.count, infos, VK_NULL_HANDLE)
+                                a->queue, queue->submitting.count, infos, a->fence)
                      : VK_ERROR_OUT_OF_HOST_MEMORY;
     vns_queue_submitted(queue, a->ret);
 }
@@ -470,8 +531,12 @@ const struct vn_hooks vns_server_hooks = {
     .vkFreeMemory = free_memory,
     .vkGetDeviceQueue = get_device_queue,
     .vkGetDeviceQueue2 = get_device_queue2,
+    .vkGetFenceFdKHR = get_fence_fd,
     .vkGetMemoryFdKHR = get_memory_fd,
     .vkGetQueryPoolResults = get_query_pool_results,
+    .vkGetSemaphoreFdKHR = get_semaphore_fd,
+    .vkImportFenceFdKHR = import_fence_fd,
+    .vkImportSemaphoreFdKHR = import_semaphore_fd,
     .vkQueueBindSparse = queue_bind_sparse,
     .vkQueueSubmit = queue_submit,
     .vkQueueSubmit2 = queue_submit2,
