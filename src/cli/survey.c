@@ -51,13 +51,14 @@ static int ask(struct survey *s)
 }
 
 /* A server without a model does not know the method. */
-static int ask_models(struct survey *s)
+int survey_models(struct cmd_link *link, struct llm_served *out)
 {
-    uint8_t buf[sizeof s->served];
+    uint8_t buf[sizeof *out];
     struct wire_dec d;
     size_t len = 0;
-    int rc = measure_call(s->link.ep, LLM_METHOD_DESCRIBE, NULL, 0, buf, sizeof buf, &len,
-                          s->link.timeout_ns);
+    int rc = measure_call(link->ep, LLM_METHOD_DESCRIBE, NULL, 0, buf, sizeof buf, &len,
+                          link->timeout_ns);
+    *out = (struct llm_served){0};
     if (rc == -ENOSYS)
         return 0;
     if (rc == 0 && len > sizeof buf)
@@ -65,15 +66,26 @@ static int ask_models(struct survey *s)
     if (rc)
         return rc;
     wire_dec_init(&d, buf, len);
-    llm_served_get(&d, &s->served);
-    llm_served_make_printable(&s->served);
+    llm_served_get(&d, out);
+    llm_served_make_printable(out);
     return wire_dec_end(&d);
+}
+
+int survey_usage(struct cmd_link *link, struct server_usage *out)
+{
+    uint8_t buf[SERVER_USAGE_BYTES_MAX];
+    size_t len = 0;
+    int rc =
+        measure_call(link->ep, RPC_METHOD_USAGE, NULL, 0, buf, sizeof buf, &len, link->timeout_ns);
+    if (rc == 0 && len > sizeof buf)
+        rc = -EMSGSIZE;
+    return rc ? rc : server_usage_decode(buf, len, out);
 }
 
 int survey_ask(struct survey *s)
 {
     int rc = ask(s);
-    return rc ? rc : ask_models(s);
+    return rc ? rc : survey_models(&s->link, &s->served);
 }
 
 int survey_rtt(struct survey *s, uint64_t duration_ns)

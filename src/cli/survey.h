@@ -1,4 +1,4 @@
-/* cli/survey.h - what can be learnt about a server over one connection, for info and doctor.
+/* cli/survey.h - what can be learnt about a server over one connection, for info, doctor and top.
  *
  * Trust: answers are the server's; each is decoded and bounded.
  * Threads: one.  Lifetime: create/destroy; the link is opened by the caller into it. */
@@ -9,6 +9,7 @@
 #include "command/connect.h"
 #include "llm/worker/message.h"
 #include "serve/server_info.h"
+#include "serve/tenants.h"
 
 struct survey {
     struct cmd_link link;
@@ -25,6 +26,9 @@ void survey_destroy(struct survey *survey); /* closes the link */
 
 /* Each: 0, or a negative errno; rpc_ep_reason of the link may say more. */
 int survey_ask(struct survey *survey) MUST_CHECK; /* server and served */
+int survey_models(struct cmd_link *link, struct llm_served *out) MUST_CHECK;
+/* -ENOSYS: an older server. */
+int survey_usage(struct cmd_link *link, struct server_usage *out) MUST_CHECK;
 int survey_rtt(struct survey *survey, uint64_t duration_ns) MUST_CHECK;
 int survey_up(struct survey *survey, uint64_t duration_ns) MUST_CHECK;
 int survey_down(struct survey *survey, uint64_t duration_ns) MUST_CHECK;

@@ -1,8 +1,8 @@
-/* hawser top - how gateways and workers do: requests, tokens a second, KV, queues. */
+/* hawser top - how gateways and servers do: requests, tokens a second, KV, queues, GPU time. */
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/screen.h"
-#include "command/llm_client.h"
+#include "cli/survey.h"
 #include "kv/cluster/curl.h"
 #include "rpc/security/security.h"
 #include "rpc/servers.h"
@@ -46,8 +46,9 @@ static const struct cmd_env environment[] = {
 /* One address, from look to look. */
 struct place {
     const char *address;
-    struct llm_connection *conn; /* of a worker; NULL: none now */
-    double tokens;               /* generated so far, or rows of a worker; negative: not known */
+    struct cmd_link link;      /* to a server; ep NULL: none now */
+    double tokens;             /* generated so far, or rows of a worker; negative: not known */
+    struct server_usage usage; /* of the last look */
     uint64_t at_ns;
 };
 
@@ -123,7 +124,7 @@ static json_t *get_state(const struct kv_curl *lib, const struct top *t, const c
     const char *refused = refusal(code, error, status, state);
     if (!refused)
         return state;
-    snprintf(why, LLM_WHY_CHARS, "%s", refused);
+    snprintf(why, CMD_WHY_CHARS, "%s", refused);
     json_decref(state);
     return NULL;
 }
@@ -139,7 +140,7 @@ static json_t *ask_http(struct top *t, const char *address, char *why)
     if (lib && a.body)
         state = get_state(lib, t, url, &a, why);
     else
-        snprintf(why, LLM_WHY_CHARS, "%s", lib ? "out of memory" : missing);
+        snprintf(why, CMD_WHY_CHARS, "%s", lib ? "out of memory" : missing);
     free(a.body);
     return state;
 }
@@ -163,30 +164,72 @@ static json_t *worker_json(const char *address, const struct llm_served *s)
                      (json_int_t)s->rows);
 }
 
-static json_t *ask_worker(struct top *t, struct place *p, char *why)
+static bool dial(const struct top *t, struct place *p, char *why)
 {
-    struct llm_served served;
-    struct rpc_addr addr;
-    int rc = 0;
-    if (!p->conn) {
-        struct rpc_security security;
-        struct rpc_net_options net = {.security = &security,
-                                      .timeout_ns = t->o->connect.timeout_ns};
-        struct rpc_config config = {.security = &security,
-                                    .handshake_ns = t->o->connect.timeout_ns};
-        if (rpc_addr_parse(p->address, &addr, why) ||
-            cmd_load_security(&t->o->connect, &security) != CMD_DONE)
-            return NULL;
-        rc = llm_connection_open(&addr, &net, &config, &p->conn, why);
-        rpc_security_fini(&security);
+    struct rpc_security security;
+    p->link = (struct cmd_link){.timeout_ns = t->o->connect.timeout_ns};
+    if (rpc_addr_parse(p->address, &p->link.addr, why))
+        return false;
+    rpc_addr_format(&p->link.addr, p->link.address, sizeof(p->link.address));
+    if (cmd_load_security(&t->o->connect, &security) != CMD_DONE)
+        return false;
+    enum cmd_exit code = cmd_link_dial(&p->link, &security, why);
+    rpc_security_fini(&security);
+    return code == CMD_DONE;
+}
+
+/* ---- GPU time ---- */
+
+static const char *const unmeasured =
+    "not measured: the server has no time slices (--tenants, --time-slice)";
+
+/* Of the time since the last look; negative: not known. */
+static double part_of(const struct place *p, const struct server_usage *now, uint32_t i,
+                      double seconds)
+{
+    const struct server_usage *before = &p->usage;
+    if (i >= before->count || strcmp(before->tenants[i].name, now->tenants[i].name) != 0 ||
+        now->tenants[i].gpu_ns < before->tenants[i].gpu_ns || seconds <= 0)
+        return -1;
+    return (double)(now->tenants[i].gpu_ns - before->tenants[i].gpu_ns) / HW_SEC / seconds;
+}
+
+static json_t *usage_json(struct place *p, const struct server_usage *usage)
+{
+    double seconds = (double)(hw_now_ns() - p->at_ns) / HW_SEC;
+    json_t *tenants = json_array();
+    for (uint32_t i = 0; i < usage->count; i++) {
+        double part = part_of(p, usage, i, seconds);
+        json_t *time = json_real((double)usage->tenants[i].gpu_ns / HW_SEC);
+        json_array_append_new(
+            tenants, json_pack("{s:s, s:i, s:o, s:o}", "name", usage->tenants[i].name, "sessions",
+                               (int)usage->tenants[i].sessions, "seconds",
+                               usage->measured ? time : json_null(), "part",
+                               usage->measured && part >= 0 ? json_real(part) : json_null()));
+        if (!usage->measured)
+            json_decref(time);
     }
-    if (rc == 0)
-        rc = llm_connection_describe(p->conn, t->o->connect.timeout_ns, &served, why);
-    if (rc == 0)
-        return worker_json(p->address, &served);
-    llm_connection_close(p->conn);
-    p->conn = NULL;
-    return NULL;
+    p->usage = *usage;
+    return json_pack("{s:b, s:o}", "measured", usage->measured, "tenants", tenants);
+}
+
+static json_t *ask_server(struct top *t, struct place *p, char *why)
+{
+    static struct server_usage usage;
+    struct llm_served served;
+    if (!p->link.ep && !dial(t, p, why))
+        return NULL;
+    int rc = survey_models(&p->link, &served);
+    int used = rc ? rc : survey_usage(&p->link, &usage);
+    if (rc || (used && used != -ENOSYS)) {
+        snprintf(why, CMD_WHY_CHARS, "%s", strerror(-(rc ? rc : used)));
+        cmd_link_close(&p->link);
+        return NULL;
+    }
+    json_t *state = served.model_count ? worker_json(p->address, &served) : json_object();
+    if (used == 0)
+        json_object_set_new(state, "gpu", usage_json(p, &usage));
+    return state;
 }
 
 /* ---- one look ---- */
@@ -202,12 +245,13 @@ static double tokens_of(const json_t *state)
 /* Adds the address, and what needs two looks. */
 static json_t *look(struct top *t, struct place *p)
 {
-    char why[LLM_WHY_CHARS] = "";
+    char why[CMD_WHY_CHARS] = "";
     bool http = strncmp(p->address, "http://", 7) == 0;
-    json_t *state = http ? ask_http(t, p->address, why) : ask_worker(t, p, why);
+    json_t *state = http ? ask_http(t, p->address, why) : ask_server(t, p, why);
     uint64_t now = hw_now_ns();
     if (!state) {
         p->tokens = -1;
+        p->usage.count = 0;
         return json_pack("{s:s, s:s}", "address", p->address, "error", why);
     }
     double tokens = tokens_of(state), before = p->tokens;
@@ -259,6 +303,33 @@ static void put_worker(const json_t *w)
     putchar('\n');
 }
 
+static void put_usage(const json_t *gpu)
+{
+    const json_t *tenant;
+    size_t i;
+    if (!gpu)
+        return;
+    bool measured = json_is_true(json_object_get(gpu, "measured"));
+    printf("  %-28s%9s%12s%7s%s%s\n", "tenant", "sessions", "GPU time", "now", measured ? "" : "  ",
+           measured ? "" : unmeasured);
+    json_array_foreach(json_object_get(gpu, "tenants"), i, tenant)
+    {
+        const json_t *seconds = json_object_get(tenant, "seconds");
+        const json_t *part = json_object_get(tenant, "part");
+        fputs("  ", stdout);
+        put_text(json_object_get(tenant, "name"), 28);
+        printf("%9lld", whole(tenant, "sessions"));
+        if (json_is_number(seconds))
+            printf("%10.1f s", json_number_value(seconds));
+        else
+            printf("%12s", "-");
+        if (json_is_number(part))
+            printf("%6.0f%%\n", 100 * json_number_value(part));
+        else
+            printf("%7s\n", "-");
+    }
+}
+
 static void put_state(const json_t *state)
 {
     const json_t *error = json_object_get(state, "error"), *workers = NULL, *w;
@@ -286,8 +357,10 @@ static void put_state(const json_t *state)
         putchar('\n');
     }
     workers = json_object_get(state, "workers");
-    printf("  %-28s%-9s%8s%8s%7s  models\n", "worker", "state", "running", "waiting", "KV");
+    if (workers)
+        printf("  %-28s%-9s%8s%8s%7s  models\n", "worker", "state", "running", "waiting", "KV");
     json_array_foreach(workers, i, w) put_worker(w);
+    put_usage(json_object_get(state, "gpu"));
 }
 
 static void put_json(json_t *states)
@@ -352,20 +425,22 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         usleep((useconds_t)(t.o->interval_ns / 1000));
     }
     for (size_t i = 0; i < t.count; i++)
-        llm_connection_close(t.places[i].conn);
+        cmd_link_close(&t.places[i].link);
     free(t.key);
     return fine ? CMD_DONE : CMD_UNREACHABLE;
 }
 
 const struct cmd_command cmd_top = {
     .name = "top",
-    .summary = "watch requests, tokens a second and KV memory of gateways and workers",
+    .summary = "watch requests, tokens a second, KV memory and GPU time of gateways and servers",
     .operands = "[ADDR ...]",
     .operands_max = PLACES_MAX,
     .description =
-        "An address is that of a worker (hawser serve --model), as any other command takes it, or\n"
+        "An address is that of a server (hawser serve), as any other command takes it, or\n"
         "http://host:port of a gateway or of serve --http, which also tells requests and times.\n"
-        "tok/s counts tokens that were generated; of a worker also those of prompts.",
+        "tok/s counts tokens that were generated; of a worker also those of prompts.  GPU time is\n"
+        "that of Vulkan sessions, by tenant, in all and as a part of the time between two looks;\n"
+        "a server measures it where it has time slices (--tenants, --time-slice).",
     .options = options,
     .environment = environment,
     .examples = "hawser top http://127.0.0.1:8000\nhawser top gpu1:28100 gpu2:28100 --once --json",

@@ -20,7 +20,10 @@ enum rpc_method {
     RPC_METHOD_INFO = 5,
     /* Call, the first of a connection, payload as rpc/resume/resume.h says: this connection takes
      * the place of one that was cut. */
-    RPC_METHOD_RESUME = 6
+    RPC_METHOD_RESUME = 6,
+    /* Call without payload, answered as serve/tenants.h says: of all tenants to who has the
+     * server's own token, else of the caller's alone.  `hawser top`. */
+    RPC_METHOD_USAGE = 7
 };
 
 enum { RPC_SOURCE_MAX = 1 << 20 }; /* enough for full speed; the zeros are one static buffer */

@@ -208,6 +208,20 @@ static int on_opened(void *user, struct rpc_ep *ep)
     return 0;
 }
 
+static void answer_usage(struct server *s, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    struct server_usage usage;
+    struct wire_enc enc;
+    sessions_usage(s->sessions, rpc_ep_tenant(ep), &usage);
+    wire_enc_init(&enc, SERVER_USAGE_BYTES_MAX);
+    server_usage_encode(&usage, &enc);
+    struct iovec iov = {.iov_base = (void *)wire_enc_data(&enc), .iov_len = wire_enc_len(&enc)};
+    struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = 1};
+    int status = wire_enc_error(&enc);
+    (void)!rpc_reply(ep, msg, status, status ? NULL : &send); /* an end is the loop's to find */
+    wire_enc_fini(&enc);
+}
+
 static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct server *s = user;
@@ -221,6 +235,8 @@ static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
         sessions_stripe(s->sessions, ep, msg);
     else if (msg->kind == RPC_CALL && msg->method == RPC_METHOD_RESUME)
         sessions_resume(s->sessions, ep, msg);
+    else if (msg->kind == RPC_CALL && msg->method == RPC_METHOD_USAGE)
+        answer_usage(s, ep, msg);
     else /* a connection that ended meanwhile is the loop's to clear away */
         (void)service_basic_handle(&s->service, ep, msg);
     rpc_release(ep, msg);

@@ -657,9 +657,10 @@ static char **environment_of_sessions(char *home)
     return out;
 }
 
+/* Where nothing is measured, 0 would be no figure. */
 static void share_gpus(struct sessions *s)
 {
-    for (size_t i = 0; i < s->tenants->count; i++) {
+    for (size_t i = 0; s->arbiter && i < s->tenants->count; i++) {
         struct share *share = &s->shares[i];
         share->slices.weight = s->tenants->list[i].weight;
         share->counters = (struct hw_counter_set){
@@ -667,6 +668,21 @@ static void share_gpus(struct sessions *s)
         if (hw_counter_set_label(&share->counters, "tenant", s->tenants->list[i].name) ||
             hw_counter_set_register(&share->counters))
             hw_debug(HW_CAT_VULKAN, "tenant %s: not in the metrics", s->tenants->list[i].name);
+    }
+}
+
+void sessions_usage(const struct sessions *s, size_t tenant, struct server_usage *out)
+{
+    *out = (struct server_usage){.measured = s->arbiter};
+    for (size_t i = 0; i < s->tenants->count; i++) {
+        if (tenant && i != tenant)
+            continue;
+        uint32_t at = out->count++;
+        strcpy(out->tenants[at].name, s->tenants->list[i].name);
+        out->tenants[at].gpu_ns =
+            atomic_load_explicit(&s->shares[i].slices.used_ns, memory_order_relaxed);
+        for (const struct session *session = s->first; session; session = session->next)
+            out->tenants[at].sessions += session->tenant == i;
     }
 }
 
@@ -716,10 +732,10 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
         free(s);
         return rc;
     }
-    share_gpus(s);
     rc = slice_ns ? vns_arbiter_create(slice_ns, &s->arbiter) : 0;
     if (rc)
         hw_warn(HW_CAT_VULKAN, "GPUs are not shared by time slices: %s", strerror(-rc));
+    share_gpus(s);
     *out = s;
     return 0;
 }
@@ -763,9 +779,9 @@ void sessions_destroy(struct sessions *s)
         close(s->spare_socket); /* which ends it */
         waitpid(s->spare, NULL, 0);
     }
-    vns_arbiter_destroy(s->arbiter);
-    for (size_t i = 0; i < s->tenants->count; i++)
+    for (size_t i = 0; s->arbiter && i < s->tenants->count; i++)
         hw_counter_set_unregister(&s->shares[i].counters);
+    vns_arbiter_destroy(s->arbiter);
     free(s->shares);
     close(s->signals);
     free(s->environment);

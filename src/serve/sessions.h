@@ -44,6 +44,8 @@ void sessions_resume(struct sessions *sessions, struct rpc_ep *ep, struct rpc_ms
 
 /* The same for VN_METHOD_STRIPE: the connection waits for the session that it is a stripe of. */
 void sessions_stripe(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
+/* What the tenant may know: 0 all, others what is their own. */
+void sessions_usage(const struct sessions *sessions, size_t tenant, struct server_usage *out);
 /* A connection has ended, which may have been waiting so. */
 void sessions_closed(struct sessions *sessions, const struct rpc_ep *ep);
 

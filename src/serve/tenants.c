@@ -2,6 +2,8 @@
 
 #include "base/units.h"
 #include "venus/server/slice/schedule.h"
+#include "wire/dec.h"
+#include "wire/enc.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -118,4 +120,33 @@ void tenants_free(struct tenants *t)
     if (t)
         explicit_bzero(t, sizeof(*t));
     free(t);
+}
+
+void server_usage_encode(const struct server_usage *usage, struct wire_enc *enc)
+{
+    wire_put_u8(enc, usage->measured);
+    wire_put_u32(enc, usage->count);
+    for (uint32_t i = 0; i < usage->count; i++) {
+        wire_put_str(enc, usage->tenants[i].name);
+        wire_put_u32(enc, usage->tenants[i].sessions);
+        wire_put_u64(enc, usage->tenants[i].gpu_ns);
+    }
+}
+
+int server_usage_decode(const void *data, size_t len, struct server_usage *out)
+{
+    struct server_usage usage = {0};
+    struct wire_dec dec;
+    wire_dec_init(&dec, data, len);
+    usage.measured = wire_get_u8(&dec) != 0;
+    usage.count = wire_dec_count(&dec, 4 + 4 + 8, 1 + TENANTS_MAX);
+    for (uint32_t i = 0; i < usage.count; i++) {
+        wire_get_str_copy(&dec, usage.tenants[i].name, sizeof(usage.tenants[i].name));
+        usage.tenants[i].sessions = wire_get_u32(&dec);
+        usage.tenants[i].gpu_ns = wire_get_u64(&dec);
+    }
+    int rc = wire_dec_end(&dec);
+    if (rc == 0)
+        *out = usage;
+    return rc;
 }

@@ -3,6 +3,7 @@
 Work that was done is counted, never time: a busy machine does less of everybody's.
 """
 
+import json
 import os
 import signal
 
@@ -28,11 +29,16 @@ class Share(GpuCase):
         path.chmod(0o600)
         return path
 
+    def token(self, tenant):
+        """A file of it."""
+        token = self.dir / tenant
+        token.write_text({**TOKENS, "own": "o" * 32}[tenant])
+        token.chmod(0o600)
+        return token
+
     def busy(self, server, tenant, many=1):
         """Programs of a tenant, all of them at work."""
-        token = self.dir / tenant
-        token.write_text(TOKENS[tenant])
-        token.chmod(0o600)
+        token = self.token(tenant)
         programs = [self.program("share", "busy", servers=[server],
                                  env={"VENUS_TOKEN_FILE": str(token)}) for _ in range(many)]
         for program in programs:
@@ -49,6 +55,12 @@ class Share(GpuCase):
         mine = done(programs)
         return mine / (mine + done(others))
 
+    def usage(self, server, **env):
+        """GPU time as hawser top has it."""
+        result = hawser("top", server.addresses[0], "--once", "--json", env=env)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)["places"][0]["gpu"]
+
     def test_a_tenant_with_many_sessions_has_one_share(self):
         server = self.serve("s", "--tenants", self.tenants())
         greedy, sessions = self.busy(server, "team", 4), server.sessions()
@@ -61,9 +73,27 @@ class Share(GpuCase):
         until(lambda: count(modest[0]) >= before + COUNTED, "it goes on")
 
     def test_weights(self):
-        server = self.serve("s", "--tenants", self.tenants(team="weight=8 max-memory=1GiB"))
+        server = self.serve("s", "--tenants", self.tenants(team="weight=8 max-memory=1GiB"),
+                            "--token-file", self.token("own"))
         team, guest = self.busy(server, "team"), self.busy(server, "guest")
         self.assertGreater(self.share_of(team, guest), 0.65)  # a half without them
+        # Who has the server's own token is told of all, a tenant of itself.
+        own = self.usage(server, VENUS_TOKEN_FILE=str(self.token("own")))
+        self.assertEqual([(t["name"], t["sessions"]) for t in own["tenants"]],
+                         [("own", 0), ("team", 1), ("guest", 1)])
+        self.assertEqual(own["tenants"][0]["seconds"], 0)
+        self.assertGreater(own["tenants"][1]["seconds"], own["tenants"][2]["seconds"])
+        self.assertGreater(own["tenants"][2]["seconds"], 0)
+        told = self.usage(server, VENUS_TOKEN_FILE=str(self.token("guest")))
+        self.assertEqual([t["name"] for t in told["tenants"]], ["guest"])
+
+    def test_time_that_is_not_measured(self):
+        server = self.serve("s", "--metrics", "127.0.0.1:0")
+        usage = self.usage(server)
+        self.assertEqual(usage, {"measured": False, "tenants": [
+            {"name": "own", "sessions": 0, "seconds": None, "part": None}]})
+        shown = hawser("top", server.addresses[0], "--once").stdout
+        self.assertIn("not measured: the server has no time slices", shown)
 
     def test_what_is_no_file_of_tenants(self):
         path = self.dir / "tenants"
