@@ -178,6 +178,25 @@ static void batches(void)
     vkt_out_buffer("data", &data);
 }
 
+/* More of them than a message takes, in one call. */
+static void many_batches(void)
+{
+    prepare();
+    enum { COMMANDS = 4, EMPTY = 2732, BATCHES = COMMANDS * (EMPTY + 1) };
+    static VkSubmitInfo infos[BATCHES];
+    VkCommandBuffer commands[COMMANDS];
+    for (uint32_t i = 0; i < COMMANDS; i++)
+        commands[i] = stepping(200 + i);
+    for (uint32_t i = 0; i < BATCHES; i++)
+        infos[i] = (VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                  .commandBufferCount = i % (EMPTY + 1) == EMPTY,
+                                  .pCommandBuffers = &commands[i / (EMPTY + 1)]};
+    VkFence fence = vkt_fence(false);
+    VKT(vkQueueSubmit(vkt.queue, BATCHES, infos, fence));
+    vkt_wait(fence);
+    vkt_out_buffer("data", &data);
+}
+
 /* --- timeline semaphores ---------------------------------------------------------------------- */
 
 static void submit_timeline(VkQueue queue, VkCommandBuffer command, VkSemaphore semaphore,
@@ -419,6 +438,7 @@ static const struct vkt_case cases[] = {
     {"idle", idle, NULL},
     {"binary_chain", binary_chain, NULL},
     {"batches", batches, NULL},
+    {"many_batches", many_batches, NULL},
     {"timeline_device", timeline_device, NULL},
     {"timeline_host", timeline_host, NULL},
     {"wait_before_signal", wait_before_signal, NULL},

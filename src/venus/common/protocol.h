@@ -159,7 +159,7 @@ enum {
 enum {
     VN_DEVICES_MAX = 64,     /* of one server; the largest machines hold 16 */
     VN_RANGES_MAX = 1 << 16, /* of one batch; past it the client names whole allocations */
-    VN_BATCHES_MAX = 4096,   /* of one submission; programs use a handful */
+    VN_BATCHES_MAX = 4096,   /* of one SUBMIT; a call with more of them is several */
 
     /* In place of a batch's number of ranges: not reported until asked for or until a later one
      * is.  UNTOLD: the program counts on it, so the server must be able to wait for it. */

@@ -582,7 +582,7 @@ static VkResult submit_batches(const struct submission *s, struct vnc_batch *bat
     return finish_submission(link, s, update, shared);
 }
 
-static VkResult submit(struct submission *s)
+static VkResult submit_message(struct submission *s)
 {
     VkResult result = vnc_device_status(s->queue->device);
     if (result != VK_SUCCESS)
@@ -595,6 +595,26 @@ static VkResult submit(struct submission *s)
     vnc_ranges_fini(&s->reads);
     vnc_trace_submit(hw_now_ns() - start, &counts);
     return result;
+}
+
+/* In as many messages as the batches need; the last has the fence. */
+static VkResult submit(const struct submission *s)
+{
+    for (uint32_t at = 0;; at += VN_BATCHES_MAX) {
+        bool last = s->count - at <= VN_BATCHES_MAX;
+        VkResult result = submit_message(&(struct submission){
+            .queue = s->queue,
+            .count = last ? s->count - at : VN_BATCHES_MAX,
+            .submits = s->submits ? s->submits + at : NULL,
+            .submits2 = s->submits2 ? s->submits2 + at : NULL,
+            .binds = s->binds ? s->binds + at : NULL,
+            .fence = last ? s->fence : NULL,
+        });
+        if (result != VK_SUCCESS && at > 0)
+            return VK_ERROR_DEVICE_LOST; /* what went before cannot be taken back */
+        if (result != VK_SUCCESS || last)
+            return result;
+    }
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count,
