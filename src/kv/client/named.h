@@ -68,12 +68,7 @@ enum kv_result kv_named_delete(struct kv_client *client, const void *name, size_
 
 /* ---- for those who have the block's bytes by other means ---- */
 
-/* What hashes names, one thread at a time; NULL: no memory. */
-struct kv_named_hash *kv_named_hash_create(void);
-void kv_named_hash_destroy(struct kv_named_hash *hash);
-/* The key of a name.  False: it cannot be hashed; so also with NULL. */
-bool kv_named_key(struct kv_named_hash *hash, uint64_t tenant, const void *name, size_t name_len,
-                  struct kv_block_key *out);
+struct kv_block_key kv_named_key(uint64_t tenant, const void *name, size_t name_len);
 /* Fills in all but the block, which has the bytes.  False: they are no named value. */
 bool kv_named_read(struct kv_named *value);
 

@@ -57,8 +57,9 @@ struct spot {
 static bool visit(struct resp_session *s, const void *name, size_t name_len, bool change,
                   struct spot *out)
 {
-    if (s->options.host_count == 0 || !kv_named_key(s->hash, s->tenant, name, name_len, &out->key))
+    if (s->options.host_count == 0)
         return false;
+    out->key = kv_named_key(s->tenant, name, name_len);
     struct kv_key route = kv_key_of(out->key.bytes, out->key.len);
     uint32_t index = kv_place_of(route, 1, s->options.host_count).daemon;
     out->host = s->options.hosts[index];

@@ -199,7 +199,6 @@ struct resp_session *resp_session_create(const struct resp_session_options *opti
     s->options = *options;
     s->allowed = options->open || (!options->password && !options->tenants);
     s->need = 1;
-    s->hash = kv_named_hash_create(); /* without it every request goes to the client */
     for (uint32_t i = 0; i < KV_DAEMONS_MAX; i++)
         s->holders[i] =
             (struct kv_block_holder){.open_puts = {.first = KV_CLAIM_NONE, .lasting = true},
@@ -213,7 +212,6 @@ void resp_session_destroy(struct resp_session *s)
         return;
     resp_local_fini(s);
     kv_client_close(s->client);
-    kv_named_hash_destroy(s->hash);
     free(s->out);
     free(s->in);
     free(s);

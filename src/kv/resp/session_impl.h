@@ -57,7 +57,6 @@ struct resp_session {
     bool brief_read;               /* a placed value came last: the next may follow */
     struct resp_request request;
     struct resp_placed placed;
-    struct kv_named_hash *hash;
     struct kv_host *visited; /* NULL: none; nothing may wait meanwhile */
     uint32_t visit_bytes;    /* copied and hashed in this visit */
     uint64_t lease_ns;       /* how long leases last; 0: not known */

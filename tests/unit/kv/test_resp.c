@@ -560,16 +560,13 @@ static void set_view(struct fixture *f, uint32_t count, struct kv_view *view)
 /* A name whose value belongs to that member. */
 static void name_at(const struct kv_view *view, uint32_t member, char name[2])
 {
-    struct kv_named_hash *hash = kv_named_hash_create();
-    struct kv_block_key key;
     uint32_t owner[KV_COPIES_MAX] = {DAEMONS};
-    assert_non_null(hash);
     for (name[0] = 'a', name[1] = 0;; name[0]++) {
-        assert_true(name[0] <= 'z' && kv_named_key(hash, 0, name, 1, &key));
+        assert_true(name[0] <= 'z');
+        struct kv_block_key key = kv_named_key(0, name, 1);
         if (kv_view_owners(view, kv_block_hash(&key), 1, owner) == 1 && owner[0] == member)
             break;
     }
-    kv_named_hash_destroy(hash);
 }
 
 /* A reader that stops in a long reply keeps its block for half of a lease; then its bytes are
