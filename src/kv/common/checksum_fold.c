@@ -181,14 +181,11 @@ static inline vec vec_stride(void)
 
 enum { LANES = 8, STEP = LANES * (int)sizeof(vec) };
 
-/* Parts that stand one behind the other. */
-static inline void join(const uint8_t *parts, size_t len, uint8_t rest[KV_FOLD_REST])
+/* The part that stands behind those of the sum. */
+static inline part join(part sum, part next)
 {
     const part by_128 = part_make(UINT64_C(0xeadc41fd2ba3d420), UINT64_C(0x21e9761e252621ac));
-    part sum = part_load(parts);
-    for (size_t at = sizeof(part); at < len; at += sizeof(part))
-        sum = part_add(part_multiply(sum, by_128), part_load(parts + at));
-    part_store(rest, sum);
+    return part_add(part_multiply(sum, by_128), next);
 }
 
 enum target { NOWHERE, CACHE, MEMORY };
@@ -205,9 +202,10 @@ static inline vec take(enum target target, uint8_t *to, const uint8_t *from, siz
     return v;
 }
 
-/* The target is a constant in each use, so that the loop has no test for it. */
-static inline void fold(enum target target, uint64_t crc, uint8_t *to, const uint8_t *from,
-                        size_t len, uint8_t rest[KV_FOLD_REST])
+/* A positive multiple of STEP, in lanes.  The target is a constant in each use, so that the loop
+ * has no test for it. */
+static inline part fold_steps(enum target target, uint64_t crc, uint8_t *to, const uint8_t *from,
+                              size_t len)
 {
     const vec by_step = vec_stride();
     vec lanes[LANES];
@@ -227,20 +225,40 @@ static inline void fold(enum target target, uint64_t crc, uint8_t *to, const uin
 #pragma GCC unroll 8
     for (size_t i = 0; i < LANES; i++)
         vec_store(last + sizeof(vec) * i, lanes[i]);
-    join(last, STEP, rest);
+    part sum = part_load(last);
+    for (size_t at = sizeof(part); at < STEP; at += sizeof(part))
+        sum = join(sum, part_load(last + at));
+    return sum;
+}
+
+/* The steps, then what is left of them. */
+static inline part fold(enum target target, uint64_t crc, uint8_t *to, const uint8_t *from,
+                        size_t len)
+{
+    size_t at = len - len % STEP;
+    part sum = at ? fold_steps(target, crc, to, from, at) : part_make(0, 0);
+    for (; at < len; at += sizeof(part)) {
+        part next = part_load(from + at);
+        if (target != NOWHERE)
+            part_store(to + at, next);
+        sum = at ? join(sum, next) : part_add(next, part_make(crc, 0));
+    }
+    return sum;
 }
 
 static void go(uint64_t crc, uint8_t *to, const uint8_t *from, size_t len,
                uint8_t rest[KV_FOLD_REST])
 {
     if (!to) {
-        fold(NOWHERE, crc, NULL, from, len, rest);
+        part_store(rest, fold(NOWHERE, crc, NULL, from, len));
     } else if (STREAMS && len >= KV_FOLD_LONG && (uintptr_t)to % sizeof(vec) == 0) {
-        fold(MEMORY, crc, to, from, len, rest);
+        part_store(rest, fold(MEMORY, crc, to, from, len));
         stream_end();
     } else {
-        fold(CACHE, crc, to, from, len, rest);
+        part_store(rest, fold(CACHE, crc, to, from, len));
     }
 }
 
-const struct kv_fold KV_FOLD = {.bytes = STEP, .align = STREAMS ? sizeof(vec) : 1, .go = go};
+/* What is less than a step of the wide one is quicker in the lanes of the other. */
+const struct kv_fold KV_FOLD = {
+    .bytes = STREAMS ? STEP : sizeof(part), .align = STREAMS ? sizeof(vec) : 1, .go = go};

@@ -13,7 +13,7 @@ enum {
 };
 
 struct kv_fold {
-    size_t bytes; /* at a time: eight vectors, more than the multiplier has under way */
+    size_t bytes; /* at a time */
     size_t align; /* of `to` in a long copy; anything else is right, too, and slower */
     /* Folds `len` bytes, a positive multiple of `bytes`, into 16 whose remainder is the same, when
      * `crc` (as the register holds it) goes before them.  Copies them to `to` on the way unless
