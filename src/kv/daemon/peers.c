@@ -292,8 +292,11 @@ static void set_up(struct kv_daemon *d, struct kv_peer *peer, bool up)
     peer->used_ns = d->now_ns;
     if (peer->caller)
         return;
-    if (up)
+    if (up && peer->lost)
+        hw_warn(HW_CAT_KV, "%s is connected again", name_of(peer));
+    else if (up)
         hw_info(HW_CAT_KV, "%s is connected", name_of(peer));
+    peer->lost &= !up;
     d->peers_up += up ? 1 : (uint32_t)-1;
     kv_client_slots_publish(d);
 }
@@ -337,7 +340,9 @@ static void peer_down(struct kv_daemon *d, struct kv_peer *peer)
     if (!peer->ep)
         return;
     if (peer->up && !caller) {
-        hw_info(HW_CAT_KV, "%s is lost: %s", name_of(peer), rpc_ep_reason(peer->ep));
+        peer->lost = kv_view_find(&d->view, peer->id) != NULL; /* else it has left */
+        if (peer->lost)
+            hw_warn(HW_CAT_KV, "%s is lost: %s", name_of(peer), rpc_ep_reason(peer->ep));
         hw_counter_bump(&d->stats.peers_lost, 1);
     }
     disconnect(d, peer);

@@ -197,7 +197,9 @@ class Options(Members):
             self.assertIn("2 copies", self.expect(self.kv("a", "put", name, input=name), DONE).stdout)
         b.process.kill()
         b.process.wait(TIMEOUT)
+        self.assertIn("warn: kv: b is lost", a.wait_for("is lost"))
         self.assertIn("member b", self.member("b", *options).ready())
+        self.assertIn("warn: kv: b is connected again", a.wait_for("is connected"))
         for name in names:
             got = self.kv("b", "get", name)
             while got.returncode != DONE:  # until the two are connected
