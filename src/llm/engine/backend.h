@@ -294,6 +294,9 @@ struct llm_backend_ops {
     uint64_t (*made)(const struct llm_backend *b);
     /* Bytes that the device's driver sent and received over a network.  NULL: none. */
     void (*traffic)(const struct llm_backend *b, uint64_t *sent, uint64_t *received);
+    /* Of a backend whose device is at other servers too: 0 when all are there; -EAGAIN: some are
+     * not yet, which every use of KV says, too; else, and why.  NULL: always 0. */
+    int (*reach)(struct llm_backend *b, char *why);
 };
 
 /* The first member of each backend's own struct. */

@@ -269,6 +269,12 @@ static void notice_loss(struct llm_engine *e)
     e->backend->kv_lost = false;
 }
 
+int llm_engine_reach(struct llm_engine *e, char *why)
+{
+    notice_loss(e);
+    return e->backend->ops->reach ? e->backend->ops->reach(e->backend, why) : 0;
+}
+
 /* ---- tokens whose pages are kept ---- */
 
 static void commit(struct llm_seq *seq)

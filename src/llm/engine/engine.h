@@ -87,6 +87,10 @@ int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why) MUST_CHE
  * sequence were not computed but written, or were dropped. */
 uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t count);
 
+/* Whether the servers that compute with this one are there.  0; -EAGAIN: one was lost and is asked
+ * again, look again soon; else why it is not expected any more.  Never waits. */
+int llm_engine_reach(struct llm_engine *engine, char *why) MUST_CHECK;
+
 /* Rows of one sequence are in order of position, from the sequence's end on. */
 struct llm_row {
     struct llm_seq *seq;
@@ -97,7 +101,8 @@ struct llm_row {
 /* Computes count rows.  logits receives vocab floats for each row that needs them, in row order.
  * 0; -EINVAL (no rows, too many, a token past the vocabulary); -ERANGE (past the context);
  * -ENOSPC (no KV page free); -ENODATA (a layer is missing, or the backend lost the KV of all
- * sequences: then all their layers are missing); -ENOMEM, -EIO (the backend; why says).
+ * sequences: then all their layers are missing); -EAGAIN (as llm_engine_reach); -ENOMEM, -EIO (the
+ * backend; why says).
  * On another error every sequence is as before. */
 int llm_engine_step(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
                     float *logits, char *why) MUST_CHECK;

@@ -8,14 +8,11 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 /* A server that was started again has read its weights within that, else texts under way fail. */
 #define AWAY_NS (UINT64_C(10) * HW_SEC)
-enum { LOOK_MS = 100 };
-static const uint64_t rest_ns = 1 * HW_SEC;
 
 /* ---- connections ---- */
 
@@ -32,6 +29,7 @@ void llm_links_init(struct llm_links *links, const char *knob, uint64_t timeout_
 
 void llm_links_fini(struct llm_links *links)
 {
+    llm_links_reach_end(links);
     for (uint32_t i = 0; i < links->count; i++) {
         llm_link_disconnect(links, &links->items[i]);
         for (uint32_t p = 0; p < LLM_LINK_PARTS; p++)
@@ -49,6 +47,8 @@ static void add_traffic(const struct llm_remote *remote, uint64_t *sent, uint64_
 
 void llm_links_traffic(const struct llm_links *links, uint64_t *sent, uint64_t *received)
 {
+    if (links->reaches)
+        return;
     *sent += links->sent;
     *received += links->received;
     for (uint32_t i = 0; i < links->count; i++) {
@@ -106,10 +106,12 @@ int llm_link_lose(struct llm_links *links, struct llm_link *link, const char *ca
 {
     char text[LLM_WHY_CHARS];
     llm_why_set(text, "%.88s is lost: %.150s", link->name, cause);
-    hw_warn(HW_CAT_LLM, "%s; texts under way are computed again when it answers", text);
     llm_link_disconnect(links, link);
-    links->backend->kv_lost = true;
-    links->lost_ns = hw_now_ns();
+    if (!links->reaches) { /* else it has no KV of ours yet */
+        hw_warn(HW_CAT_LLM, "%s; texts under way are computed again when it answers", text);
+        links->backend->kv_lost = true;
+        links->lost_ns = hw_now_ns();
+    }
     return llm_why(why, -EOWNERDEAD, "%s", text);
 }
 
@@ -153,8 +155,8 @@ int llm_link_send_slabs(struct llm_links *links, struct llm_link *link, uint32_t
     return llm_link_call(links, link, method, NULL, &answer, why);
 }
 
-int llm_link_map_again(struct llm_links *links, struct llm_link *link, const uint8_t *mapped,
-                       uint32_t first, uint32_t end, char *why)
+int llm_link_map_again(struct llm_links *links, struct llm_link *link,
+                       const _Atomic uint8_t *mapped, uint32_t first, uint32_t end, char *why)
 {
     uint32_t ids[PAGE_BATCH_MAX];
     int rc = 0;
@@ -187,27 +189,60 @@ int llm_link_check_opened(const struct llm_links *links, const struct llm_link *
     return 0;
 }
 
-int llm_links_may_try(struct llm_links *links, char *why)
+/* ---- reaching lost servers ---- */
+
+static void *reach_main(void *user)
 {
-    links->began_ns = hw_now_ns();
-    return links->began_ns < links->again_ns ? llm_why(why, links->failed, "%s", links->failed_why)
-                                             : 0;
+    struct llm_links *links = user;
+    links->reach_rc = links->reach(links->reach_user, links->reach_why);
+    atomic_store_explicit(&links->has_ended, true, memory_order_release);
+    return NULL;
 }
 
-bool llm_links_try_again(struct llm_links *links, int *rc, const char *why)
+static void end_attempt(struct llm_links *links)
 {
+    int rc = links->is_stale && links->reach_rc == 0 ? -EAGAIN : links->reach_rc;
     uint64_t now = hw_now_ns();
-    bool may_come = *rc != -ESTALE && *rc != -EXDEV && *rc != -ENOSYS && *rc != -EACCES;
-    links->backend->kv_lost = false; /* nothing is written yet, and the engine knows */
-    if (!may_come || now - links->lost_ns >= links->away_ns) {
-        links->failed = *rc = *rc == -EOWNERDEAD ? -EIO : *rc;
-        links->again_ns = now - links->began_ns > rest_ns ? now + rest_ns : 0;
-        llm_why_set(links->failed_why, "%s", why);
-        return false;
+    bool may_come = rc != -ESTALE && rc != -EXDEV && rc != -ENOSYS && rc != -EACCES;
+    bool waits = may_come && now - links->lost_ns < links->away_ns;
+    links->failed = rc == 0 ? 0 : waits || rc == -EAGAIN ? -EAGAIN : rc == -EOWNERDEAD ? -EIO : rc;
+    links->again_ns = rc ? now + LLM_LINK_LOOK_MS * HW_MS : 0;
+    if (rc) {
+        llm_why_set(links->failed_why, "%s", links->reach_why);
+        for (uint32_t i = 0; i < links->count; i++) {
+            if (links->is_stale || !links->items[i].is_open)
+                llm_link_disconnect(links, &links->items[i]);
+        }
     }
-    (void)poll(NULL, 0, LOOK_MS);
-    links->began_ns = hw_now_ns();
-    return true;
+}
+
+void llm_links_reach_end(struct llm_links *links)
+{
+    if (!links->reaches)
+        return;
+    pthread_join(links->thread, NULL);
+    links->reaches = false;
+    end_attempt(links);
+}
+
+int llm_links_reach(struct llm_links *links, char *why)
+{
+    if (links->reaches && !atomic_load_explicit(&links->has_ended, memory_order_acquire))
+        return llm_why(why, -EAGAIN, "servers that were lost are asked again");
+    if (links->reaches) {
+        llm_links_reach_end(links);
+        return links->failed ? llm_why(why, links->failed, "%s", links->failed_why) : 0;
+    }
+    if (hw_now_ns() < links->again_ns)
+        return llm_why(why, links->failed, "%s", links->failed_why);
+    links->has_ended = links->is_stale = false;
+    links->reaches = true;
+    int rc = -pthread_create(&links->thread, NULL, reach_main, links);
+    if (rc) {
+        links->reaches = false;
+        return llm_why(why, rc, "no thread to reach servers: %s", strerror(-rc));
+    }
+    return llm_why(why, -EAGAIN, "servers that were lost are asked again");
 }
 
 /* ---- steps that are computed together ---- */

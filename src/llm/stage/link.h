@@ -5,7 +5,8 @@
  * kv_lost of the backend is set.
  *
  * Trust: the servers are peers; what they answer is checked by length, and is believed.
- * Threads: one.  Lifetime: init/fini; the names are the caller's. */
+ * Threads: one, and that of an attempt to reach lost servers.  Lifetime: init/fini; the names are
+ * the caller's. */
 #ifndef HAWSER_LLM_STAGE_LINK_H
 #define HAWSER_LLM_STAGE_LINK_H
 
@@ -14,10 +15,14 @@
 #include "llm/stage/message.h"
 #include "rpc/client.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 enum {
     LLM_LINK_TIMEOUT_S = 60, /* by default: a server may compute as long between two messages */
     LLM_LINK_TIMEOUT_MAX_S = 3600,
-    LLM_LINK_PARTS = 4, /* that wait: a server is at most one gather ahead */
+    LLM_LINK_LOOK_MS = 100, /* from a failed attempt to reach servers to the next */
+    LLM_LINK_PARTS = 4,     /* that wait: a server is at most one gather ahead */
     LLM_LINK_NAME_CHARS = RPC_ADDR_HOST_CHARS + 48
 };
 
@@ -48,10 +53,19 @@ struct llm_links {
     uint64_t timeout_ns;
     uint64_t away_ns;  /* how long a server that was lost may stay away */
     uint64_t lost_ns;  /* when one was last lost */
-    uint64_t began_ns; /* the last attempt to connect again */
     uint64_t again_ns; /* until then that is not tried, and the answer is failed */
     int failed;
     char failed_why[LLM_WHY_CHARS];
+    /* An attempt to reach those that are lost, in a thread of its own: a server that is stopped
+     * takes a connection and says nothing.  While it is under way the links are that thread's. */
+    bool reaches;                        /* until the caller's thread knows its end */
+    _Atomic bool has_ended;              /* release by that thread, acquire by the caller's */
+    bool is_stale;                       /* what is to be mapped changed since it began */
+    int (*reach)(void *user, char *why); /* what it runs: connects and opens all */
+    void *reach_user;
+    pthread_t thread;
+    int reach_rc;
+    char reach_why[LLM_WHY_CHARS];
     uint64_t size;           /* of the model's file */
     uint64_t sent, received; /* over connections that ended */
     uint8_t hash[LLM_STAGE_HASH_BYTES];
@@ -82,19 +96,18 @@ int llm_link_call(struct llm_links *links, struct llm_link *link, uint32_t metho
 int llm_link_send_slabs(struct llm_links *links, struct llm_link *link, uint32_t method,
                         const uint32_t *slabs, size_t count, char *why) MUST_CHECK;
 /* Maps those of slabs first to end that are marked: all that was, before a connection was lost. */
-int llm_link_map_again(struct llm_links *links, struct llm_link *link, const uint8_t *mapped,
-                       uint32_t first, uint32_t end, char *why) MUST_CHECK;
+int llm_link_map_again(struct llm_links *links, struct llm_link *link,
+                       const _Atomic uint8_t *mapped, uint32_t first, uint32_t end,
+                       char *why) MUST_CHECK;
 /* The answer to LLM_STAGE_OPEN or LLM_STAGE_SHARE: its bits must be ours. */
 int llm_link_check_opened(const struct llm_links *links, const struct llm_link *link,
                           struct wire_dec *answer, uint64_t *slab_bytes, char *why) MUST_CHECK;
-/* Before links are opened again: 0, or what that failed with lately.  An attempt that took
- * longer than a second, because the server says nothing, is repeated a second later: one request
- * tries several times. */
-int llm_links_may_try(struct llm_links *links, char *why) MUST_CHECK;
-/* After a failed attempt, with its error: whether there is to be another one.  A server that was
- * just lost may be on its way back; one that has been gone for longer is asked once.  Naps before
- * it says yes. */
-bool llm_links_try_again(struct llm_links *links, int *rc, const char *why);
+/* Reaches servers that were lost, and never waits.  0: all are open; -EAGAIN: ask again in
+ * LLM_LINK_LOOK_MS, since an attempt is under way or one that was just lost may be on its way back;
+ * else what the last attempt failed with, and why. */
+int llm_links_reach(struct llm_links *links, char *why) MUST_CHECK;
+/* Before the links are closed: waits for the attempt under way. */
+void llm_links_reach_end(struct llm_links *links);
 
 /* ---- steps that are computed together ---- */
 

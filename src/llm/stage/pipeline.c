@@ -32,7 +32,8 @@ struct llm_kv_memory {
     struct pipeline *pipeline;
     struct llm_kv_memory *own; /* the front's */
     struct llm_kv_shape shape;
-    uint8_t *mapped; /* of each slab: it is to be, at its stage */
+    _Atomic uint8_t *mapped; /* of each slab: it is to be, at its stage; relaxed: a change while an
+ attempt reads it makes that stale */
 };
 
 static struct pipeline *pipeline_of(struct llm_backend *b)
@@ -86,30 +87,37 @@ static int open_stage(struct pipeline *p, uint32_t stage, char *why)
     return rc;
 }
 
-static int reconnect(struct pipeline *p, uint32_t stage, char *why)
+/* In the thread of an attempt. */
+static int reach(void *user, char *why)
 {
-    struct llm_link *link = &p->links.items[stage];
-    int rc = llm_links_may_try(&p->links, why);
-    while (rc == 0) {
+    struct pipeline *p = user;
+    int rc = 0;
+    for (uint32_t i = 0; i < p->stages.count && rc == 0; i++) {
+        struct llm_link *link = &p->links.items[i];
+        if (p->stages.items[i].is_local || link->is_open)
+            continue;
         rc = link->remote ? 0 : llm_link_connect(&p->links, link, why);
         if (rc == 0)
-            rc = open_stage(p, stage, why);
-        if (rc == 0)
-            return 0;
-        llm_link_disconnect(&p->links, link);
-        if (llm_links_try_again(&p->links, &rc, why))
-            rc = 0;
+            rc = open_stage(p, i, why);
     }
     return rc;
 }
 
 /* Before every use of a stage.  What was lost must not be read, so the engine says first that it
  * knows. */
-static int ensure(struct pipeline *p, uint32_t stage, char *why)
+static int ensure(struct pipeline *p, char *why)
 {
+    bool is_open = !p->links.reaches;
     if (p->backend->kv_lost)
         return llm_why(why, -EOWNERDEAD, "the KV memory was lost with a stage");
-    return p->links.items[stage].is_open ? 0 : reconnect(p, stage, why);
+    for (uint32_t i = 0; i < p->stages.count && is_open; i++)
+        is_open = p->stages.items[i].is_local || p->links.items[i].is_open;
+    return is_open ? 0 : llm_links_reach(&p->links, why);
+}
+
+static int pipeline_reach(struct llm_backend *b, char *why)
+{
+    return ensure(pipeline_of(b), why);
 }
 
 /* ---- KV ---- */
@@ -119,11 +127,12 @@ static void pipeline_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
     struct pipeline *p = pipeline_of(b);
     if (!kv)
         return;
+    llm_links_reach_end(&p->links);
     for (uint32_t i = 0; i < p->stages.count; i++)
         llm_link_disconnect(&p->links, &p->links.items[i]); /* a stage frees its KV then */
     p->kv = NULL;
     p->inner->kv_destroy(b, kv->own);
-    free(kv->mapped);
+    free((void *)kv->mapped);
     free(kv);
 }
 
@@ -163,7 +172,8 @@ static uint64_t pipeline_kv_slab(const struct llm_kv_memory *kv)
 static void note(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, bool is_mapped)
 {
     for (size_t i = 0; i < count; i++)
-        kv->mapped[slabs[i]] = is_mapped;
+        atomic_store_explicit(&kv->mapped[slabs[i]], is_mapped, memory_order_relaxed);
+    kv->pipeline->links.is_stale = true;
 }
 
 /* Slabs of one call are one pool's (llm/engine/kv_cache.h). */
@@ -175,7 +185,7 @@ static int pipeline_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size
     if (p->stages.items[stage].is_local) {
         rc = p->inner->kv_map(kv->own, slabs, count, why);
     } else {
-        rc = ensure(p, stage, why);
+        rc = ensure(p, why);
         if (rc == 0)
             rc = llm_link_send_slabs(&p->links, &p->links.items[stage], LLM_STAGE_MAP, slabs, count,
                                      why);
@@ -193,7 +203,7 @@ static int pipeline_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, si
     int rc = 0;
     if (p->stages.items[stage].is_local)
         rc = p->inner->kv_unmap(kv->own, slabs, count, why);
-    else if (p->links.items[stage].is_open)
+    else if (!p->links.reaches && p->links.items[stage].is_open)
         rc = llm_link_send_slabs(&p->links, &p->links.items[stage], LLM_STAGE_UNMAP, slabs, count,
                                  why);
     if (rc == -EOWNERDEAD)
@@ -216,7 +226,7 @@ static int pipeline_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *
     struct wire_dec answer;
     if (p->stages.items[stage].is_local)
         return p->inner->kv_read(kv->own, rows, dst, why);
-    int rc = ensure(p, stage, why);
+    int rc = ensure(p, why);
     if (rc)
         return rc;
     wire_enc_reset(&p->links.enc);
@@ -239,7 +249,7 @@ static int pipeline_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows 
     struct wire_dec answer;
     if (p->stages.items[stage].is_local)
         return p->inner->kv_write(kv->own, rows, src, why);
-    int rc = ensure(p, stage, why);
+    int rc = ensure(p, why);
     if (rc)
         return rc;
     wire_enc_reset(&p->links.enc);
@@ -252,11 +262,9 @@ static int pipeline_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows 
 static int pipeline_begin(struct llm_backend *b, const struct llm_batch *batch, char *why)
 {
     struct pipeline *p = pipeline_of(b);
-    for (uint32_t i = 0; i < p->stages.count; i++) {
-        int rc = p->stages.items[i].is_local ? 0 : ensure(p, i, why);
-        if (rc)
-            return rc;
-    }
+    int rc = ensure(p, why);
+    if (rc)
+        return rc;
     struct llm_stage_layers own = llm_stages_own(&p->stages);
     p->batch = batch;
     p->own = *batch;
@@ -405,6 +413,9 @@ static void replace_ops(struct pipeline *p, struct llm_backend *backend)
     p->ops.finish = pipeline_finish;
     p->ops.prepare = NULL; /* the stages would not know of it */
     p->ops.traffic = pipeline_traffic;
+    p->ops.reach = pipeline_reach;
+    p->links.reach = reach;
+    p->links.reach_user = p;
     p->backend = p->links.backend = backend;
     backend->ops = &p->ops;
     backend->stages = &p->stages;

@@ -7,8 +7,9 @@
  * every step, and which slabs to map.
  *
  * A stage that is lost or silent ends the step, or whatever uses it, with -EOWNERDEAD.  Its part of
- * all sequences' KV is gone, so kv_lost of the backend is set.  The next use connects again, and
- * waits some seconds for the server to come back.
+ * all sequences' KV is gone, so kv_lost of the backend is set.  The next use begins to reach it
+ * again, in a thread of its own; until the server is back, or for some seconds, uses are refused
+ * with -EAGAIN.
  *
  * Trust: the servers are peers; what they answer is checked by length, and is believed.
  * Threads and lifetime: as llm/engine/backend.h. */

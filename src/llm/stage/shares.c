@@ -26,7 +26,6 @@ struct shares {
     uint32_t ranks, kv_heads, layers;
     uint8_t *room;
     struct llm_kv_memory *kv;
-    bool is_formed; /* all links are open */
     bool is_broken; /* in this step, and the cause is known */
     char cause[LLM_WHY_CHARS];
 };
@@ -37,7 +36,8 @@ struct llm_kv_memory {
     struct llm_kv_memory *inner; /* rank 0's own */
     struct llm_kv_shape shape;   /* of all ranks together */
     uint32_t unit;               /* of row_values that stay together: a head's */
-    uint8_t *mapped;             /* of each slab: it is to be, at every rank */
+    _Atomic uint8_t *mapped;     /* of each slab: it is to be, at every rank; relaxed: a change
+ while an attempt reads it makes that stale */
     uint64_t slab_bytes;
 };
 
@@ -90,7 +90,6 @@ static void disconnect_all(struct shares *s)
 {
     for (uint32_t i = 0; i < s->links.count; i++)
         llm_link_disconnect(&s->links, &s->links.items[i]);
-    s->is_formed = false;
 }
 
 static int open_share(struct shares *s, uint32_t rank, uint64_t *slab_bytes, char *why)
@@ -129,9 +128,11 @@ static int open_share(struct shares *s, uint32_t rank, uint64_t *slab_bytes, cha
     return rc;
 }
 
-/* Connects to all and gives them KV memory, with what is to be mapped. */
-static int form_once(struct shares *s, char *why)
+/* Connects to all and gives them KV memory, with what is to be mapped; also in the thread of an
+ * attempt. */
+static int form(void *user, char *why)
 {
+    struct shares *s = user;
     uint64_t slab_bytes = s->side.ops->kv_slab(s->kv->inner), of_rank;
     int rc = 0;
     for (uint32_t r = 1; r < s->ranks && rc == 0; r++) {
@@ -144,21 +145,18 @@ static int form_once(struct shares *s, char *why)
     }
     if (rc)
         disconnect_all(s);
-    else
+    else if (s->kv->slab_bytes != slab_bytes)
         s->kv->slab_bytes = slab_bytes;
-    s->is_formed = rc == 0;
     return rc;
 }
 
-static int form(struct shares *s, char *why)
+static bool is_formed(const struct shares *s)
 {
-    int rc = llm_links_may_try(&s->links, why);
-    if (rc)
-        return rc;
-    do
-        rc = form_once(s, why);
-    while (rc && llm_links_try_again(&s->links, &rc, why));
-    return rc;
+    for (uint32_t i = 0; i < s->links.count; i++) {
+        if (s->links.reaches || !s->links.items[i].is_open)
+            return false;
+    }
+    return true;
 }
 
 /* No link was lost, which has been told. */
@@ -205,7 +203,12 @@ static int ensure(struct shares *s, char *why)
     if (s->side.backend->kv_lost)
         return llm_why(why, -EOWNERDEAD, "the KV memory was lost with a tensor-parallel worker");
     s->is_broken = false;
-    return s->is_formed ? 0 : form(s, why);
+    return is_formed(s) ? 0 : llm_links_reach(&s->links, why);
+}
+
+static int shares_reach(struct llm_backend *b, char *why)
+{
+    return ensure(shares_of(b), why);
 }
 
 /* ---- KV ---- */
@@ -215,10 +218,11 @@ static void shares_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
     struct shares *s = shares_of(b);
     if (!kv)
         return;
+    llm_links_reach_end(&s->links);
     disconnect_all(s); /* a server frees its KV then */
     s->kv = NULL;
     s->side.ops->kv_destroy(b, kv->inner);
-    free(kv->mapped);
+    free((void *)kv->mapped);
     free(kv);
 }
 
@@ -240,7 +244,7 @@ static int shares_kv_create(struct llm_backend *b, const struct llm_kv_shape *sh
         kv->shape = *shape;
         kv->unit = unit;
         s->kv = kv;
-        rc = form_once(s, why);
+        rc = form(s, why);
     }
     if (rc) {
         shares_kv_destroy(b, kv);
@@ -259,7 +263,8 @@ static uint64_t shares_kv_slab(const struct llm_kv_memory *kv)
 static void note(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, bool is_mapped)
 {
     for (size_t i = 0; i < count; i++)
-        kv->mapped[slabs[i]] = is_mapped;
+        atomic_store_explicit(&kv->mapped[slabs[i]], is_mapped, memory_order_relaxed);
+    kv->shares->links.is_stale = true;
 }
 
 /* At all ranks or at none. */
@@ -294,7 +299,7 @@ static int shares_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size
     if (rc)
         return rc;
     note(kv, slabs, count, false);
-    for (uint32_t r = 1; r < s->ranks && s->is_formed && rc == 0; r++)
+    for (uint32_t r = 1; r < s->ranks && is_formed(s) && rc == 0; r++)
         rc = llm_link_send_slabs(&s->links, link_of(s, r), LLM_STAGE_UNMAP, slabs, count, why);
     if (rc) /* nothing is mapped at the others then, and the next use tells */
         (void)lose_if_dead(s, -EOWNERDEAD, why);
@@ -528,6 +533,9 @@ static void replace_ops(struct shares *s, struct llm_backend *backend)
     s->ops.finish = shares_finish;
     s->ops.prepare = NULL; /* the others would not know of it */
     s->ops.traffic = shares_traffic;
+    s->ops.reach = shares_reach;
+    s->links.reach = form;
+    s->links.reach_user = s;
     backend->ops = &s->ops;
 }
 

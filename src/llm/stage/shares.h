@@ -8,7 +8,8 @@
  *
  * A server that is lost or silent ends the step, or whatever uses it, with -EOWNERDEAD.  All
  * connections end then, since the other servers are in the middle of the same step; kv_lost of the
- * backend is set.  The next use connects again, and waits some seconds for the server to come back.
+ * backend is set.  The next use begins to reach it again, as that of a stage
+ * (llm/stage/pipeline.h).
  *
  * Trust: as llm/stage/link.h.  Threads and lifetime: as llm/engine/backend.h. */
 #ifndef HAWSER_LLM_STAGE_SHARES_H

@@ -73,8 +73,8 @@ bool llm_job_steps(const struct llm_job *job)
 /* It has a sequence and may use it. */
 static bool is_ready(const struct llm_job *job)
 {
-    return job->seq && llm_job_steps(job) && !llm_text_waits(job) && !job->seq->kv.looks &&
-           !job->seq->kv.evicts;
+    return job->seq && llm_job_steps(job) && !job->seq->model->is_away && !llm_text_waits(job) &&
+           !job->seq->kv.looks && !job->seq->kv.evicts;
 }
 
 /* The tokens of a prompt. */
@@ -481,6 +481,8 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
             llm_jobs_append(&rest, job); /* until sequences of this step can be evicted */
         } else if (rc == -ENOSPC && llm_kv_share_waits(w, job)) {
             llm_jobs_append(&rest, job); /* until other models have given memory back */
+        } else if (rc == -EAGAIN) {
+            llm_jobs_append(&rest, job); /* until a server that was just lost is reached */
         } else if (rc) {
             fail(w, job, rc);
         } else if (rows) {
@@ -572,7 +574,8 @@ static int run(struct llm_worker *w, struct plan *p, uint32_t first, uint32_t co
     uint64_t began = hw_now_ns();
     int rc = compute(w, p, parts, count, rows, why);
     uint64_t step_ns = hw_now_ns() - began;
-    count_step(w, parts, count, rows, step_ns, llm_engine_kernel_ns(p->model->engine));
+    if (rc != -EAGAIN)
+        count_step(w, parts, count, rows, step_ns, llm_engine_kernel_ns(p->model->engine));
     for (uint32_t i = 0; i < count; i++) {
         struct llm_job *job = parts[i].job;
         parts[i].status = rc;
@@ -589,7 +592,7 @@ static void run_all(struct llm_worker *w, struct plan *p)
     char why[LLM_WHY_CHARS];
     if (p->part_count > 1) {
         int rc = run(w, p, 0, p->part_count, why);
-        if (rc == 0)
+        if (rc == 0 || rc == -EAGAIN)
             return;
         hw_info(HW_CAT_LLM, "a step of %u requests failed, each is taken alone: %s", p->part_count,
                 why);
@@ -653,7 +656,8 @@ static void finish_part(struct llm_worker *w, struct part *part)
 {
     struct llm_job *job = part->job;
     const struct llm_model *m = job->seq->model;
-    if (llm_kv_lost(w, job->seq, part->status, job->why) || llm_text_lost(w, job, part->status)) {
+    if (part->status == -EAGAIN || llm_kv_lost(w, job->seq, part->status, job->why) ||
+        llm_text_lost(w, job, part->status)) {
         llm_jobs_append(&w->running, job);
         return;
     }
@@ -705,11 +709,24 @@ static void publish(struct llm_worker *w)
     }
 }
 
+/* Requests of a model whose servers are not all there take no step, and hold up no other's. */
+static void reach_servers(struct llm_worker *w)
+{
+    char why[LLM_WHY_CHARS];
+    w->looks = false;
+    for (uint32_t i = 0; i < w->served_count && w->running.first; i++) {
+        struct llm_model *m = w->served[i];
+        m->is_away = llm_engine_reach(m->engine, why) == -EAGAIN;
+        w->looks |= m->is_away;
+    }
+}
+
 void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
 {
     struct plan p;
     llm_kv_share_review(w);
     review(w);
+    reach_servers(w);
     plan_make(w, &p);
     w->answered = w->awaited = 0;
     w->is_stalled = p.part_count == 0 && w->running.first;
@@ -723,7 +740,7 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     w->stepped_ns = hw_now_ns();
     atomic_store_explicit(&w->step_began_ns, 0, memory_order_relaxed);
     w->step_ns = w->stepped_ns - began;
-    if (p.row_count > p.prompt_rows)
+    if (p.row_count > p.prompt_rows && p.parts[0].status != -EAGAIN)
         tune(p.model, p.prompt_rows, p.full, w->step_ns);
     for (uint32_t i = 0; i < p.part_count; i++) {
         p.parts[i].job->seq->kv.in_step = false;

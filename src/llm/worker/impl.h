@@ -59,6 +59,7 @@ struct llm_model {
     uint32_t mixed_steps;     /* steps since one that only decoded */
     uint64_t planned[2];      /* the last plan that looked at its requests; [1]: those that embed */
     struct hw_buckets *notes; /* LLM_NOTES of the worker's */
+    bool is_away; /* a server that computes with this one was lost, and is asked again */
     bool hashed;
     uint8_t hash[LLM_HASH_BYTES];
     struct llm_evictor *evictor; /* made on demand */
@@ -306,6 +307,7 @@ struct llm_worker {
     bool shares;                    /* a served model has a limit; does not change */
     bool is_short;                  /* a request found no memory since the last review (engine) */
     bool is_stalled;                /* requests run, and none could take a step (engine) */
+    bool looks;                     /* a model is away: look again soon (engine) */
     uint64_t plans;                 /* of steps, so far (engine) */
     uint64_t reviewed_ns;           /* page_host_ns when memory was last reviewed (engine) */
     uint32_t answered;              /* requests that the last step answered (engine) */

@@ -458,8 +458,9 @@ static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
 
 static uint64_t due(struct llm_worker *w)
 {
-    uint64_t expires = llm_worker_expire(w, hw_now_ns()), review = llm_kv_share_due(w);
-    return expires < review ? expires : review;
+    uint64_t now = hw_now_ns(), expires = llm_worker_expire(w, now), review = llm_kv_share_due(w);
+    uint64_t due_ns = expires < review ? expires : review, look = now + LLM_WORKER_LOOK_NS;
+    return w->looks && look < due_ns ? look : due_ns;
 }
 
 static void *work(void *user)

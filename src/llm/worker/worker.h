@@ -55,6 +55,8 @@ enum {
 /* The spin budget of the engine's thread where there are cores to spare: a round trip within a
  * building, and never more than the last step's time. */
 #define LLM_WORKER_SPIN_NS (UINT64_C(1) * 1000000)
+/* Between looks at whether servers that were lost are back: nothing beside what a start takes. */
+#define LLM_WORKER_LOOK_NS (UINT64_C(50) * 1000000)
 
 /* A model that a worker serves. */
 struct llm_worker_model {

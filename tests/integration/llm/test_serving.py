@@ -142,7 +142,7 @@ class Serving(Case):
 
     def lose_one(self, alone, last, how, args, message):
         """Texts of a front with these arguments, whose KV comes and goes; the last of its servers is killed in the
-        middle, and comes back."""
+        middle, and comes back; then it is stopped, which holds up no other model, and goes on."""
         there = last.addresses[0]
         front = self.serve_three(*args, "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--shadow", "host",
                                  "--evict", "1-2@10")
@@ -154,6 +154,11 @@ class Serving(Case):
                 self.assertLess(time.monotonic(), until)
             last.stop(signal.SIGKILL)
             last = self.serve_three(*how, at=there)
+            self.assertEqual([run.result()[0] for run in runs], list(alone.values()))
+            os.kill(last.process.pid, signal.SIGSTOP)
+            runs = [pool.submit(self.complete, front, prompt, 1, 40) for prompt in alone]
+            self.llm("semantic", front.addresses[0].rsplit(":", 1)[1], 1)  # of a model that the client sends
+            os.kill(last.process.pid, signal.SIGCONT)
             self.assertEqual([run.result()[0] for run in runs], list(alone.values()))
         figures = self.figures(front)
         self.assertTrue(figures["llm_kv_evicted_total"] and figures["llm_kv_restored_total"])

@@ -10,6 +10,8 @@
 #include "llm/model/synth.h"
 #include "llm/model/why.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,7 +69,10 @@ static int feed(struct llm_engine *engine, struct llm_seq *seq, uint32_t from, u
     struct llm_row rows[PROMPT + DECODED];
     for (uint32_t i = from; i < to; i++)
         rows[i - from] = (struct llm_row){.seq = seq, .token = token_at(i), .logits = true};
-    return llm_engine_step(engine, rows, to - from, logits, why);
+    int rc;
+    while ((rc = llm_engine_step(engine, rows, to - from, logits, why)) == -EAGAIN)
+        (void)poll(NULL, 0, 1); /* a server that was lost is asked again */
+    return rc;
 }
 
 static struct llm_seq *seq_open(struct llm_engine *engine)

@@ -18,6 +18,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 /* ---- servers ---- */
 
@@ -119,6 +122,9 @@ static void start_share(struct stage_server *s, const struct model *m, uint32_t 
 
 /* ---- fronts ---- */
 
+/* How long a server may stay away; most tests that want one back have started it. */
+static uint64_t away_ns = 1;
+
 /* "0@local,1-2@" and so on: a place that is empty is the socket of that layer. */
 static void describe(const char *layers, struct llm_pipeline_config *config)
 {
@@ -133,7 +139,7 @@ static void describe(const char *layers, struct llm_pipeline_config *config)
     }
     if (llm_pipeline_parse(text, config, why))
         fail_msg("%s: %s", text, why);
-    config->away_ns = 1; /* no test waits; one that wants a stage back has started it */
+    config->away_ns = away_ns;
 }
 
 /* "2" and so on: so many ranks. */
@@ -146,7 +152,7 @@ static void describe_shares(uint32_t ranks, struct llm_shares_config *config)
     }
     if (llm_shares_parse(text, config, why))
         fail_msg("%s: %s", text, why);
-    config->away_ns = 1;
+    config->away_ns = away_ns;
 }
 
 static int open_front(const struct model *m, const char *layers, uint32_t rows_bytes,
@@ -196,6 +202,13 @@ static void compute_alone(const struct model *m)
     compute(alone, &wanted);
     states_of(alone, wanted_states);
     llm_engine_destroy(alone);
+}
+
+/* Until those that were lost, and are started, are open again. */
+static void await_servers(struct llm_engine *engine)
+{
+    while (llm_engine_reach(engine, why))
+        (void)poll(NULL, 0, 1);
 }
 
 /* ---- the same bits ---- */
@@ -433,6 +446,7 @@ static void a_stage_that_is_lost_is_named_and_comes_back(void **state)
         assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
         struct llm_layers missing = llm_seq_missing(seq);
         assert_int_equal(llm_layers_count(&missing), LAYERS);
+        await_servers(engine);
         llm_seq_truncate(seq, 0);
         assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
         assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
@@ -458,6 +472,7 @@ static void compute_again(struct llm_engine *engine, struct llm_seq *seq)
 {
     struct llm_layers missing = llm_seq_missing(seq);
     assert_int_equal(llm_layers_count(&missing), LAYERS);
+    await_servers(engine);
     llm_seq_truncate(seq, 0);
     assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
     assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
@@ -519,29 +534,53 @@ static void a_share_that_is_lost_or_silent_is_named_and_comes_back(void **state)
     model_close(&m);
 }
 
-/* One request tries several times, and each attempt would wait for the same hello. */
-static void a_server_that_says_nothing_is_not_asked_again_at_once(void **state)
+/* A process that is stopped takes connections and says nothing.  Steps do not wait for it: they are
+ * refused until it answers, and whoever holds the engine goes on with other work. */
+static void nobody_waits_for_a_server_that_says_nothing(void **state)
 {
-    struct model m;
-    static struct llm_links links;
-    struct llm_backend b = {.kv_lost = true};
-    int rc = -ETIMEDOUT;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
     (void)state;
-    model_open(&m, LLM_LLAMA, LLM_Q8_0);
-    llm_links_init(&links, "HAWSER_TP_TIMEOUT_S", 60, 1, NULL, m.file);
-    links.backend = &b;
-    assert_int_equal(llm_links_may_try(&links, why), 0);
-    assert_false(llm_links_try_again(&links, &rc, "refused at once"));
-    assert_int_equal(llm_links_may_try(&links, why), 0);
-    links.began_ns -= 5 * HW_SEC;
-    assert_false(llm_links_try_again(&links, &rc, "no complete hello"));
-    assert_false(b.kv_lost);
-    assert_true(links.again_ns > links.began_ns);
-    links.again_ns += 1000 * HW_SEC; /* a machine that stands still */
-    assert_int_equal(llm_links_may_try(&links, why), -ETIMEDOUT);
-    assert_string_equal(why, "no complete hello");
-    llm_links_fini(&links);
-    model_close(&m);
+    away_ns = 1000 * HW_SEC; /* also for a machine that stands still */
+    for (int shares = 0; shares < 2; shares++) {
+        struct model m;
+        struct stage_server second;
+        struct llm_row row = {.token = 1, .logits = true};
+        model_open(&m, LLM_LLAMA, LLM_Q8_0);
+        compute_alone(&m);
+        shares ? start_share(&second, &m, 1, 0) : start(&second, &m, 1, 3, 0);
+        struct llm_engine *engine = front(&m, shares ? "2" : "0@local,1-2@", 0);
+        struct llm_seq *seq = seq_open(engine);
+        assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+        stop(&second);
+        assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
+        snprintf(at.sun_path, sizeof at.sun_path, "%s/%d", folder, shares ? 101 : 1);
+        (void)unlink(at.sun_path);
+        int silent = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(silent, (struct sockaddr *)&at, sizeof at), 0);
+        assert_int_equal(listen(silent, 8), 0);
+        row.seq = seq_open(engine);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(llm_engine_step(engine, &row, 1, got.logits, why), -EAGAIN);
+        assert_int_equal(llm_engine_reach(engine, why), -EAGAIN);
+        int client = accept(silent, NULL, NULL); /* it has come, and waits for our hello */
+        assert_true(client >= 0);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(llm_engine_step(engine, &row, 1, got.logits, why), -EAGAIN);
+        close(client);
+        close(silent);
+        (void)unlink(at.sun_path);
+        shares ? start_share(&second, &m, 1, 0) : start(&second, &m, 1, 3, 0);
+        await_servers(engine);
+        llm_seq_truncate(seq, 0);
+        assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+        assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
+        llm_seq_destroy(row.seq);
+        llm_seq_destroy(seq);
+        llm_engine_destroy(engine);
+        stop(&second);
+        model_close(&m);
+    }
+    away_ns = 1;
 }
 
 /* Of three ranks the last one is full: the others give back what they mapped. */
@@ -873,7 +912,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stage_that_is_lost_is_named_and_comes_back),
         cmocka_unit_test(a_share_that_is_lost_or_silent_is_named_and_comes_back),
         cmocka_unit_test(shares_map_at_all_ranks_or_at_none),
-        cmocka_unit_test(a_server_that_says_nothing_is_not_asked_again_at_once),
+        cmocka_unit_test(nobody_waits_for_a_server_that_says_nothing),
         cmocka_unit_test(who_is_no_stage_of_the_model_is_refused),
         cmocka_unit_test(who_has_no_share_of_the_model_is_refused),
         cmocka_unit_test(bad_peers_are_refused),
