@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/report/out.h"
 #include "base/units.h"
+#include "command/connect.h"
 #include "kv/client/named.h"
 
 #include <errno.h>
@@ -355,8 +356,9 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (!is_verb(operands))
         return cmd_fail(CMD_USAGE, "kv: use put NAME [FILE], get NAME [FILE], del NAME..., exists"
                                    " NAME..., keys [PATTERN], info or watch; see hawser kv --help");
-    if (kv_client_open(&attach, &client, why))
-        return cmd_fail(CMD_FAILED, "kv: %s", why);
+    int rc = kv_client_open(&attach, &client, why);
+    if (rc)
+        return cmd_fail(cmd_exit_for(rc), "kv: %s", why);
     enum cmd_exit code = run_verb(client, o, operands);
     kv_client_close(client);
     if (fflush(stdout))

@@ -222,6 +222,7 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
     struct output *o = user;
     if (!o->figures->first_ns) {
         o->figures->first_ns = hw_now_ns() - o->began_ns;
+        o->figures->first_count = count;
         if (o->text->before && o->text->out)
             fputs(o->text->before, o->text->out);
     }
@@ -330,10 +331,13 @@ static const char *reason_of(const struct llm_client_figures *f)
     return f->stopped ? "stop string" : f->interrupted ? "interrupted" : reasons[f->end.reason];
 }
 
+/* Of the tokens that came after the first message; 0: none did. */
 static double rate(const struct llm_client_figures *f)
 {
     uint64_t ns = f->total_ns - f->first_ns;
-    return f->end.generated > 1 && ns ? (f->end.generated - 1) * 1e9 / (double)ns : 0;
+    return f->end.generated > f->first_count && ns
+               ? (f->end.generated - f->first_count) * 1e9 / (double)ns
+               : 0;
 }
 
 static void print_json(const struct llm_client *c, const struct llm_client_figures *f, FILE *out)
@@ -365,8 +369,10 @@ void llm_client_print_figures(const struct llm_client *c, const struct llm_clien
         return;
     }
     fprintf(out, "prompt     %u tokens, %u of them shared\n", f->end.prompt, f->end.shared);
-    fprintf(out, "generated  %u tokens, %.1f a second; ended by: %s\n", f->end.generated, rate(f),
-            reason_of(f));
+    fprintf(out, "generated  %u tokens", f->end.generated);
+    if (rate(f) > 0)
+        fprintf(out, ", %.1f a second", rate(f));
+    fprintf(out, "; ended by: %s\n", reason_of(f));
     fprintf(out, "time       %.1f ms to the first token, %.1f ms in all\n",
             (double)f->first_ns / 1e6, (double)f->total_ns / 1e6);
     fprintf(out, "network    %llu bytes sent, %llu received\n", (unsigned long long)f->sent,

@@ -47,6 +47,7 @@ struct llm_client_figures {
     struct llm_generate_end end;
     bool stopped, interrupted;   /* by a stop string; by the user */
     uint64_t first_ns, total_ns; /* since the request */
+    uint32_t first_count;        /* tokens that came with the first */
     uint64_t sent, received;     /* bytes of the connection */
     char *text;                  /* what was shown; heap */
     size_t text_len;

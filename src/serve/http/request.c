@@ -2,6 +2,8 @@
 #include "serve/http/request.h"
 
 #include "llm/chat/chat.h"
+#include "llm/chat/grammar.h"
+#include "llm/model/why.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -320,11 +322,24 @@ static bool read_stream(struct reader *in, struct http_request *r)
     return true;
 }
 
+/* Here, and not only at the worker: whose refusal does not say which field is wrong. */
+static bool check_grammar(struct reader *in, const char *text)
+{
+    struct llm_grammar *grammar;
+    char why[LLM_WHY_CHARS];
+    int rc = llm_grammar_parse(text, strlen(text), &grammar, why);
+    if (rc == 0)
+        llm_grammar_destroy(grammar);
+    else
+        (void)http_error_set(in->why, rc == -ENOMEM ? 500 : 400, "grammar", NULL, "%s", why);
+    return rc == 0;
+}
+
 static bool read_format(struct reader *in, struct http_request *r)
 {
     static const char name[] = "response_format";
     json_t *format = field(in, name);
-    if (!get_string(in, "grammar", &r->grammar))
+    if (!get_string(in, "grammar", &r->grammar) || (r->grammar && !check_grammar(in, r->grammar)))
         return false;
     if (!format)
         return true;

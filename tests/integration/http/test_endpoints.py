@@ -193,6 +193,11 @@ class Endpoints(unittest.TestCase):
             self.assertIsInstance(got["old"], bool)
         text = self.complete(grammar='root ::= "yea" | "nay"')["choices"][0]["text"]
         self.assertIn(text, ("yea", "nay"))
+        for grammar in ("root ::= (", 'a ::= "b"', 'root ::= "' + "a" * (1 << 20) + '"'):
+            for stream in (False, True):
+                error = self.refused("/v1/completions", {**PROMPT, "grammar": grammar, "stream": stream},
+                                     400, "grammar")
+                self.assertIsNone(error["code"])
         form["json_schema"]["schema"] = {"$ref": "http://elsewhere"}
         self.refused("/v1/completions", {**PROMPT, "response_format": form}, 400, "response_format")
 

@@ -10,7 +10,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, USAGE, Case, clean_environment, hawser, lines_of
+from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, hawser, lines_of
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -157,7 +157,7 @@ class RespCase(Case):
         self.assertEqual(self.expect(kv("del", "file"), DONE).stdout, "file: deleted\n")
         self.assertEqual(json.loads(self.expect(kv("info", "--json"), DONE).stdout)["below_copies"], 0)
         self.expect(kv("info", "more"), USAGE, "hawser kv --help")
-        self.expect(hawser("kv", "--socket", self.dir / "none", "info"), FAILED, "none")
+        self.expect(hawser("kv", "--socket", self.dir / "none", "info"), UNREACHABLE, "none")
 
     def redis_tools(self, path, large):
         def cli(*args, **kwargs):

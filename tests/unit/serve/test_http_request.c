@@ -162,6 +162,7 @@ static void bad_fields_are_named(void **state)
             "\\\"a\\\"\", \"tool_choice\": \"required\", \"tools\": [{\"function\": {\"name\": "
             "\"f\"}}]}",
             HTTP_CHAT, "grammar");
+    refused("{\"prompt\": \"a\", \"grammar\": \"root ::= (\"}", HTTP_COMPLETIONS, "grammar");
 }
 
 static void texts_and_tokens_are_read(void **state)
