@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "rpc/resume/attempt.h"
 
 #include <assert.h>
@@ -298,9 +299,9 @@ static int start_heartbeat(struct rpc_client *c, const struct rpc_config *config
     if (heartbeat == HW_NEVER)
         return 0;
     c->heartbeat_every_ns = heartbeat / 8; /* twice for each ping that is due */
-    int rc = pthread_create(&c->heartbeat, NULL, heartbeat_main, c);
+    int rc = hw_thread_start(&c->heartbeat, heartbeat_main, c);
     c->heartbeat_runs = rc == 0;
-    return -rc;
+    return rc;
 }
 
 static bool handshake_over(void *user)

@@ -6,9 +6,11 @@
 #include "rpc/client.h"
 #include "rpc/server.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,7 +300,7 @@ static void blocked_sends_go_on_beside_a_reader(void **state)
     stop(&service);
 }
 
-/* ---- fork, the end, the heartbeat ---- */
+/* ---- fork, the end, signals, the heartbeat ---- */
 
 static void connection_stays_the_parents_after_fork(void **state)
 {
@@ -395,6 +397,62 @@ static void the_end_is_told_once_though_no_thread_calls(void **state)
 }
 
 /* The server drops a client that it has not heard of for this long, and no thread calls. */
+enum { TASKS_MAX = 64 };
+
+/* The threads of this process. */
+static size_t list_tasks(unsigned long tasks[TASKS_MAX])
+{
+    size_t count = 0;
+    DIR *folder = opendir("/proc/self/task");
+    assert_non_null(folder);
+    for (struct dirent *e; (e = readdir(folder)) && count < TASKS_MAX;) {
+        if (e->d_name[0] != '.')
+            tasks[count++] = strtoul(e->d_name, NULL, 10);
+    }
+    closedir(folder);
+    return count;
+}
+
+/* Of a thread that sleeps: one that has just been made blocks all signals until it runs. */
+static bool takes(unsigned long task, int signal)
+{
+    char path[64], line[256], run_state = 0;
+    unsigned long long blocked = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%lu/status", task);
+    while (run_state != 'S') {
+        FILE *status = fopen(path, "r");
+        assert_non_null(status);
+        while (fgets(line, sizeof line, status)) {
+            (void)!sscanf(line, "State: %c", &run_state);
+            (void)!sscanf(line, "SigBlk: %llx", &blocked);
+        }
+        fclose(status);
+        sched_yield();
+    }
+    return !(blocked >> (signal - 1) & 1);
+}
+
+/* Of the new threads, the test's server takes signals; the client's heartbeat must not. */
+static void signals_are_for_the_programs_own_threads(void **state)
+{
+    unsigned long before[TASKS_MAX], after[TASKS_MAX];
+    struct service service;
+    size_t old = list_tasks(before), takers = 0, made = 0;
+    struct rpc_client *client = connect_over(&service, kind_of(state), &plain, NULL);
+    size_t now = list_tasks(after);
+    for (size_t i = 0; i < now; i++) {
+        bool known = false;
+        for (size_t k = 0; k < old; k++)
+            known |= before[k] == after[i];
+        made += !known;
+        takers += !known && takes(after[i], SIGUSR1);
+    }
+    assert_int_equal(made, 2);
+    assert_int_equal(takers, 1);
+    rpc_client_destroy(client);
+    stop(&service);
+}
+
 static void heartbeats_keep_an_idle_connection(void **state)
 {
     struct rpc_config config = {.heartbeat_ns = hang_ns};
@@ -432,6 +490,7 @@ int main(void)
         ON_ALL(server_that_stops_ends_the_calls),
         ON_ALL(the_end_is_told_once_though_no_thread_calls),
         ON_ALL(heartbeats_keep_an_idle_connection),
+        ON_ALL(signals_are_for_the_programs_own_threads),
         cmocka_unit_test(answer_may_bring_a_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
