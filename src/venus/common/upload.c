@@ -5,13 +5,13 @@
 #include <errno.h>
 #include <openssl/evp.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 size_t vn_piece_end(size_t off, size_t end)
 {
@@ -88,16 +88,9 @@ void vn_pieces_each(uint32_t count, unsigned threads, void (*one)(void *user, ui
     struct work work = {.one = one, .user = user, .count = count};
     pthread_t helpers[VN_PIECE_THREADS_MAX];
     unsigned started = 0;
-    sigset_t all, before;
     assert(threads <= VN_PIECE_THREADS_MAX);
-    /* Signals are for the program's own threads; but faults come to whoever touched the memory. */
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < threads && pthread_create(&helpers[started], NULL, work_main, &work) == 0)
+    while (started < threads && hw_thread_start(&helpers[started], work_main, &work) == 0)
         started++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     (void)work_main(&work);
     while (started)
         pthread_join(helpers[--started], NULL);

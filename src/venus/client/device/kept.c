@@ -2,6 +2,7 @@
 #include "venus/client/device/kept.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "venus/client/link/link.h"
 #include "venus/client/link/pushes.h"
 #include "venus/client/locks.h"
@@ -9,7 +10,6 @@
 #include "venus/memory/track/kernel.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -94,18 +94,13 @@ static void *timer_main(void *unused)
     return NULL;
 }
 
-/* The program's signals are for its own threads. */
 static bool start_timer(void)
 {
-    sigset_t all, old;
     pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&thread, NULL, timer_main, NULL);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (rc == 0)
-        pthread_detach(thread);
-    return rc == 0;
+    if (hw_thread_start(&thread, timer_main, NULL))
+        return false;
+    pthread_detach(thread);
+    return true;
 }
 
 /* A connection that is half closed has a thread to be joined and a goodbye to be said, and uses

@@ -2,6 +2,7 @@
 #include "venus/client/link/stripes.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "rpc/resume/pipe.h"
 #include "rpc/security/security.h"
 #include "venus/client/locks.h"
@@ -364,7 +365,7 @@ static int make_pipes(struct vnc_stripes *l)
         rc = rpc_pipe_sender(stripe->transport, dial_again, stripe, &stripe->transport);
     }
     if (rc == 0)
-        rc = -pthread_create(&l->tender, NULL, tend_main, l);
+        rc = hw_thread_start(&l->tender, tend_main, l);
     l->tended = rc == 0;
     return rc;
 }
@@ -380,7 +381,7 @@ int vnc_stripes_open(struct vnc_stripes *l, uint32_t at_server, const struct rpc
         return -EAGAIN;
     for (l->ready = 1; l->ready < l->count; l->ready++) {
         struct stripe *stripe = &l->stripes[l->ready];
-        if (pthread_create(&stripe->thread, NULL, stripe_main, stripe))
+        if (hw_thread_start(&stripe->thread, stripe_main, stripe))
             return -EAGAIN;
     }
     return 0;

@@ -2,13 +2,13 @@
 #include "venus/client/present/presenter.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "base/units.h"
 #include "venus/client/locks.h"
 #include "venus/memory/track/kernel.h"
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 struct image {
@@ -124,20 +124,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals of the program are for its own threads; but faults on mapped memory are ours, and come
- * to whoever touched it. */
-static int start_thread(struct vnc_presenter *p)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&p->thread, NULL, run, p);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return rc;
-}
-
 /* ---- life ---- */
 
 static void presenter_free(struct vnc_presenter *p)
@@ -172,7 +158,7 @@ VkResult vnc_presenter_create(const struct vnc_presenter_params *params, struct 
         p->images[i].picture = params->canvas ? params->pictures[i] : NULL;
         list_push(&p->free, &p->images[i]);
     }
-    if (start_thread(p)) {
+    if (hw_thread_start(&p->thread, run, p)) {
         presenter_free(p);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }

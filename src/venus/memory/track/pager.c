@@ -5,9 +5,10 @@
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all that follows */
 static pthread_cond_t served = PTHREAD_COND_INITIALIZER; /* busy has changed */
@@ -73,17 +74,6 @@ static void watch_forks(void)
 
 /* --- clients ------------------------------------------------------------------------------- */
 
-/* The program's signals are not for this thread. */
-static int start_thread(struct vn_kernel *for_kernel)
-{
-    sigset_t all, saved;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &saved);
-    int err = pthread_create(&thread, NULL, run, for_kernel);
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
-    return -err;
-}
-
 static int start(void)
 {
     struct vn_kernel *made;
@@ -91,7 +81,7 @@ static int start(void)
     if (err)
         return err;
     stop_fd = eventfd(0, EFD_CLOEXEC);
-    err = stop_fd < 0 ? -errno : start_thread(made);
+    err = stop_fd < 0 ? -errno : hw_thread_start(&thread, run, made);
     if (err) {
         if (stop_fd >= 0)
             close(stop_fd);

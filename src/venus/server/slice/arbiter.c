@@ -3,13 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 struct guest {
     struct vns_slice_member member; /* the first: a member is its guest */
@@ -118,7 +119,6 @@ static int make_board(struct vns_arbiter *a)
 
 static int start(struct vns_arbiter *a, uint64_t slice_ns)
 {
-    sigset_t all, old;
     int rc = make_board(a);
     if (rc)
         return rc;
@@ -130,10 +130,7 @@ static int start(struct vns_arbiter *a, uint64_t slice_ns)
     rc = watch(a, a->stop, NULL);
     if (rc)
         return rc;
-    sigfillset(&all); /* signals are for the server's own thread */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = -pthread_create(&a->thread, NULL, arbiter_main, a);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    rc = hw_thread_start(&a->thread, arbiter_main, a);
     a->runs = rc == 0;
     return rc;
 }

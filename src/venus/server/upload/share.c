@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "rpc/transport/sock.h"
 
 enum op { OP_GET, OP_PUT, OP_DOUBT };
@@ -176,7 +176,6 @@ static int add(const struct vns_upload_share *s, int fd)
 
 static int start(struct vns_upload_share *s)
 {
-    sigset_t all, old;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->stop = eventfd(0, EFD_CLOEXEC);
     if (s->epoll < 0 || s->stop < 0)
@@ -184,10 +183,7 @@ static int start(struct vns_upload_share *s)
     int rc = add(s, s->stop);
     if (rc)
         return rc;
-    sigfillset(&all); /* signals are for the server's own thread */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = -pthread_create(&s->thread, NULL, serve_main, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    rc = hw_thread_start(&s->thread, serve_main, s);
     s->runs = rc == 0;
     return rc;
 }
