@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "bench/bench.h"
 #include "bench/rpc/link.h"
+#include "bench/serve/child.h"
 #include "command/interrupt.h"
 #include "command/kvranks.h"
 #include "command/measure.h"
@@ -555,7 +556,7 @@ static enum cmd_exit run_here(struct bench *b)
     fflush(NULL);
     uint32_t started = 0;
     for (; started < b->world.ranks; started++) {
-        pids[started] = fork();
+        pids[started] = bench_fork();
         if (pids[started] < 0)
             break;
         if (pids[started] == 0) {

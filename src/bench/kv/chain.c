@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/wait.h"
 #include "bench/rpc/raw_limits.h"
+#include "bench/serve/child.h"
 #include "command/measure.h"
 
 #include <errno.h>
@@ -20,7 +21,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -243,13 +243,12 @@ static void chain_fini(struct chain *c)
 
 static pid_t start_far(struct chain *c)
 {
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = bench_fork();
     if (pid != 0)
         return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (c->fds[0] >= 0)
         close(c->fds[0]); /* so that the end of the near one is seen */
-    _exit(getppid() != parent || far_loop(c) ? 1 : 0);
+    _exit(far_loop(c) ? 1 : 0);
 }
 
 static int run_all(struct chain *c)

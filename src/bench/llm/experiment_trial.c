@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "bench/llm/store_line.h"
 #include "bench/rpc/delay.h"
+#include "bench/serve/child.h"
 #include "llm/modes/mode.h"
 #include "serve/serve.h"
 #include "serve/service_llm.h"
@@ -18,7 +19,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,16 +69,11 @@ static pid_t spawn(const struct args *a, uint64_t store_bits_s, int *out)
     int fds[2];
     if (pipe2(fds, O_CLOEXEC))
         return -1;
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = bench_fork();
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent || dup2(fds[1], STDOUT_FILENO) < 0)
-            _exit(1);
-        if (store_bits_s)
+        if (store_bits_s && dup2(fds[1], STDOUT_FILENO) >= 0)
             serve_over_link(a, store_bits_s);
-        signal(SIGPIPE, SIG_DFL);
-        execv("/proc/self/exe", (char *const *)(uintptr_t)a->items);
-        _exit(127);
+        bench_become(a->items, fds[1]);
     }
     close(fds[1]);
     if (pid < 0)

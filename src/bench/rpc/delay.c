@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "bench/serve/child.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -250,12 +251,9 @@ static int dial(uint16_t port, const struct bench_line *line)
 }
 
 /* In the child; never returns. */
-static void run(int listener, uint16_t target_port, struct bench_line line, pid_t parent)
+static void run(int listener, uint16_t target_port, struct bench_line line)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_TIMERSLACK, 1); /* or every wake-up is 50 us late */
-    if (getppid() != parent)
-        _exit(1);
     struct direction *directions = calloc(2, sizeof(*directions));
     int near = prepare(accept(listener, NULL, NULL));
     int far = near < 0 ? -1 : prepare(dial(target_port, &line));
@@ -283,10 +281,9 @@ int bench_delay_start(uint16_t target_port, struct bench_line line, struct bench
     if (shape(listener, &line) || bind(listener, (struct sockaddr *)&at, len) ||
         listen(listener, 1) || getsockname(listener, (struct sockaddr *)&at, &len))
         rc = -errno;
-    pid_t parent = getpid();
-    pid_t pid = rc ? -1 : fork();
+    pid_t pid = rc ? -1 : bench_fork();
     if (pid == 0)
-        run(listener, target_port, line, parent);
+        run(listener, target_port, line);
     if (!rc && pid < 0)
         rc = -errno;
     close(listener);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "bench/rpc/raw_limits.h"
+#include "bench/serve/child.h"
 #include "command/measure.h"
 #include "rpc/methods.h"
 #include "rpc/resume/resume.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -249,14 +249,13 @@ static int obey(struct bench_link *l, struct rpc_ep *ep, const struct service_ba
 }
 
 /* In the child; never returns. */
-static void server_process(struct bench_link *l, pid_t parent)
+static void server_process(struct bench_link *l)
 {
     struct rpc_ep *ep = NULL;
     struct service_basic service;
     struct server_info *info = calloc(1, sizeof(*info));
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN); /* the client ends us, in order */
-    if (getppid() != parent || !info)
+    if (!info)
         _exit(1);
     server_info_self(info);
     int rc = service_basic_init(&service, info);
@@ -350,12 +349,11 @@ static int start_server(struct bench_link *l)
     int control[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control))
         return -errno;
-    pid_t parent = getpid();
-    l->pid = fork();
+    l->pid = bench_fork();
     if (l->pid == 0) {
         close(control[0]);
         l->control = control[1];
-        server_process(l, parent);
+        server_process(l);
     }
     close(control[1]);
     l->control = control[0];

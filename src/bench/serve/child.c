@@ -12,11 +12,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In the child; never returns. */
-static void become(const char *const *argv, int out, pid_t parent)
+pid_t bench_fork(void)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent || dup2(out, STDOUT_FILENO) < 0)
+    pid_t parent = getpid(), pid = fork();
+    if (pid == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent))
+        _exit(1);
+    return pid;
+}
+
+void bench_become(const char *const *argv, int out)
+{
+    if (dup2(out, STDOUT_FILENO) < 0)
         _exit(1);
     signal(SIGPIPE, SIG_DFL);
     execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
@@ -52,11 +58,10 @@ int bench_child_start(struct bench_child *c, const char *const *argv, const char
     int fds[2];
     if (pipe(fds))
         return -errno;
-    pid_t parent = getpid();
-    c->pid = fork();
+    c->pid = bench_fork();
     if (c->pid == 0) {
         close(fds[0]);
-        become(argv, fds[1], parent);
+        bench_become(argv, fds[1]);
     }
     close(fds[1]);
     if (c->pid < 0) {
@@ -85,16 +90,13 @@ enum cmd_exit bench_child_start_peer(struct bench_child *c, const char *command,
 {
     uint16_t port = free_port();
     char text[8];
-    pid_t parent = getpid();
     snprintf(text, sizeof(text), "%u", port);
     snprintf(c->url, sizeof(c->url), "http://127.0.0.1:%u", port);
-    c->pid = port ? fork() : -1;
+    c->pid = port ? bench_fork() : -1;
     if (c->pid == 0) {
         int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent || setpgid(0, 0) || nowhere < 0 || dup2(nowhere, 0) < 0 ||
-            dup2(nowhere, 1) < 0 || dup2(nowhere, 2) < 0 || setenv("MODEL", model, 1) ||
-            setenv("PORT", text, 1))
+        if (setpgid(0, 0) || nowhere < 0 || dup2(nowhere, 0) < 0 || dup2(nowhere, 1) < 0 ||
+            dup2(nowhere, 2) < 0 || setenv("MODEL", model, 1) || setenv("PORT", text, 1))
             _exit(1);
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);

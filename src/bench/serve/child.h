@@ -1,4 +1,4 @@
-/* bench/serve/child.h - a command of this program as a process of the benchmark's own.
+/* bench/serve/child.h - processes of a benchmark's own, and commands of this program in them.
  *
  * Threads: one at a time.  Lifetime: start/stop; it does not outlive the benchmark. */
 #ifndef HAWSER_BENCH_SERVE_CHILD_H
@@ -14,6 +14,11 @@ struct bench_child {
     uint16_t port; /* of 127.0.0.1, where it listens; 0: nowhere */
     char url[128]; /* where it answers HTTP; "": nowhere */
 };
+
+/* fork(); the child is killed when the caller's process ends. */
+pid_t bench_fork(void) MUST_CHECK;
+/* In a child: this program with these arguments, and `out` as its standard output. */
+_Noreturn void bench_become(const char *const *argv, int out);
 
 /* Reads from fd, which it closes, until the line that begins with `last`; keeps port and URL.  0 or
  * a negative errno. */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/hist.h"
 #include "base/rng.h"
+#include "bench/serve/child.h"
 #include "bench/vulkan/gpu.h"
 #include "command/manifest.h"
 
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -362,13 +362,12 @@ static void choose_driver(const struct bench_process_params *params)
 }
 
 /* In the child; never returns. */
-static void job_process(const struct bench_process_params *params, int control, pid_t parent)
+static void job_process(const struct bench_process_params *params, int control)
 {
     struct state *s = calloc(1, sizeof(*s));
     struct bench_order order;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN); /* the parent ends us, in order */
-    if (getppid() != parent || !s || hw_hist_init(&s->hist))
+    if (!s || hw_hist_init(&s->hist))
         _exit(1);
     hw_rng_seed(&s->rng, 1);
     choose_driver(params);
@@ -407,10 +406,10 @@ int bench_process_start(const struct bench_process_params *params, struct bench_
         snprintf(why, BENCH_PROCESS_WHY, "no socket: %s", strerror(errno));
         return -errno;
     }
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = bench_fork();
     if (pid == 0) {
         close(control[0]);
-        job_process(params, control[1], parent);
+        job_process(params, control[1]);
     }
     close(control[1]);
     if (pid < 0) {
