@@ -1,10 +1,10 @@
 // mul_tile.comp - products of many rows on matrix units: F16 or quantised weights, as halves, times
 // activations rounded to halves.
 //
-// A workgroup computes TILE_ROWS rows of the weights for TILE_COLS rows of the batch, 64 values of k at
-// a time; the next 64 are loaded while these are multiplied.  Each 16 x 16 tile is added up in the order
+// A workgroup computes TILE_ROWS rows of the weights for TILE_COLS rows of the batch, DEPTH values of k
+// at a time; the next ones are loaded while these are multiplied.  Each 16 x 16 tile is added up in the order
 // of k, so a row has the same bits in every batch on one kind of device.  How a matrix unit adds within
-// a tile is the device's affair: other devices give other bits.  width is a multiple of 64.
+// a tile is the device's affair: other devices give other bits.  width is a multiple of DEPTH.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -18,13 +18,13 @@ layout(constant_id = 1) const uint ROW_TILES = 2; // of a subgroup, 16 x 16 each
 layout(constant_id = 2) const uint COL_TILES = 2;
 layout(constant_id = 3) const uint ROW_GROUPS = 2; // subgroups side by side; the workgroup has
 layout(constant_id = 4) const uint COL_GROUPS = 2; // ROW_GROUPS * COL_GROUPS
+layout(constant_id = 5) const uint DEPTH = 64;     // values of k at a time
 layout(local_size_x_id = 0) in;
 
 const uint SIDE = 16;
 const uint TILE_ROWS = ROW_GROUPS * ROW_TILES * SIDE, TILE_COLS = COL_GROUPS * COL_TILES * SIDE;
-const uint DEPTH = 64;               // values of k at a time
-const uint QUADS = DEPTH / 8;        // of 16 bytes
-const uint PITCH = QUADS + 1;        // of a row in shared memory: an odd number has no bank conflicts
+const uint QUADS = DEPTH / 8; // of 16 bytes
+const uint PITCH = QUADS + 1; // of a row in shared memory: an odd number has no bank conflicts
 
 #include "mul_parts.glsl"
 

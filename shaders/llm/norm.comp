@@ -1,9 +1,11 @@
-// norm.comp - one workgroup for each row; from and to may be the same place.
+// norm.comp - one workgroup for each row; from and to may be the same place.  Also rounds the row for the
+// product that follows, where FORM says so.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(constant_id = 0) const bool ALIGNED = true; // rows begin at 16 bytes and end there
+layout(constant_id = 1) const uint FORM = 0;
 const uint THREADS = 256;
 layout(local_size_x = 256) in;
 layout(push_constant) uniform Push
@@ -11,8 +13,11 @@ layout(push_constant) uniform Push
     uvec2 from, to, weight, bias;
     uint width, flags, is_rms;
     float eps;
-    uint rows;
+    uint rows, row_words; // row_words: of `rounded`
+    uvec2 rounded;
 };
+
+#include "rounded.glsl"
 
 shared float sums[THREADS];
 
@@ -76,8 +81,14 @@ void main()
         own += sum4(d * d);
     }
     float scale = 1.0 / sqrt(sum_all(own) / float(width) + eps);
-    for (uint i = me; i < quads; i += THREADS) {
-        vec4 y = (load(from, first, i, 0.0) - mean) * scale * load(weight, 0, i, 0.0);
-        store(first, i, (flags & FLAG_BIAS) != 0 ? y + load(bias, 0, i, 0.0) : y);
+    for (uint done = 0; done < quads; done += THREADS) {
+        uint i = done + me;
+        vec4 y = vec4(0);
+        if (i < quads) {
+            y = (load(from, first, i, 0.0) - mean) * scale * load(weight, 0, i, 0.0);
+            y = (flags & FLAG_BIAS) != 0 ? y + load(bias, 0, i, 0.0) : y;
+            store(first, i, y);
+        }
+        put_rounded(rounded, row * row_words, width, 4 * i, y, i < quads);
     }
 }

@@ -717,14 +717,13 @@ static int prepare_batch(struct llm_engine *e, const struct llm_row *rows, uint3
     return rc == -ENOSPC ? 0 : rc; /* such a batch cannot occur */
 }
 
-/* Some drivers compile when a program is created, others when it first runs.  With experts, batches
- * between the largest and those computed may have programs of their own. */
+/* Some drivers compile when a program is created, others when it first runs.  Batches between the
+ * largest and those computed may have programs of their own. */
 static int warm_with(struct llm_engine *e, const struct llm_row *rows, float *logits, char *why)
 {
     uint32_t largest = LLM_GRAPH_ROWS_MAX < e->context ? LLM_GRAPH_ROWS_MAX : e->context;
     int rc = prepare_batch(e, rows, largest, why);
-    for (uint32_t count = largest / 2; e->config->experts && count > WARM_ROWS && rc == 0;
-         count /= 2)
+    for (uint32_t count = largest / 2; count > WARM_ROWS && rc == 0; count /= 2)
         rc = prepare_batch(e, rows, count, why);
     for (uint32_t count = WARM_ROWS; count > 0 && rc == 0; count /= 2) {
         if (count > e->context)

@@ -64,7 +64,6 @@ static const struct llm_vk_code codes[] = {
     {LLM_VK_PICK, LLM_F32, false, CODE(spv_pick)},
     {LLM_VK_NORM, LLM_F32, false, CODE(spv_norm)},
     {LLM_VK_ROUND, LLM_F32, false, CODE(spv_round)},
-    {LLM_VK_ROUND_HALF, LLM_F32, false, CODE(spv_round_half)},
     {LLM_VK_ROPE, LLM_F32, false, CODE(spv_rope)},
     {LLM_VK_APPEND, LLM_F32, false, CODE(spv_append)},
     {LLM_VK_ATTEND, LLM_F32, false, CODE(spv_attend)},

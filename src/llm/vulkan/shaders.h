@@ -13,7 +13,6 @@ enum llm_vk_shader {
     LLM_VK_PICK,
     LLM_VK_NORM,
     LLM_VK_ROUND,
-    LLM_VK_ROUND_HALF,
     LLM_VK_ROPE,
     LLM_VK_APPEND,
     LLM_VK_ATTEND,

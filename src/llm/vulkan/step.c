@@ -255,6 +255,12 @@ struct llm_vk_dispatch *llm_vk_step_last(struct llm_vk_step *s)
     return s->noted.count ? &s->noted.ops[s->noted.count - 1] : NULL;
 }
 
+void llm_vk_step_drop(struct llm_vk_step *s)
+{
+    assert(s->noting && s->noted.count > 0);
+    s->noted.count--;
+}
+
 /* ---- recording ---- */
 
 static bool meets(const struct llm_vk_use *a, const struct llm_vk_use *b)

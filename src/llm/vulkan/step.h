@@ -120,6 +120,8 @@ VkDeviceAddress llm_vk_step_parts(struct llm_vk_step *s, uint64_t bytes);
 void llm_vk_step_note(struct llm_vk_step *s, const struct llm_vk_dispatch *op);
 /* The last noted op, to change it before the next; NULL: none. */
 struct llm_vk_dispatch *llm_vk_step_last(struct llm_vk_step *s);
+/* Takes it back. */
+void llm_vk_step_drop(struct llm_vk_step *s);
 
 /* The bytes at a place, if finish downloaded them and they are still valid; else NULL. */
 const void *llm_vk_step_fetched(const struct llm_vk_step *s, struct llm_place from, uint64_t bytes);

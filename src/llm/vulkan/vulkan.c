@@ -27,11 +27,14 @@ enum {
     FLAG_BIAS = 1,   /* common.glsl */
     FLAG_ACCUMULATE = 2,
     FLAG_GELU = 4,
-    EXPERTS_PART = 2, /* mul_frame.glsl */
-    TILE_SIDE = 16,   /* mul_tile.comp, and the next */
+    NORM_FORM = 1,     /* constant of norm.comp */
+    ACTIVATE_FORM = 0, /* of activate.comp */
+    EXPERTS_PART = 2,  /* mul_frame.glsl */
+    TILE_SIDE = 16,    /* mul_tile.comp, and the next */
     TILE_DEPTH = 64,
     ATTEND_TILE_DIMS = 128, /* attend_tile.comp: of a head; more do not fit its registers */
-    TILE_ROWS_MIN = 64,     /* with fewer, mul.comp is as quick, and exact */
+    TILE_ROWS_MIN = 16,     /* with fewer, mul.comp is as quick, and exact */
+    TILE_ROWS_MIN_QUANTISED = 64,
 };
 
 struct vulkan {
@@ -152,18 +155,29 @@ static bool is_quantised(enum llm_dtype dtype)
     return llm_act_of(dtype) == LLM_ACT_Q32 || llm_act_of(dtype) == LLM_ACT_Q256;
 }
 
-static uint32_t round_block_of(enum llm_dtype dtype)
+/* What a row of activations becomes for a product: rounded.glsl. */
+enum act_form {
+    FORM_NONE,
+    FORM_BITS,   /* binary32 that halves can hold */
+    FORM_HALVES, /* for tiles */
+    FORM_Q32 = LLM_Q32_VALUES,
+    FORM_Q256 = LLM_Q256_VALUES,
+};
+
+/* For weights of a type, without tiles. */
+static enum act_form form_for(enum llm_dtype dtype)
 {
-    return llm_act_of(dtype) == LLM_ACT_Q32 ? LLM_Q32_VALUES : LLM_Q256_VALUES;
+    if (is_quantised(dtype))
+        return llm_act_of(dtype) == LLM_ACT_Q32 ? FORM_Q32 : FORM_Q256;
+    return dtype == LLM_F16 ? FORM_BITS : FORM_NONE;
 }
 
-/* Bytes of a row of activations, rounded: values of 8 bits and a scale for each block, or floats.
- */
-static uint64_t round_row_bytes(enum llm_dtype dtype, uint32_t width)
+/* Of a row. */
+static uint64_t form_bytes(enum act_form form, uint32_t width)
 {
-    if (!is_quantised(dtype))
-        return width * sizeof(float);
-    return width + (width / round_block_of(dtype) * sizeof(float) + 15) / 16 * 16;
+    if (form < FORM_Q32)
+        return width * (form == FORM_HALVES ? sizeof(uint16_t) : sizeof(float));
+    return width + (width / form * sizeof(float) + 15) / 16 * 16;
 }
 
 static int vulkan_weight_create(struct llm_backend *b, const struct llm_tensor *tensor,
@@ -173,8 +187,8 @@ static int vulkan_weight_create(struct llm_backend *b, const struct llm_tensor *
     int rc = llm_vk_weight_create(&self->memory, tensor, first, rows, out, why);
     if (rc)
         return rc;
-    uint64_t row_bytes = round_row_bytes((*out)->dtype, (*out)->width);
-    uint64_t halves = self->device.has_tiles ? (*out)->width * sizeof(uint16_t) : 0;
+    uint64_t row_bytes = form_bytes(form_for((*out)->dtype), (*out)->width);
+    uint64_t halves = self->device.has_tiles ? form_bytes(FORM_HALVES, (*out)->width) : 0;
     row_bytes = row_bytes > halves ? row_bytes : halves;
     self->round_row_max = row_bytes > self->round_row_max ? row_bytes : self->round_row_max;
     return 0;
@@ -335,7 +349,8 @@ struct norm_push {
     VkDeviceAddress from, to, weight, bias;
     uint32_t width, flags, is_rms;
     float eps;
-    uint32_t rows, none;
+    uint32_t rows, row_words;
+    VkDeviceAddress rounded;
 };
 
 static void vulkan_norm(struct llm_backend *b, const struct llm_op_norm *op)
@@ -360,12 +375,12 @@ static void vulkan_norm(struct llm_backend *b, const struct llm_op_norm *op)
     llm_vk_step_note(&self->step, &dispatch);
 }
 
-/* ---- matmul ---- */
-
-struct round_push {
-    VkDeviceAddress from, to;
-    uint32_t width, row_words;
+struct activate_push {
+    VkDeviceAddress x, gate_by, rounded;
+    uint32_t width, row_words, rows, none;
 };
+
+/* ---- matmul ---- */
 
 /* Rows of its activations. */
 static uint32_t in_rows(const struct llm_op_matmul *op)
@@ -373,45 +388,68 @@ static uint32_t in_rows(const struct llm_op_matmul *op)
     return op->experts.chosen.buffer ? op->rows / op->experts.share : op->rows;
 }
 
-/* Rounds the op's rows for weights of a type.  All types share one place; barriers separate them.
- */
-static void round_acts(struct vulkan *self, const struct llm_op_matmul *op, enum llm_dtype dtype,
-                       uint32_t width)
+struct round_push {
+    VkDeviceAddress from, to;
+    uint32_t width, row_words, rows, none;
+};
+
+/* A row's values, 256 a workgroup. */
+static void spread_rows(const struct vulkan *self, uint32_t rows, uint32_t width, uint32_t out[3])
 {
-    uint32_t rows = in_rows(op);
-    uint64_t row_bytes = round_row_bytes(dtype, width), values = (uint64_t)rows * width;
+    spread(self, (uint64_t)rows * ((width + 4 * GROUP - 1) / (4 * GROUP)), out);
+}
+
+/* If the op noted last computed these rows, it rounds them, too. */
+static bool fuse_rounding(struct vulkan *self, const struct round_push *round, enum act_form form,
+                          struct llm_vk_use rounded)
+{
+    struct llm_vk_dispatch *last = llm_vk_step_last(&self->step);
+    struct norm_push norm;
+    struct activate_push activate;
+    if (!last || round->width % 4)
+        return false;
+    memcpy(&norm, last->push, sizeof norm);
+    memcpy(&activate, last->push, sizeof activate);
+    if (last->variant.shader == LLM_VK_NORM && norm.to == round->from && !norm.rounded &&
+        norm.rows == round->rows && norm.width == round->width) {
+        norm.rounded = round->to;
+        norm.row_words = round->row_words;
+        last->variant.constants[NORM_FORM] = form;
+        set_push(last, &norm, sizeof norm);
+    } else if (last->variant.shader == LLM_VK_ACTIVATE && activate.x == round->from &&
+               !activate.rounded && activate.rows == round->rows &&
+               activate.width == round->width) {
+        activate.rounded = round->to;
+        activate.row_words = round->row_words;
+        last->variant.constants[ACTIVATE_FORM] = form;
+        set_push(last, &activate, sizeof activate);
+    } else {
+        return false;
+    }
+    last->uses[last->use_count++] = rounded;
+    return true;
+}
+
+/* Rounds the op's rows.  All forms share one place; barriers separate them. */
+static void round_acts(struct vulkan *self, const struct llm_op_matmul *op, enum act_form form)
+{
+    uint32_t rows = in_rows(op), width = op->parts[0].weight->width;
+    uint64_t row_words = form_bytes(form, width) / sizeof(uint32_t);
     struct round_push push = {.from = address(op->in),
                               .to = self->step.round_block.address,
                               .width = width,
-                              .row_words = (uint32_t)(row_bytes / 4)};
-    struct llm_vk_dispatch dispatch = {
-        .variant = {.shader = LLM_VK_ROUND, .constants = {round_block_of(dtype)}},
-        .groups = {(width + 4 * GROUP - 1) / (4 * GROUP), rows, 1},
-        .uses = {reads(push.from, values), writes(push.to, rows * row_bytes / 4)},
-        .use_count = 2};
+                              .row_words = (uint32_t)row_words,
+                              .rows = rows};
+    struct llm_vk_use rounded = writes(push.to, rows * row_words);
+    struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_ROUND, .constants = {form}},
+                                       .uses = {reads(push.from, (uint64_t)rows * width), rounded},
+                                       .use_count = 2};
+    assert(rounded.bytes <= self->step.round_block.bytes);
+    if (fuse_rounding(self, &push, form, rounded))
+        return;
     set_push(&dispatch, &push, sizeof push);
+    spread_rows(self, rows, width, dispatch.groups);
     llm_vk_step_note(&self->step, &dispatch);
-}
-
-struct round_half_push {
-    VkDeviceAddress from, to;
-    uint32_t count, none;
-};
-
-/* packed: to two halves a word, for tiles; else to numbers of binary32 that halves can hold. */
-static void round_acts_half(struct vulkan *self, const struct llm_op_matmul *op, uint32_t width,
-                            bool packed)
-{
-    uint32_t values = in_rows(op) * width, words = packed ? values / 2 : values;
-    struct round_half_push push = {
-        .from = address(op->in), .to = self->step.round_block.address, .count = words};
-    struct llm_vk_dispatch dispatch = {
-        .variant = {.shader = LLM_VK_ROUND_HALF, .constants = {packed}},
-        .uses = {reads(push.from, values), writes(push.to, words)},
-        .use_count = 2};
-    assert(words * sizeof(float) <= self->step.round_block.bytes);
-    set_push(&dispatch, &push, sizeof push);
-    each_value(self, &dispatch, words);
 }
 
 struct mul_part {
@@ -479,22 +517,6 @@ static struct mul_part describe_part(const struct llm_matmul_part *part, uint32_
                                       (part->accumulate ? FLAG_ACCUMULATE : 0)};
 }
 
-/* The place of the activations in the form that a type of weights needs.  *rounds: the product
- * rounds them as it loads them. */
-static VkDeviceAddress prepare_acts(struct vulkan *self, const struct llm_op_matmul *op,
-                                    const struct mul_shape *shape, bool *rounds)
-{
-    const struct llm_weight *weight = op->parts[0].weight;
-    *rounds = weight->dtype == LLM_F16 && shape->cols <= ROUND_COLS_MAX;
-    if (is_quantised(weight->dtype))
-        round_acts(self, op, weight->dtype, weight->width);
-    else if (weight->dtype == LLM_F16 && !*rounds)
-        round_acts_half(self, op, weight->width, false);
-    else
-        return address(op->in);
-    return self->step.round_block.address;
-}
-
 struct bunch_push {
     VkDeviceAddress chosen, bunches;
     uint32_t rows, cols, bunch_count, none;
@@ -523,19 +545,20 @@ static struct llm_vk_use make_bunches(struct vulkan *self, const struct llm_op_m
     return reads(push.bunches, words);
 }
 
-/* Parts of one type in one dispatch. */
-static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op)
+/* Parts of one type in one dispatch, by activations in this form. */
+static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op, enum act_form form)
 {
     const struct llm_weight *weight = op->parts[0].weight;
     const struct mul_shape *shape = mul_shape_for(op);
     uint32_t block_rows = MUL_TEAMS * shape->weight_rows;
-    bool rounds, routed = op->experts.chosen.buffer != NULL;
-    struct mul_push push = {.acts = prepare_acts(self, op, shape, &rounds),
+    bool rounds = weight->dtype == LLM_F16 && form == FORM_NONE;
+    bool routed = op->experts.chosen.buffer != NULL;
+    struct mul_push push = {.acts = form ? self->step.round_block.address : address(op->in),
                             .width = weight->width,
                             .rows = op->rows,
                             .stride = weight->stride,
                             .col_groups = (op->rows + shape->cols - 1) / shape->cols};
-    uint64_t acts = in_rows(op) * round_row_bytes(weight->dtype, weight->width) / sizeof(float);
+    uint64_t acts = in_rows(op) * form_bytes(form, weight->width) / sizeof(float);
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_MUL,
                     .dtype = weight->dtype,
@@ -566,21 +589,26 @@ static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op)
 /* ---- matmul on matrix units ---- */
 
 struct tile_shape {
-    uint32_t rows_max, row_tiles, col_tiles, row_groups, col_groups;
+    uint32_t rows_max, row_tiles, col_tiles, row_groups, col_groups, depth;
 };
 
-/* On an H200 tiles of 128 x 128 were slower even for 512 rows, since fewer multiprocessors work. */
+/* Few rows are bound by memory: more of k is loaded at a time, and the tiles of the weights are
+ * small, so that all multiprocessors work.  Even for 512 rows 128 x 128 was slower on an H200. */
 static const struct tile_shape tile_shapes[] = {
-    {64, 1, 2, 2, 2},
-    {UINT32_MAX, 2, 2, 2, 2},
+    {16, 1, 1, 2, 1, 256},
+    {32, 1, 1, 2, 2, 256},
+    {64, 1, 1, 1, 4, 256},
+    {UINT32_MAX, 2, 2, 2, 2, TILE_DEPTH},
 };
 
 static bool can_tile(const struct vulkan *self, const struct llm_op_matmul *op)
 {
     const struct llm_weight *weight = op->parts[0].weight;
-    return self->device.has_tiles && op->rows >= TILE_ROWS_MIN && !op->experts.chosen.buffer &&
-           weight->width % TILE_DEPTH == 0 &&
-           (weight->dtype == LLM_F16 || is_quantised(weight->dtype));
+    uint32_t least = is_quantised(weight->dtype) ? TILE_ROWS_MIN_QUANTISED
+                     : weight->dtype == LLM_F16  ? TILE_ROWS_MIN
+                                                 : UINT32_MAX;
+    return self->device.has_tiles && op->rows >= least && !op->experts.chosen.buffer &&
+           weight->width % TILE_DEPTH == 0;
 }
 
 static void mul_tiles(struct vulkan *self, const struct llm_op_matmul *op)
@@ -591,7 +619,9 @@ static void mul_tiles(struct vulkan *self, const struct llm_op_matmul *op)
         shape++;
     uint32_t tile_rows = shape->row_tiles * shape->row_groups * TILE_SIDE;
     uint32_t tile_cols = shape->col_tiles * shape->col_groups * TILE_SIDE;
-    round_acts_half(self, op, weight->width, true);
+    uint32_t depth = shape->depth;
+    while (weight->width % depth)
+        depth /= 2;
     struct mul_push push = {.acts = self->step.round_block.address,
                             .width = weight->width,
                             .rows = op->rows,
@@ -602,7 +632,7 @@ static void mul_tiles(struct vulkan *self, const struct llm_op_matmul *op)
                     .dtype = weight->dtype,
                     .constants = {shape->row_groups * shape->col_groups * self->device.subgroup,
                                   shape->row_tiles, shape->col_tiles, shape->row_groups,
-                                  shape->col_groups}},
+                                  shape->col_groups, depth}},
         .uses = {reads(push.acts, (uint64_t)op->rows * weight->width / 2)},
         .use_count = op->part_count + 1};
     for (uint32_t p = 0; p < op->part_count; p++) {
@@ -620,15 +650,23 @@ static void mul_tiles(struct vulkan *self, const struct llm_op_matmul *op)
 static void mul_runs(struct vulkan *self, const struct llm_op_matmul *op)
 {
     struct llm_op_matmul run = {.in = op->in, .rows = op->rows, .experts = op->experts};
+    enum act_form rounded = FORM_NONE; /* by a run before */
     for (uint32_t p = 0; p < op->part_count; p++) {
+        enum llm_dtype dtype = op->parts[p].weight->dtype;
         assert(op->parts[p].weight->width == op->parts[0].weight->width);
         run.parts[run.part_count++] = op->parts[p];
-        if (p + 1 < op->part_count && op->parts[p + 1].weight->dtype == op->parts[p].weight->dtype)
+        if (p + 1 < op->part_count && op->parts[p + 1].weight->dtype == dtype)
             continue;
-        if (can_tile(self, &run))
+        bool tiles = can_tile(self, &run);
+        enum act_form form = tiles ? FORM_HALVES : form_for(dtype);
+        if (form == FORM_BITS && mul_shape_for(&run)->cols <= ROUND_COLS_MAX)
+            form = FORM_NONE; /* rounded at each load */
+        if (form && form != rounded)
+            round_acts(self, &run, rounded = form);
+        if (tiles)
             mul_tiles(self, &run);
         else
-            mul_parts(self, &run);
+            mul_parts(self, &run, form);
         run.part_count = 0;
     }
 }
@@ -640,8 +678,8 @@ static void vulkan_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
     mul_runs(self, op);
     /* The last product of a step with picks is the logits: downloaded with the step. */
     uint64_t bytes = (uint64_t)op->rows * op->parts[0].weight->count * sizeof(float);
-    bool fetch = op->part_count == 1 && op->rows == self->step.pick_count &&
-                 bytes <= LLM_VK_READBACK_BYTES - LLM_VK_FETCH_AT;
+    bool fetch =
+        op->part_count == 1 && op->rows == self->step.pick_count && bytes <= LLM_VK_READBACK_BYTES - LLM_VK_FETCH_AT;
     self->step.noted.fetch = op->parts[0].out;
     self->step.noted.fetch_bytes = fetch ? bytes : 0;
 }
@@ -650,32 +688,39 @@ static void vulkan_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
 
 struct rope_push {
     VkDeviceAddress q, k, angles;
-    uint32_t heads, kv_heads, head_dim, pairs, neox, count, q_first, k_first;
+    uint32_t heads, kv_heads, head_dim, pairs, neox, q_count, q_first, k_first;
+};
+
+/* The op's own, and what append.comp adds where it rotates keys and queries, too. */
+struct rope_alone_push {
+    struct rope_push rope;
+    uint32_t k_count, none;
 };
 
 static void vulkan_rope(struct llm_backend *b, const struct llm_op_rope *op)
 {
     struct vulkan *self = self_of(b);
     uint32_t rows = self->step.rows, pairs = self->step.rope_pairs;
-    struct rope_push push = {.q = address(op->q),
-                             .k = address(op->k),
-                             .angles = self->step.inputs.rope,
-                             .heads = op->heads,
-                             .kv_heads = op->kv_heads,
-                             .head_dim = op->head_dim,
-                             .pairs = pairs,
-                             .neox = op->neox,
-                             .count = rows * (op->heads + op->kv_heads) * pairs,
-                             .q_first = op->q_table * rows,
-                             .k_first = op->k_table * rows};
+    struct rope_alone_push push = {.rope = {.q = address(op->q),
+                                            .k = address(op->k),
+                                            .angles = self->step.inputs.rope,
+                                            .heads = op->heads,
+                                            .kv_heads = op->kv_heads,
+                                            .head_dim = op->head_dim,
+                                            .pairs = pairs,
+                                            .neox = op->neox,
+                                            .q_count = rows * op->heads * pairs,
+                                            .q_first = op->q_table * rows,
+                                            .k_first = op->k_table * rows},
+                                   .k_count = rows * op->kv_heads * pairs};
     struct llm_vk_dispatch dispatch = {
         .variant = {.shader = LLM_VK_ROPE},
-        .uses = {writes(push.q, (uint64_t)rows * op->heads * op->head_dim),
-                 writes(push.k, (uint64_t)rows * op->kv_heads * op->head_dim)},
+        .uses = {writes(push.rope.q, (uint64_t)rows * op->heads * op->head_dim),
+                 writes(push.rope.k, (uint64_t)rows * op->kv_heads * op->head_dim)},
         .use_count = 2};
     set_push(&dispatch, &push, sizeof push);
     assert(2 * pairs <= op->head_dim);
-    each_value(self, &dispatch, push.count);
+    each_value(self, &dispatch, push.rope.q_count + push.k_count);
 }
 
 /* The rows of a layer in all pages.  Pages lie anywhere, so a number stands for them; if it happens
@@ -687,16 +732,32 @@ static struct llm_vk_use kv_use(const struct llm_kv_memory *kv, uint32_t layer, 
 }
 
 struct append_push {
-    VkDeviceAddress k, v, positions, page_first, pages;
+    struct rope_push rope; /* k, and the rest where it rotates */
+    VkDeviceAddress v, positions, page_first, pages;
     uint32_t row_values, row_words, count, k_words, v_words, none;
 };
+
+/* If the op noted last rotates these keys, it is taken back: append does it on the way. */
+static bool take_rope(struct vulkan *self, struct llm_place k, struct rope_push *out)
+{
+    const struct llm_vk_dispatch *last = llm_vk_step_last(&self->step);
+    struct rope_push rope;
+    if (!last || last->variant.shader != LLM_VK_ROPE)
+        return false;
+    memcpy(&rope, last->push, sizeof rope);
+    if (rope.k != address(k))
+        return false;
+    *out = rope;
+    llm_vk_step_drop(&self->step);
+    return true;
+}
 
 static void vulkan_append(struct llm_backend *b, const struct llm_op_append *op)
 {
     struct vulkan *self = self_of(b);
     struct llm_vk_step *step = &self->step;
     llm_vk_step_use_kv(step, op->kv);
-    struct append_push push = {.k = address(op->k),
+    struct append_push push = {.rope = {.k = address(op->k)},
                                .v = address(op->v),
                                .positions = step->inputs.positions,
                                .page_first = step->inputs.page_first,
@@ -706,13 +767,16 @@ static void vulkan_append(struct llm_backend *b, const struct llm_op_append *op)
                                .count = 2 * step->rows * llm_vk_kv_row_words(op->kv),
                                .k_words = llm_vk_kv_words(op->kv, 0),
                                .v_words = llm_vk_kv_words(op->kv, 1)};
+    bool turns = take_rope(self, op->k, &push.rope);
     uint64_t values = (uint64_t)step->rows * push.row_values;
-    struct llm_vk_dispatch dispatch = {
-        .variant = {.shader = LLM_VK_APPEND},
-        .uses = {reads(push.k, values), reads(push.v, values), kv_use(op->kv, op->layer, true)},
-        .use_count = 3};
+    uint64_t q_values = (uint64_t)step->rows * push.rope.heads * push.rope.head_dim;
+    struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_APPEND, .constants = {turns}},
+                                       .uses = {reads(push.rope.k, values), reads(push.v, values),
+                                                kv_use(op->kv, op->layer, true),
+                                                writes(push.rope.q, q_values)},
+                                       .use_count = turns ? 4 : 3};
     set_push(&dispatch, &push, sizeof push);
-    each_value(self, &dispatch, push.count);
+    each_value(self, &dispatch, push.count + push.rope.q_count);
 }
 
 /* No row with so many positions or fewer has more chunks: chunks_of in common.glsl. */
@@ -899,11 +963,6 @@ static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
 
 /* ---- activate ---- */
 
-struct activate_push {
-    VkDeviceAddress x, gate_by;
-    uint32_t count, kind;
-};
-
 /* If x is the only result of the last noted product, that product computes the gelu, too. */
 static bool fuse_gelu(struct vulkan *self, const struct llm_op_activate *op)
 {
@@ -927,16 +986,19 @@ static void vulkan_activate(struct llm_backend *b, const struct llm_op_activate 
     if (fuse_gelu(self, op))
         return;
     bool gated = llm_activation_is_gated(op->kind);
+    uint64_t values = (uint64_t)op->rows * op->width;
     struct activate_push push = {.x = address(op->x),
                                  .gate_by = gated ? address(op->gate_by) : 0,
-                                 .count = op->rows * op->width,
-                                 .kind = op->kind};
+                                 .width = op->width,
+                                 .rows = op->rows};
     struct llm_vk_dispatch dispatch = {
-        .variant = {.shader = LLM_VK_ACTIVATE},
-        .uses = {writes(push.x, push.count), reads(push.gate_by, push.count)},
+        .variant = {.shader = LLM_VK_ACTIVATE,
+                    .constants = {FORM_NONE, op->width % 4 == 0, op->kind}},
+        .uses = {writes(push.x, values), reads(push.gate_by, values)},
         .use_count = gated ? 2 : 1};
     set_push(&dispatch, &push, sizeof push);
-    each_value(self, &dispatch, push.count);
+    spread_rows(self, op->rows, op->width, dispatch.groups);
+    llm_vk_step_note(&self->step, &dispatch);
 }
 
 /* ---- experts, residuals, logits ---- */

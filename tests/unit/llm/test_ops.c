@@ -1176,6 +1176,181 @@ static void activations_follow_their_definitions(void **state)
     }
 }
 
+/* ---- ops that a backend may join ---- */
+
+/* In the same step as the op before it, or in a step of its own. */
+static void begin_anew(struct duo *d, int side, const struct llm_batch *batch, bool apart)
+{
+    if (!apart)
+        return;
+    finish(d, side);
+    begin(d, side, batch);
+}
+
+static void same_bits(struct duo *d, int side, const uint64_t places[2], size_t count,
+                      const char *what)
+{
+    float *values[2];
+    for (int i = 0; i < 2; i++) {
+        values[i] = malloc(count * sizeof(float));
+        assert_int_equal(d->b[side]->ops->download(d->b[side], at(d, side, places[i]), values[i],
+                                                   count * sizeof(float), why),
+                         0);
+    }
+    if (memcmp(values[0], values[1], count * sizeof(float)) != 0)
+        fail_msg("%s: other bits where the ops are in one step", what);
+    free(values[0]);
+    free(values[1]);
+}
+
+/* A norm or an activation, then a product of its rows, whose activations are rounded. */
+static void join_product(struct duo *d, enum llm_dtype dtype, uint32_t rows, bool norms)
+{
+    enum { WIDTH = 768, OUTPUTS = 20 };
+    struct llm_tensor t = make_tensor(&d->rng, dtype, WIDTH, OUTPUTS);
+    struct llm_weight *w[SIDES];
+    uint64_t x[2], h[2], out[2], by = put_random(d, (size_t)rows * WIDTH);
+    bind(d, &t, 0, OUTPUTS, w);
+    struct llm_batch batch = plain_batch(rows);
+    for (int apart = 0; apart < 2; apart++) {
+        struct hw_rng rng = d->rng;
+        x[apart] = put_random(d, (size_t)rows * WIDTH);
+        h[apart] = put_random(d, (size_t)rows * WIDTH);
+        out[apart] = put_random(d, (size_t)rows * OUTPUTS);
+        for (int i = 0; i < SIDES; i++) {
+            struct llm_op_norm norm = {.in = at(d, i, x[apart]),
+                                       .out = at(d, i, h[apart]),
+                                       .weight = at(d, i, by),
+                                       .rows = rows,
+                                       .width = WIDTH,
+                                       .eps = 1e-5f,
+                                       .is_rms = true};
+            struct llm_op_activate activate = {.kind = LLM_SILU_GATED,
+                                               .x = at(d, i, h[apart]),
+                                               .gate_by = at(d, i, by),
+                                               .rows = rows,
+                                               .width = WIDTH};
+            struct llm_op_matmul product = {
+                .in = at(d, i, h[apart]),
+                .rows = rows,
+                .part_count = 1,
+                .parts = {{.weight = w[i], .out = at(d, i, out[apart])}}};
+            begin(d, i, &batch);
+            if (norms)
+                d->b[i]->ops->norm(d->b[i], &norm);
+            else
+                d->b[i]->ops->activate(d->b[i], &activate);
+            begin_anew(d, i, &batch, apart);
+            d->b[i]->ops->matmul(d->b[i], &product);
+            finish(d, i);
+        }
+        if (!apart)
+            d->rng = rng; /* the same numbers again */
+    }
+    for (int i = 0; i < SIDES; i++) {
+        same_bits(d, i, h, (size_t)rows * WIDTH, norms ? "norm" : "activation");
+        same_bits(d, i, out, (size_t)rows * OUTPUTS, llm_dtype_name(dtype));
+    }
+    same_place(d, out[0], (size_t)rows * OUTPUTS, llm_dtype_name(dtype));
+    unbind(d, w);
+    free((void *)(uintptr_t)t.data);
+    d->used = 0;
+}
+
+static void join_products(struct duo *d)
+{
+    static const enum llm_dtype types[] = {LLM_F32, LLM_F16, LLM_Q8_0, LLM_Q4_K};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        for (uint32_t rows = 1; rows < 10; rows += 4) {
+            join_product(d, types[i], rows, true);
+            join_product(d, types[i], rows, false);
+        }
+    }
+}
+
+static void the_op_before_a_product_may_round_for_it(void **state)
+{
+    (void)state;
+    on_every_backend(join_products);
+}
+
+/* Turned keys and queries, then appended: in one step and in two. */
+static void join_append(struct duo *d, struct heads h, uint32_t rope_dims, bool neox)
+{
+    static const uint32_t positions[] = {300, 0, 130}, seqs[] = {0, 1, 2};
+    static const uint32_t page_first[] = {0, 5, 6}, pages[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    struct llm_config config = rope_config();
+    float angles[3 * 64];
+    uint32_t rows = 3, values = h.kv_heads * h.dim;
+    struct llm_rope *rope;
+    struct llm_kv_memory *kv[2][SIDES];
+    uint64_t q[2];
+    config.rope_dims = rope_dims;
+    config.head_dim = h.dim;
+    assert_int_equal(llm_rope_create(&config, NULL, &rope), 0);
+    for (uint32_t r = 0; r < rows; r++)
+        llm_rope_angles(rope, 0, positions[r], angles + r * rope_dims);
+    struct llm_batch batch = {.rows = rows,
+                              .tokens = zeros,
+                              .positions = positions,
+                              .seqs = seqs,
+                              .seq_count = 3,
+                              .page_first = page_first,
+                              .pages = pages,
+                              .page_count = PAGES,
+                              .layers = 1,
+                              .rope = angles,
+                              .rope_pairs = rope_dims / 2,
+                              .rope_tables = 1};
+    for (int apart = 0; apart < 2; apart++) {
+        struct hw_rng rng = d->rng;
+        make_kv(d, kv[apart], values);
+        q[apart] = put_random(d, (size_t)rows * h.heads * h.dim);
+        uint64_t k = put_random(d, (size_t)rows * values), v = put_random(d, (size_t)rows * values);
+        for (int i = 0; i < SIDES; i++) {
+            struct llm_op_rope turn = {.q = at(d, i, q[apart]),
+                                       .k = at(d, i, k),
+                                       .heads = h.heads,
+                                       .kv_heads = h.kv_heads,
+                                       .head_dim = h.dim,
+                                       .neox = neox};
+            struct llm_op_append append = {.kv = kv[apart][i], .k = at(d, i, k), .v = at(d, i, v)};
+            begin(d, i, &batch);
+            d->b[i]->ops->rope(d->b[i], &turn);
+            begin_anew(d, i, &batch, apart);
+            d->b[i]->ops->append(d->b[i], &append);
+            finish(d, i);
+        }
+        if (!apart)
+            d->rng = rng;
+    }
+    same_place(d, q[0], (size_t)rows * h.heads * h.dim, "turned q");
+    for (int i = 0; i < SIDES; i++)
+        same_bits(d, i, q, (size_t)rows * h.heads * h.dim, "turned q");
+    struct duo side = {.b = {d->b[1], d->b[1]}};
+    struct llm_kv_memory *both[SIDES] = {kv[0][1], kv[1][1]};
+    same_kv(&side, both, values);
+    for (int i = 0; i < 2 * SIDES; i++)
+        d->b[i % 2]->ops->kv_destroy(d->b[i % 2], kv[i / 2][i % 2]);
+    llm_rope_destroy(rope);
+    d->used = 0;
+}
+
+static void join_appends(struct duo *d)
+{
+    for (int neox = 0; neox < 2; neox++) {
+        join_append(d, (struct heads){6, 2, 20}, 20, neox);
+        join_append(d, (struct heads){4, 4, 64}, 32, neox);
+        join_append(d, (struct heads){3, 3, 35}, 6, neox);
+    }
+}
+
+static void keys_may_turn_as_they_are_appended(void **state)
+{
+    (void)state;
+    on_every_backend(join_appends);
+}
+
 /* ---- experts ---- */
 
 static void route_one(struct duo *d, uint32_t rows, uint32_t experts, bool normed)
@@ -1400,6 +1575,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_follows_its_definition),
         cmocka_unit_test(activates_values_of_every_kind),
         cmocka_unit_test(activations_follow_their_definitions),
+        cmocka_unit_test(the_op_before_a_product_may_round_for_it),
+        cmocka_unit_test(keys_may_turn_as_they_are_appended),
         cmocka_unit_test(chooses_the_same_experts_everywhere),
         cmocka_unit_test(routing_follows_its_definition),
         cmocka_unit_test(each_row_meets_its_own_experts),
