@@ -249,6 +249,9 @@ struct llm_backend_ops {
                   char *why);
     int (*download)(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
                     char *why);
+    /* What download would copy, where the last step left it in host memory; until the next step or
+     * upload.  NULL, or returns NULL: nowhere. */
+    const void *(*view)(struct llm_backend *b, struct llm_place from, uint64_t bytes);
 
     /* Rows first to first + rows of a matrix of any dtype: used in place, repacked or uploaded.  A
      * tensor may be bound several times; rows of one dimension are one row, those of three follow

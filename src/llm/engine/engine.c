@@ -609,11 +609,20 @@ static struct llm_layers missing_in(const struct llm_row *rows, uint32_t count)
     return all;
 }
 
+/* What a step yields: logits or states.  at: NULL, or set to where the logits are, which is not
+ * `logits` if they can stay elsewhere. */
+struct results {
+    float *logits, *states;
+    const float **at;
+};
+
 /* Computes all rows, a batch at a time; the cuts do not change the results. */
-static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                   float *states, char *why)
+static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                   const struct results *results, char *why)
 {
     struct llm_layers missing = missing_in(rows, count);
+    float *logits = results->logits, *states = results->states;
+    const float **at = count <= LLM_GRAPH_ROWS_MAX ? results->at : NULL;
     if (llm_layers_count(&missing) > 0)
         return llm_why(why, -ENODATA, "%u layers are missing", llm_layers_count(&missing));
     e->kernel_ns = 0;
@@ -623,19 +632,23 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
         uint64_t kernel_ns = 0;
         if (describe(e, rows + done, rest < LLM_GRAPH_ROWS_MAX ? rest : LLM_GRAPH_ROWS_MAX, &batch))
             return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch.page_count);
-        int rc = llm_graph_run(e->graph, llm_kv_cache_memory(e->cache), &batch, logits, states,
-                               &kernel_ns, why);
+        int rc =
+            llm_graph_run(e->graph, llm_kv_cache_memory(e->cache), &batch, states, &kernel_ns, why);
+        if (rc == 0 && logits)
+            rc = llm_graph_logits(e->graph, batch.pick_count, logits, at, why);
         if (rc)
             return rc;
         e->kernel_ns += kernel_ns;
         logits = logits ? logits + (size_t)batch.pick_count * e->config->vocab : NULL;
         states = states ? states + (size_t)batch.rows * e->config->width : NULL;
     }
+    if (results->at && !at)
+        *results->at = results->logits;
     return 0;
 }
 
-static int try_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                    float *states, char *why)
+static int try_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                    const struct results *results, char *why)
 {
     notice_loss(e);
     int rc = check_rows(e, rows, count, why);
@@ -643,7 +656,7 @@ static int try_step(struct llm_engine *e, const struct llm_row *rows, uint32_t c
         rc = extend_all(rows, count, why);
     if (rc == 0) {
         rewind_positions(rows, count);
-        rc = compute(e, rows, count, logits, states, why);
+        rc = compute(e, rows, count, results, why);
     }
     if (rc) {
         undo(rows, count <= LLM_ROWS_MAX ? count : 0);
@@ -659,28 +672,34 @@ static int try_step(struct llm_engine *e, const struct llm_row *rows, uint32_t c
 }
 
 /* Where KV was lost in the middle, a step of sequences that had none is repeated. */
-static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
-                float *states, char *why)
+static int step(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                struct results results, char *why)
 {
-    int rc = try_step(e, rows, count, logits, states, why);
+    int rc = try_step(e, rows, count, &results, why);
     if (rc != -EOWNERDEAD)
         return rc;
     struct llm_layers missing = missing_in(rows, count);
     if (llm_layers_count(&missing) == 0)
-        rc = try_step(e, rows, count, logits, states, why);
+        rc = try_step(e, rows, count, &results, why);
     return rc == -EOWNERDEAD ? -ENODATA : rc;
 }
 
 int llm_engine_step(struct llm_engine *e, const struct llm_row *rows, uint32_t count, float *logits,
                     char *why)
 {
-    return step(e, rows, count, logits, NULL, why);
+    return step(e, rows, count, (struct results){.logits = logits}, why);
+}
+
+int llm_engine_step_at(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
+                       float *room, const float **at, char *why)
+{
+    return step(e, rows, count, (struct results){.logits = room, .at = at}, why);
 }
 
 int llm_engine_step_states(struct llm_engine *e, const struct llm_row *rows, uint32_t count,
                            float *states, char *why)
 {
-    return step(e, rows, count, NULL, states, why);
+    return step(e, rows, count, (struct results){.states = states}, why);
 }
 
 /* ---- before the first step ---- */

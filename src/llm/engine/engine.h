@@ -107,6 +107,11 @@ struct llm_row {
 int llm_engine_step(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
                     float *logits, char *why) MUST_CHECK;
 
+/* The same with logits where they are: *at is `room`, which has space for them, or memory of the
+ * backend, until the engine's next step. */
+int llm_engine_step_at(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,
+                       float *room, const float **at, char *why) MUST_CHECK;
+
 /* A step that yields every row's hidden state, after the last layer and the output norm: width
  * floats each.  No row may ask for logits.  As llm_engine_step. */
 int llm_engine_step_states(struct llm_engine *engine, const struct llm_row *rows, uint32_t count,

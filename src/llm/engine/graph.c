@@ -867,7 +867,7 @@ int llm_graph_pass(struct llm_graph *g, struct llm_kv_memory *kv, const struct l
 }
 
 int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,
-                  float *logits, float *states, uint64_t *kernel_ns, char *why)
+                  float *states, uint64_t *kernel_ns, char *why)
 {
     const struct llm_backend_ops *ops = g->backend->ops;
     const struct acts *a = &g->acts;
@@ -888,10 +888,18 @@ int llm_graph_run(struct llm_graph *g, struct llm_kv_memory *kv, const struct ll
     if (rc == 0 && states)
         rc = ops->download(g->backend, a->h, states,
                            (uint64_t)batch->rows * g->config->width * sizeof(float), why);
-    if (rc == 0 && batch->pick_count > 0 && logits)
-        rc = ops->download(g->backend, g->acts.logits, logits,
-                           (uint64_t)batch->pick_count * g->config->vocab * sizeof(float), why);
     return rc;
+}
+
+int llm_graph_logits(struct llm_graph *g, uint32_t picks, float *room, const float **at, char *why)
+{
+    const struct llm_backend_ops *ops = g->backend->ops;
+    uint64_t bytes = (uint64_t)picks * g->config->vocab * sizeof *room;
+    const float *there =
+        at && ops->view && picks ? ops->view(g->backend, g->acts.logits, bytes) : NULL;
+    if (at)
+        *at = there ? there : room;
+    return there || !picks ? 0 : ops->download(g->backend, g->acts.logits, room, bytes, why);
 }
 
 int llm_graph_prepare(struct llm_graph *g, struct llm_kv_memory *kv, const struct llm_batch *batch,

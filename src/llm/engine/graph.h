@@ -28,11 +28,15 @@ int llm_graph_create(struct llm_backend *backend, const struct llm_file *file,
                      struct llm_graph **out, char *why) MUST_CHECK;
 void llm_graph_destroy(struct llm_graph *graph);
 
-/* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, from begin to finish.  logits: vocab
- * values for each of the batch's picks.  states: NULL, or width values for each row, of a batch
- * without picks.  0, -ENOMEM, -EIO. */
+/* Computes a batch of at most LLM_GRAPH_ROWS_MAX rows, from begin to finish.  states: NULL, or
+ * width values for each row, of a batch without picks.  0, -ENOMEM, -EIO. */
 int llm_graph_run(struct llm_graph *graph, struct llm_kv_memory *kv, const struct llm_batch *batch,
-                  float *logits, float *states, uint64_t *kernel_ns, char *why) MUST_CHECK;
+                  float *states, uint64_t *kernel_ns, char *why) MUST_CHECK;
+/* The logits of the last batch: vocab values for each of its picks.  They are copied to `room`,
+ * unless at is not NULL and they can be read where they are until the next batch; *at: where.
+ * 0 or -EIO. */
+int llm_graph_logits(struct llm_graph *graph, uint32_t picks, float *room, const float **at,
+                     char *why) MUST_CHECK;
 /* The same of a server with one stage (llm/engine/stages.h): `rows`, of width values each, go
  * through its layers.  The batch's pages are those of its layers; it has no picks. */
 int llm_graph_pass(struct llm_graph *graph, struct llm_kv_memory *kv, const struct llm_batch *batch,

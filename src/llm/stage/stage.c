@@ -389,7 +389,7 @@ static int run_step(struct llm_stage *s, struct job *job)
         batch->tokens = tokens;
         batch->pick_count = step->wanted_count;
         s->side.batch = batch;
-        return llm_graph_run(s->graph, s->kv, batch, NULL, NULL, &kernel_ns, job->why);
+        return llm_graph_run(s->graph, s->kv, batch, NULL, &kernel_ns, job->why);
     }
     rc = llm_graph_pass(s->graph, s->kv, batch, step->x, &kernel_ns, job->why);
     for (uint32_t i = 0; i < step->wanted_count && rc == 0; i++)

@@ -113,7 +113,7 @@ static int step(struct rank *r)
     if (!r->kv || llm_tp_step_decode(r->command, LLM_TP_COMMAND_BYTES, &limits, &r->batch))
         return llm_why(r->why, -EPROTO, "a malformed step");
     r->side.batch = &r->batch;
-    int rc = llm_graph_run(r->graph, r->kv, &r->batch, NULL, NULL, &kernel_ns, r->why);
+    int rc = llm_graph_run(r->graph, r->kv, &r->batch, NULL, &kernel_ns, r->why);
     return rc ? rc : meet(r);
 }
 

@@ -33,6 +33,7 @@ void llm_vk_step_fini(struct llm_vk_step *s)
     llm_vk_block_destroy(s->memory->device, &s->input_block);
     llm_vk_block_destroy(s->memory->device, &s->round_block);
     llm_vk_block_destroy(s->memory->device, &s->part_block);
+    llm_vk_block_destroy(s->memory->device, &s->output_block);
     drop_retired(s);
     free(s->pages.at);
     free(s->seqs.at);
@@ -55,11 +56,10 @@ void llm_vk_step_forget(struct llm_vk_step *s, const struct llm_buffer *buffer)
 const void *llm_vk_step_fetched(const struct llm_vk_step *s, struct llm_place from, uint64_t bytes)
 {
     const struct llm_vk_plan *plan = &s->recorded;
-    if (!s->fetched || s->fetched_after != s->memory->downloads ||
-        from.buffer != plan->fetch.buffer || from.offset != plan->fetch.offset ||
+    if (!s->fetched || from.buffer != plan->fetch.buffer || from.offset != plan->fetch.offset ||
         bytes > plan->fetch_bytes)
         return NULL;
-    return (const uint8_t *)s->memory->readback.map + LLM_VK_FETCH_AT;
+    return (const uint8_t *)s->output_block.map + LLM_VK_FETCH_AT;
 }
 
 /* ---- inputs ---- */
@@ -319,10 +319,10 @@ static void record_inputs(struct llm_vk_step *s)
 static void record_outputs(struct llm_vk_step *s)
 {
     struct llm_vk_device *d = s->memory->device;
-    VkBuffer readback = s->memory->readback.buffer;
+    VkBuffer output = s->output_block.buffer;
     if (d->stamps) {
         d->vk.CmdWriteTimestamp(d->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, d->stamps, 1);
-        d->vk.CmdCopyQueryPoolResults(d->commands, d->stamps, 0, 2, readback, 0, sizeof(uint64_t),
+        d->vk.CmdCopyQueryPoolResults(d->commands, d->stamps, 0, 2, output, 0, sizeof(uint64_t),
                                       VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
     }
     if (s->noted.fetch_bytes) {
@@ -330,7 +330,7 @@ static void record_outputs(struct llm_vk_step *s)
                                .dstOffset = LLM_VK_FETCH_AT,
                                .size = s->noted.fetch_bytes};
         llm_vk_barrier(d);
-        d->vk.CmdCopyBuffer(d->commands, s->noted.fetch.buffer->block.buffer, readback, 1, &region);
+        d->vk.CmdCopyBuffer(d->commands, s->noted.fetch.buffer->block.buffer, output, 1, &region);
     }
     llm_vk_host_barrier(d);
 }
@@ -340,7 +340,10 @@ static int record(struct llm_vk_step *s, char *why)
     VkPipeline bound = VK_NULL_HANDLE;
     struct llm_vk_device *d = s->memory->device;
     forget(s);
-    int rc = llm_vk_record(d, LLM_VK_STEP, why);
+    int rc =
+        grow(s, &s->output_block, LLM_VK_READBACK, LLM_VK_FETCH_AT + s->noted.fetch_bytes, why);
+    if (rc == 0)
+        rc = llm_vk_record(d, LLM_VK_STEP, why);
     if (rc)
         return rc;
     record_inputs(s);
@@ -418,9 +421,8 @@ int llm_vk_step_finish(struct llm_vk_step *s, uint64_t *kernel_ns, char *why)
     if (rc)
         return rc;
     s->fetched = s->recorded.fetch_bytes > 0;
-    s->fetched_after = s->memory->downloads;
     if (d->stamps)
-        *kernel_ns = measured_ns(d, s->memory->readback.map);
+        *kernel_ns = measured_ns(d, s->output_block.map);
     s->recorded_ns = *kernel_ns;
     return 0;
 }

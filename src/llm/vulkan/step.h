@@ -23,8 +23,8 @@ enum {
     LLM_VK_OPEN_MAX = 64,   /* ranges since the last barrier; a further one forces a barrier */
 };
 
-/* Where finish puts downloads in the readback block, after the timestamps. */
-enum { LLM_VK_FETCH_AT = 256 };
+/* Where finish puts downloads in the output block, after the timestamps, and how much at most. */
+enum { LLM_VK_FETCH_AT = 256, LLM_VK_FETCH_MAX = 64 << 20 };
 
 struct llm_buffer {
     struct llm_vk_block block;
@@ -77,6 +77,7 @@ struct llm_vk_step {
 
     struct llm_vk_block input_stage; /* mapped; copied to input_block */
     struct llm_vk_block input_block, round_block;
+    struct llm_vk_block output_block; /* mapped; the commands copy what is downloaded to it */
     struct llm_vk_inputs inputs;
     uint32_t rows, rope_pairs, pick_count;
     struct llm_vk_numbers seqs;                      /* of the rows */
@@ -91,8 +92,7 @@ struct llm_vk_step {
     struct llm_vk_plan noted;    /* this step */
     struct llm_vk_plan recorded; /* in the command buffer; no ops: nothing */
     uint64_t recorded_ns;        /* its last time on the device; 0: not known */
-    bool fetched;                /* the readback block holds recorded.fetch */
-    uint64_t fetched_after;      /* the number of downloads then */
+    bool fetched;                /* the output block holds recorded.fetch */
 
     struct llm_vk_use open[LLM_VK_OPEN_MAX]; /* since the last barrier, while recording */
     uint32_t open_count;
@@ -123,7 +123,7 @@ struct llm_vk_dispatch *llm_vk_step_last(struct llm_vk_step *s);
 /* Takes it back. */
 void llm_vk_step_drop(struct llm_vk_step *s);
 
-/* The bytes at a place, if finish downloaded them and they are still valid; else NULL. */
+/* The bytes at a place, if finish downloaded them, until the next begin; else NULL. */
 const void *llm_vk_step_fetched(const struct llm_vk_step *s, struct llm_place from, uint64_t bytes);
 
 /* A buffer is about to be destroyed: a recording that uses it is dropped. */

@@ -137,12 +137,17 @@ static int vulkan_upload(struct llm_backend *b, struct llm_place to, const void 
                          llm_vk_fill_copy, src, why);
 }
 
+static const void *vulkan_view(struct llm_backend *b, struct llm_place from, uint64_t bytes)
+{
+    check_place(from, bytes);
+    return llm_vk_step_fetched(&self_of(b)->step, from, bytes);
+}
+
 static int vulkan_download(struct llm_backend *b, struct llm_place from, void *dst, uint64_t bytes,
                            char *why)
 {
     struct vulkan *self = self_of(b);
-    check_place(from, bytes);
-    const void *fetched = llm_vk_step_fetched(&self->step, from, bytes);
+    const void *fetched = vulkan_view(b, from, bytes);
     if (fetched) {
         memcpy(dst, fetched, bytes);
         return 0;
@@ -679,7 +684,7 @@ static void vulkan_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
     /* The last product of a step with picks is the logits: downloaded with the step. */
     uint64_t bytes = (uint64_t)op->rows * op->parts[0].weight->count * sizeof(float);
     bool fetch =
-        op->part_count == 1 && op->rows == self->step.pick_count && bytes <= LLM_VK_READBACK_BYTES - LLM_VK_FETCH_AT;
+        op->part_count == 1 && op->rows == self->step.pick_count && bytes <= LLM_VK_FETCH_MAX;
     self->step.noted.fetch = op->parts[0].out;
     self->step.noted.fetch_bytes = fetch ? bytes : 0;
 }
@@ -1085,6 +1090,7 @@ const struct llm_backend_ops llm_backend_vulkan = {
     .buffer_destroy = vulkan_buffer_destroy,
     .upload = vulkan_upload,
     .download = vulkan_download,
+    .view = vulkan_view,
     .weight_create = vulkan_weight_create,
     .weight_destroy = vulkan_weight_destroy,
     .kv_slab_bytes = LLM_VK_SLAB_BYTES,

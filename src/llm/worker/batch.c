@@ -27,8 +27,10 @@ struct part {
     struct llm_job *job;
     uint32_t first, rows;
     uint32_t pick; /* index of its row of logits */
-    bool yields;   /* logits, of its last row */
-    bool decodes;  /* else the rows are of a prompt, or computed again */
+    const float *logits;
+    uint32_t token; /* sampled from them */
+    bool yields;    /* logits, of its last row */
+    bool decodes;   /* else the rows are of a prompt, or computed again */
     int status;
     struct llm_sequence *noted; /* to note in kv_eviction after the answer; NULL: none */
     struct llm_sequence *over;  /* of a text that ended: to free after the answer */
@@ -547,10 +549,11 @@ static int embed(struct plan *p, const struct part *parts, uint32_t rows, char *
                                   m->states + parts->first * width, why);
 }
 
-static int compute(struct llm_worker *w, struct plan *p, const struct part *parts, uint32_t count,
+static int compute(struct llm_worker *w, struct plan *p, struct part *parts, uint32_t count,
                    uint32_t rows, char *why)
 {
     struct llm_model *m = p->model;
+    size_t vocab = llm_model_vocab(m);
     if (p->embeds)
         return embed(p, parts, rows, why);
     struct llm_sequence *seqs[LLM_WORKER_BATCH_MAX];
@@ -558,10 +561,16 @@ static int compute(struct llm_worker *w, struct plan *p, const struct part *part
         seqs[i] = parts[i].job->seq;
     llm_kv_step(w, seqs, count);
     uint64_t began = hw_now_ns();
-    int rc = llm_engine_step(m->engine, p->rows + parts->first, rows,
-                             m->logits + (size_t)parts->pick * llm_model_vocab(m), why);
+    /* Logits stay where they are if no other step comes before they are used. */
+    float *room = m->logits + parts->pick * vocab;
+    const float *at = room;
+    int rc = count == p->part_count
+                 ? llm_engine_step_at(m->engine, p->rows + parts->first, rows, room, &at, why)
+                 : llm_engine_step(m->engine, p->rows + parts->first, rows, room, why);
     if (rc == 0)
         llm_kv_timed(m, rows, hw_now_ns() - began);
+    for (uint32_t i = 0; i < count; i++)
+        parts[i].logits = at + (parts[i].pick - parts->pick) * vocab;
     return rc;
 }
 
@@ -610,15 +619,47 @@ void llm_worker_put_logits(struct wire_enc *e, const float *logits, uint32_t voc
         wire_put_f32(e, logits[i]);
 }
 
+static bool samples(const struct part *part)
+{
+    const struct llm_job *job = part->job;
+    return part->status == 0 && part->yields &&
+           (llm_job_is_text(job) || job->seq->wish.kind == LLM_WISH_TOKENS);
+}
+
+static void sample(void *user, uint32_t piece, unsigned thread)
+{
+    struct part *part = &((struct plan *)user)->parts[piece];
+    (void)thread;
+    if (samples(part))
+        part->token = llm_sampler_next(part->job->seq->sampler, part->logits);
+}
+
+/* Each sequence has its own sampler, so many are sampled by several threads. */
+static void sample_all(struct llm_worker *w, struct plan *p)
+{
+    bool many = (uint64_t)p->pick_count * llm_model_vocab(p->model) >= LLM_WORKER_SAMPLE_ALONE;
+    unsigned cores = hw_cores();
+    if (many && !w->samplers && !w->samples_alone)
+        w->samples_alone =
+            llm_pool_create(cores < LLM_WORKER_SAMPLERS ? cores : LLM_WORKER_SAMPLERS,
+                            &w->samplers) != 0;
+    if (many && w->samplers) {
+        llm_pool_run(w->samplers, p->part_count, sample, p);
+        return;
+    }
+    for (uint32_t i = 0; i < p->part_count; i++)
+        sample(p, i, 0);
+}
+
 /* What the sequence's wish asks for; of tokens, one more. */
-static int put_result(struct llm_job *job, const float *logits)
+static int put_result(struct llm_job *job, const float *logits, uint32_t token)
 {
     struct llm_sequence *s = job->seq;
     uint32_t vocab = llm_model_vocab(s->model);
     uint64_t began = hw_now_ns();
     int rc = 0;
     if (s->wish.kind == LLM_WISH_TOKENS) {
-        s->last = llm_sampler_next(s->sampler, logits);
+        s->last = token;
         wire_put_varint(&job->answer, s->last);
     } else if (s->wish.kind) {
         rc = llm_result_put(&s->packer, &s->wish, logits, vocab, &job->answer);
@@ -631,20 +672,20 @@ static int put_result(struct llm_job *job, const float *logits)
     return rc ? llm_why(job->why, rc, "no memory for an answer") : 0;
 }
 
-static int answer(struct llm_job *job, const float *logits)
+static int answer(struct llm_job *job, const float *logits, uint32_t token)
 {
     const struct llm_sequence *s = job->seq;
     if (!llm_job_decodes(job))
         wire_put_bytes(&job->answer, s->handle, sizeof s->handle);
     if (job->request.method == LLM_METHOD_PREFILL_SEMANTIC)
         wire_put_varint(&job->answer, s->id);
-    return put_result(job, logits);
+    return put_result(job, logits, token);
 }
 
 static bool needs_more(const struct llm_job *job, const struct part *part)
 {
     if (llm_job_is_text(job))
-        return true; /* llm_text_sample ends it */
+        return true; /* llm_text_add ends it */
     if (!llm_job_decodes(job))
         return job->done < job->request.token_count;
     if (!part->decodes)
@@ -665,14 +706,14 @@ static void finish_part(struct llm_worker *w, struct part *part)
         fail(w, job, part->status);
         return;
     }
-    const float *logits = m->logits + (size_t)part->pick * llm_model_vocab(m);
     bool is_text = llm_job_is_text(job);
     int rc = 0;
     if (llm_job_embeds(job))
         rc = llm_text_embed(
             job, m->states + (size_t)part->first * llm_engine_config(m->engine)->width, part->rows);
     else if (part->yields)
-        rc = is_text ? llm_text_sample(w, job, logits) : answer(job, logits);
+        rc = is_text ? llm_text_add(w, job, part->token, part->logits)
+                     : answer(job, part->logits, part->token);
     if ((rc >= 0 || llm_job_decodes(job)) && !llm_job_embeds(job))
         part->noted = job->seq;
     if (rc == 0 && needs_more(job, part)) {
@@ -747,6 +788,7 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
         if (p.parts[i].decodes && !llm_job_is_text(p.parts[i].job))
             p.model->decoded_ns = w->stepped_ns;
     }
+    sample_all(w, &p);
     for (uint32_t i = 0; i < p.part_count; i++)
         finish_part(w, &p.parts[i]);
     w->awaited = w->answered ? w->answered + w->queued : 0;

@@ -24,6 +24,7 @@
 #include "base/counter.h"
 #include "base/report/buckets.h"
 #include "llm/chat/grammar.h"
+#include "llm/cpu/pool.h"
 #include "llm/engine/pooling.h"
 #include "llm/worker/byte_account.h"
 #include "llm/worker/kv_eviction.h"
@@ -309,6 +310,8 @@ struct llm_worker {
     bool is_stalled;                /* requests run, and none could take a step (engine) */
     bool looks;                     /* a model is away: look again soon (engine) */
     uint64_t plans;                 /* of steps, so far (engine) */
+    struct llm_pool *samplers;      /* made on demand (engine) */
+    bool samples_alone;             /* there could be none (engine) */
     uint64_t reviewed_ns;           /* page_host_ns when memory was last reviewed (engine) */
     uint32_t answered;              /* requests that the last step answered (engine) */
     uint32_t awaited;               /* requests there if each of them brings another (engine) */
@@ -469,8 +472,10 @@ void llm_texts_publish(struct llm_worker *w);
 uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job);
 /* Rows of a text under way that were lost and precede its last token. */
 uint32_t llm_text_behind(const struct llm_job *job);
-/* Samples the next token and queues it to be pushed.  As llm_text_review. */
-int llm_text_sample(struct llm_worker *w, struct llm_job *job, const float *logits) MUST_CHECK;
+/* Takes the next token, sampled from the logits, and queues it to be pushed.  As llm_text_review.
+ */
+int llm_text_add(struct llm_worker *w, struct llm_job *job, uint32_t token,
+                 const float *logits) MUST_CHECK;
 /* Takes the states of the next rows of an embedding.  As llm_text_review. */
 int llm_text_embed(struct llm_job *job, const float *states, uint32_t rows) MUST_CHECK;
 /* Memory is short for `job`: takes the rows of the youngest text that is not in the step, and

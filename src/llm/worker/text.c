@@ -409,11 +409,10 @@ static int over(struct llm_job *job, enum llm_end reason)
     return 1;
 }
 
-int llm_text_sample(struct llm_worker *w, struct llm_job *job, const float *logits)
+int llm_text_add(struct llm_worker *w, struct llm_job *job, uint32_t token, const float *logits)
 {
     const struct llm_generate *g = &job->request.generate;
     struct llm_text *t = &job->text;
-    uint32_t token = llm_sampler_next(job->seq->sampler, logits);
     if (ends_text(job, token)) {
         t->end.token = token;
         return over(job, LLM_END_STOP);

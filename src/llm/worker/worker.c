@@ -872,6 +872,7 @@ static void stop_threads(struct llm_worker *w)
     if (w->thread_runs)
         pthread_join(w->thread, NULL);
     llm_loader_fini(w);
+    llm_pool_destroy(w->samplers);
 }
 
 void llm_worker_destroy(struct llm_worker *w)

@@ -45,8 +45,10 @@ enum {
     LLM_WORKER_GATHER = 2,        /* a step waits for clients just answered, at most 1/2 of the
                                    * last step's time */
     LLM_WORKER_GATHER_LATE = 8,   /* 1/8 when they were late for the last one */
-    LLM_WORKER_SPIN_CORES = 4,    /* for a client, the server, the engine and others */
-    LLM_WORKER_MODELS_MAX = 16,   /* each has an engine with its threads */
+    LLM_WORKER_SAMPLERS = 8,      /* threads that sample: beyond, they wait for memory */
+    LLM_WORKER_SAMPLE_ALONE = 1 << 17, /* logits that one thread reads before others wake */
+    LLM_WORKER_SPIN_CORES = 4,         /* for a client, the server, the engine and others */
+    LLM_WORKER_MODELS_MAX = 16,        /* each has an engine with its threads */
 };
 
 /* After a decode the next request may be on its way for so long: a round trip over an ocean. */
