@@ -270,6 +270,10 @@ struct llm_backend_ops {
     int (*kv_map)(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why);
     int (*kv_unmap)(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why);
     int (*kv_read)(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why);
+    /* Several, whose bytes follow each other in dst, where that is quicker.  NULL: it is not. */
+    int (*kv_read_all)(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, uint32_t count,
+                       void *dst, char *why);
+    /* A device's error may be told by the next step or read. */
     int (*kv_write)(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
                     char *why);
 

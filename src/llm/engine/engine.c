@@ -819,43 +819,68 @@ uint64_t llm_kv_row_bytes(const struct llm_engine *e)
     return UINT64_C(2) * e->config->kv_heads * e->config->head_dim * sizeof(uint16_t);
 }
 
-typedef int kv_move(struct llm_seq *seq, const struct llm_kv_rows *rows, void *bytes);
+enum { MOVES = 128 }; /* at a time: of 4096 positions */
 
-static int read_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, void *bytes)
+typedef int kv_move(struct llm_seq *seq, const struct llm_kv_rows *rows, uint32_t count,
+                    uint8_t *bytes);
+
+static uint64_t move_bytes(const struct llm_seq *seq, const struct llm_kv_rows *rows)
+{
+    return rows->count * llm_kv_row_bytes(seq->engine) / 2;
+}
+
+static int read_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, uint32_t count,
+                     uint8_t *bytes)
+{
+    char why[LLM_WHY_CHARS];
+    const struct llm_backend_ops *ops = seq->engine->backend->ops;
+    struct llm_kv_memory *kv = llm_kv_cache_memory(seq->engine->cache);
+    if (ops->kv_read_all)
+        return ops->kv_read_all(kv, rows, count, bytes, why);
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; bytes += move_bytes(seq, &rows[i++]))
+        rc = ops->kv_read(kv, &rows[i], bytes, why);
+    return rc;
+}
+
+static int write_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, uint32_t count,
+                      uint8_t *bytes)
 {
     char why[LLM_WHY_CHARS];
     struct llm_engine *e = seq->engine;
-    return e->backend->ops->kv_read(llm_kv_cache_memory(e->cache), rows, bytes, why);
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; bytes += move_bytes(seq, &rows[i++]))
+        rc = e->backend->ops->kv_write(llm_kv_cache_memory(e->cache), &rows[i], bytes, why);
+    return rc;
 }
 
-static int write_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, void *bytes)
-{
-    char why[LLM_WHY_CHARS];
-    struct llm_engine *e = seq->engine;
-    return e->backend->ops->kv_write(llm_kv_cache_memory(e->cache), rows, bytes, why);
-}
-
-/* Page by page: first the K rows, then the V rows. */
+/* First the K rows, then the V rows, each page by page. */
 static int move_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to, uint8_t *bytes,
                    kv_move *move)
 {
-    uint64_t row_bytes = llm_kv_row_bytes(seq->engine) / 2;
     const uint32_t *ids = seq->layers[layer].pages.ids;
+    struct llm_kv_rows rows[MOVES];
+    uint32_t count = 0;
+    uint64_t size = 0;
+    int rc = 0;
     for (unsigned v = 0; v < 2; v++) {
-        for (uint32_t p = from; p < to;) {
+        for (uint32_t p = from; p < to && rc == 0;) {
             uint32_t first = p % LLM_KV_POSITIONS, room = LLM_KV_POSITIONS - first;
-            struct llm_kv_rows rows = {.v = v,
-                                       .page = ids[p / LLM_KV_POSITIONS],
-                                       .first = first,
-                                       .count = to - p < room ? to - p : room};
-            int rc = move(seq, &rows, bytes);
-            if (rc)
-                return rc;
-            bytes += rows.count * row_bytes;
-            p += rows.count;
+            rows[count] = (struct llm_kv_rows){.v = v,
+                                               .page = ids[p / LLM_KV_POSITIONS],
+                                               .first = first,
+                                               .count = to - p < room ? to - p : room};
+            p += rows[count].count;
+            size += move_bytes(seq, &rows[count++]);
+            if (count < MOVES)
+                continue;
+            rc = move(seq, rows, count, bytes);
+            bytes += size;
+            count = 0;
+            size = 0;
         }
     }
-    return 0;
+    return rc || count == 0 ? rc : move(seq, rows, count, bytes);
 }
 
 int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to, void *dst)

@@ -14,6 +14,7 @@
 enum {
     MODEL_CHARS = 64,
     LAYOUT_CHARS = 96,
+    READ_BYTES = 4 << 20, /* of a layer's rows that are read at once */
 };
 
 struct llm_evictor {
@@ -290,20 +291,40 @@ static struct chunk *chunk_create(const struct llm_eviction *s, uint32_t layer, 
     return c;
 }
 
+/* Rows of several chunks of a layer: one read of a device takes less time than one for each. */
+struct ahead {
+    uint8_t *rows; /* first those of K, then those of V */
+    uint32_t first, count;
+};
+
+static int read_ahead(struct llm_eviction *s, uint32_t layer, uint32_t end, struct ahead *a)
+{
+    uint32_t first = s->layers[layer].stored, left = end - first;
+    uint64_t bytes = chunk_bytes(s->evictor), most = READ_BYTES / bytes ? READ_BYTES / bytes : 1;
+    uint32_t count = left < most ? left : (uint32_t)most;
+    if (!a->rows)
+        a->rows = malloc(count * bytes);
+    if (!a->rows)
+        return -ENOMEM;
+    a->first = first;
+    a->count = count;
+    return llm_seq_read_kv(s->seq, layer, first * LLM_CHUNK_ROWS, (first + count) * LLM_CHUNK_ROWS,
+                           a->rows);
+}
+
 /* Copies a chunk's rows and queues them for the store. */
-static int send_chunk(struct llm_eviction *s, uint32_t layer, uint32_t number)
+static int send_chunk(struct llm_eviction *s, uint32_t layer, uint32_t number,
+                      const struct ahead *a)
 {
     struct llm_evictor *evictor = s->evictor;
     struct layer *at = &s->layers[layer];
-    uint32_t from = number * LLM_CHUNK_ROWS;
     struct chunk *out = chunk_create(s, layer, number);
     if (!out)
         return -ENOMEM;
-    int rc = llm_seq_read_kv(s->seq, layer, from, from + LLM_CHUNK_ROWS, out->values);
-    if (rc) {
-        free(out);
-        return rc;
-    }
+    uint64_t half = out->task.bytes / 2;
+    assert(number >= a->first && number - a->first < a->count);
+    memcpy(out->values, a->rows + (number - a->first) * half, half);
+    memcpy(out->values + half, a->rows + (a->count + number - a->first) * half, half);
     out->task.pack = packs(s);
     evictor->put_count++;
     evictor->outgoing_bytes += out->task.bytes;
@@ -388,12 +409,16 @@ static int may_send(const struct llm_eviction *s)
 static int store_layer(struct llm_eviction *s, uint32_t layer, uint32_t chunks)
 {
     const struct layer *at = &s->layers[layer];
+    struct ahead ahead = {0};
     int rc = 0;
     while (at->stored < chunks && rc == 0) {
         rc = may_send(s);
+        if (rc == 0 && at->stored >= ahead.first + ahead.count)
+            rc = read_ahead(s, layer, chunks, &ahead);
         if (rc == 0)
-            rc = send_chunk(s, layer, at->stored);
+            rc = send_chunk(s, layer, at->stored, &ahead);
     }
+    free(ahead.rows);
     return rc;
 }
 

@@ -406,6 +406,7 @@ static void replace_ops(struct pipeline *p, struct llm_backend *backend)
     p->ops.kv_map = pipeline_kv_map;
     p->ops.kv_unmap = pipeline_kv_unmap;
     p->ops.kv_read = pipeline_kv_read;
+    p->ops.kv_read_all = NULL;
     p->ops.kv_write = pipeline_kv_write;
     p->ops.begin = pipeline_begin;
     p->ops.append = pipeline_append;

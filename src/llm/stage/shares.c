@@ -526,6 +526,7 @@ static void replace_ops(struct shares *s, struct llm_backend *backend)
     s->ops.kv_map = shares_kv_map;
     s->ops.kv_unmap = shares_kv_unmap;
     s->ops.kv_read = shares_kv_read;
+    s->ops.kv_read_all = NULL;
     s->ops.kv_write = shares_kv_write;
     s->ops.begin = shares_begin;
     s->ops.append = shares_append;

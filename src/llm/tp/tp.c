@@ -501,6 +501,7 @@ static void replace_ops(struct tp *tp, struct llm_backend *backend)
     tp->ops.kv_map = tp_kv_map;
     tp->ops.kv_unmap = tp_kv_unmap;
     tp->ops.kv_read = tp_kv_read;
+    tp->ops.kv_read_all = NULL;
     tp->ops.kv_write = tp_kv_write;
     tp->ops.begin = tp_begin;
     tp->ops.append = tp_append;

@@ -1,5 +1,6 @@
 #include "llm/vulkan/kv_memory.h"
 
+#include "base/log.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
@@ -46,8 +47,11 @@ int llm_vk_kv_create(struct llm_vk_memory *m, const struct llm_kv_shape *shape,
 
 void llm_vk_kv_destroy(struct llm_kv_memory *kv)
 {
+    char why[LLM_WHY_CHARS];
     if (!kv)
         return;
+    if (llm_vk_flush(kv->memory, why)) /* queued copies name the slabs */
+        hw_info(HW_CAT_LLM, "rows of KV were not written: %s", why);
     for (uint32_t i = 0; i < kv->slab_count; i++)
         llm_vk_block_destroy(kv->memory->device, &kv->slabs[i]);
     free(kv);
@@ -76,7 +80,9 @@ int llm_vk_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count,
 
 int llm_vk_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
 {
-    (void)why;
+    int rc = llm_vk_flush(kv->memory, why); /* queued copies name the slabs */
+    if (rc)
+        return rc;
     for (size_t i = 0; i < count; i++) {
         assert(slabs[i] < kv->slab_count && kv->slabs[slabs[i]].buffer);
         llm_vk_block_destroy(kv->memory->device, &kv->slabs[slabs[i]]);
@@ -125,44 +131,73 @@ static uint64_t rows_at(const struct llm_kv_memory *kv, const struct llm_kv_rows
     return page_at(kv, rows->page) + (words + (uint64_t)rows->first * kv->row_words) * WORD;
 }
 
-struct rows_source {
-    const struct llm_kv_memory *kv;
-    const uint8_t *rows;
-};
-
-static void fill_rows(const void *user, uint64_t at, uint64_t bytes, uint8_t *dst)
+/* Rows as a copy: they lie `stride` bytes apart. */
+static struct llm_vk_move move_of(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows)
 {
-    const struct rows_source *s = user;
-    uint64_t stride = (uint64_t)s->kv->row_words * WORD;
-    uint64_t row_bytes = (uint64_t)s->kv->shape.row_values * HALF;
-    for (uint64_t row = at / stride; bytes; bytes -= stride, dst += stride, row++) {
-        memcpy(dst, s->rows + row * row_bytes, row_bytes);
-        memset(dst + row_bytes, 0, stride - row_bytes);
-    }
+    return (struct llm_vk_move){.buffer = slab_of(kv, rows->page)->buffer,
+                                .offset = rows_at(kv, rows),
+                                .bytes = (uint64_t)rows->count * kv->row_words * WORD};
 }
 
 int llm_vk_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
                     char *why)
 {
     uint64_t stride = (uint64_t)kv->row_words * WORD;
-    struct rows_source source = {.kv = kv, .rows = src};
-    return llm_vk_upload(kv->memory, slab_of(kv, rows->page)->buffer, rows_at(kv, rows),
-                         rows->count * stride, stride, fill_rows, &source, why);
+    uint64_t row_bytes = (uint64_t)kv->shape.row_values * HALF;
+    struct llm_vk_move move = move_of(kv, rows);
+    uint8_t *room;
+    int rc = llm_vk_queue(kv->memory, &move, &room, why);
+    if (rc)
+        return rc;
+    if (row_bytes == stride) {
+        memcpy(room, src, move.bytes);
+        return 0;
+    }
+    for (uint32_t r = 0; r < rows->count; r++, room += stride) {
+        memcpy(room, (const uint8_t *)src + r * row_bytes, row_bytes);
+        memset(room + row_bytes, 0, stride - row_bytes);
+    }
+    return 0;
+}
+
+/* Appends the rows of a move to dst. */
+static uint8_t *put_rows(const struct llm_kv_memory *kv, const uint8_t *from, uint32_t count,
+                         uint8_t *dst)
+{
+    uint64_t stride = (uint64_t)kv->row_words * WORD;
+    uint64_t row_bytes = (uint64_t)kv->shape.row_values * HALF;
+    if (row_bytes == stride)
+        return (uint8_t *)memcpy(dst, from, count * stride) + count * stride;
+    for (uint32_t r = 0; r < count; r++, from += stride, dst += row_bytes)
+        memcpy(dst, from, row_bytes);
+    return dst;
+}
+
+int llm_vk_kv_read_all(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, uint32_t count,
+                       void *dst, char *why)
+{
+    uint8_t *to = dst;
+    for (uint32_t done = 0; done < count;) {
+        struct llm_vk_move moves[LLM_VK_MOVES_MAX];
+        const uint8_t *from;
+        uint32_t n = 0;
+        for (uint64_t bytes = 0; done + n < count && n < LLM_VK_MOVES_MAX; n++) {
+            moves[n] = move_of(kv, &rows[done + n]);
+            bytes += moves[n].bytes;
+            if (bytes > LLM_VK_READBACK_BYTES)
+                break;
+        }
+        int rc = llm_vk_gather(kv->memory, moves, n, &from, why);
+        if (rc)
+            return rc;
+        for (uint32_t i = 0; i < n; from += moves[i++].bytes)
+            to = put_rows(kv, from, rows[done + i].count, to);
+        done += n;
+    }
+    return 0;
 }
 
 int llm_vk_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why)
 {
-    uint64_t stride = (uint64_t)kv->row_words * WORD, bytes = rows->count * stride;
-    uint64_t row_bytes = (uint64_t)kv->shape.row_values * HALF;
-    VkBuffer buffer = slab_of(kv, rows->page)->buffer;
-    if (row_bytes == stride)
-        return llm_vk_download(kv->memory, buffer, rows_at(kv, rows), bytes, dst, why);
-    uint8_t *padded = malloc(bytes);
-    if (!padded)
-        return llm_why(why, -ENOMEM, "no memory for rows of KV");
-    int rc = llm_vk_download(kv->memory, buffer, rows_at(kv, rows), bytes, padded, why);
-    for (uint32_t r = 0; rc == 0 && r < rows->count; r++)
-        memcpy((uint8_t *)dst + r * row_bytes, padded + r * stride, row_bytes);
-    free(padded);
-    return rc;
+    return llm_vk_kv_read_all(kv, rows, 1, dst, why);
 }

@@ -27,6 +27,9 @@ int llm_vk_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size_t coun
                     char *why) MUST_CHECK;
 int llm_vk_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst,
                    char *why) MUST_CHECK;
+int llm_vk_kv_read_all(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, uint32_t count,
+                       void *dst, char *why) MUST_CHECK;
+/* Queued: see llm_vk_queue. */
 int llm_vk_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, const void *src,
                     char *why) MUST_CHECK;
 

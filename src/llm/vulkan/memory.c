@@ -232,22 +232,77 @@ void llm_vk_memory_fini(struct llm_vk_memory *m)
 
 /* ---- bytes ---- */
 
-static int end_and_submit(struct llm_vk_device *d, char *why)
+/* About as long as a link of 16 GB/s takes: so the thread spins for short copies. */
+static int end_and_submit(struct llm_vk_device *d, uint64_t bytes, char *why)
 {
     int rc = llm_vk_end(d, why);
-    return rc ? rc : llm_vk_submit(d, LLM_VK_MOVES, 0, why);
+    return rc ? rc : llm_vk_submit(d, LLM_VK_MOVES, bytes / 16 + 1, why);
 }
 
-static int copy(struct llm_vk_device *d, VkBuffer from, uint64_t from_at, VkBuffer to,
-                uint64_t to_at, uint64_t bytes, char *why)
+/* Moves whose bytes lie one behind the other in a mapped block, in one submission. */
+static int submit_moves(struct llm_vk_device *d, const struct llm_vk_block *mapped, bool to_mapped,
+                        const struct llm_vk_move *moves, uint32_t count, char *why)
 {
-    VkBufferCopy region = {.srcOffset = from_at, .dstOffset = to_at, .size = bytes};
+    VkBufferCopy regions[LLM_VK_MOVES_MAX];
+    uint64_t at = 0;
+    assert(count <= LLM_VK_MOVES_MAX);
     int rc = llm_vk_record(d, LLM_VK_MOVES, why);
     if (rc)
         return rc;
-    d->vk.CmdCopyBuffer(d->commands, from, to, 1, &region);
+    for (uint32_t i = 0; i < count; i++) {
+        regions[i] = (VkBufferCopy){.srcOffset = to_mapped ? moves[i].offset : at,
+                                    .dstOffset = to_mapped ? at : moves[i].offset,
+                                    .size = moves[i].bytes};
+        at += moves[i].bytes;
+    }
+    for (uint32_t i = 0, next; i < count; i = next) {
+        for (next = i + 1; next < count && moves[next].buffer == moves[i].buffer; next++)
+            ;
+        d->vk.CmdCopyBuffer(d->commands, to_mapped ? moves[i].buffer : mapped->buffer,
+                            to_mapped ? mapped->buffer : moves[i].buffer, next - i, &regions[i]);
+    }
     llm_vk_host_barrier(d);
-    return end_and_submit(d, why);
+    return end_and_submit(d, at, why);
+}
+
+static bool meet(const struct llm_vk_move *a, const struct llm_vk_move *b)
+{
+    return a->buffer == b->buffer && a->offset < b->offset + b->bytes &&
+           b->offset < a->offset + a->bytes;
+}
+
+int llm_vk_flush(struct llm_vk_memory *m, char *why)
+{
+    uint32_t count = m->queued_count;
+    m->queued_count = 0;
+    m->queued_bytes = 0;
+    return count ? submit_moves(m->device, &m->staging, false, m->queued, count, why) : 0;
+}
+
+int llm_vk_queue(struct llm_vk_memory *m, const struct llm_vk_move *to, uint8_t **room, char *why)
+{
+    assert(to->bytes <= LLM_VK_STAGING_BYTES);
+    bool fits =
+        m->queued_count < LLM_VK_MOVES_MAX && to->bytes <= LLM_VK_STAGING_BYTES - m->queued_bytes;
+    for (uint32_t i = 0; i < m->queued_count && fits; i++)
+        fits = !meet(to, &m->queued[i]); /* copies of one submission have no order */
+    int rc = fits ? 0 : llm_vk_flush(m, why);
+    if (rc)
+        return rc;
+    *room = (uint8_t *)m->staging.map + m->queued_bytes;
+    m->queued[m->queued_count++] = *to;
+    m->queued_bytes += to->bytes;
+    return 0;
+}
+
+int llm_vk_gather(struct llm_vk_memory *m, const struct llm_vk_move *from, uint32_t count,
+                  const uint8_t **bytes_out, char *why)
+{
+    int rc = llm_vk_flush(m, why);
+    if (rc == 0)
+        rc = submit_moves(m->device, &m->readback, true, from, count, why);
+    *bytes_out = m->readback.map;
+    return rc;
 }
 
 int llm_vk_upload(struct llm_vk_memory *m, VkBuffer to, uint64_t offset, uint64_t bytes,
@@ -256,27 +311,30 @@ int llm_vk_upload(struct llm_vk_memory *m, VkBuffer to, uint64_t offset, uint64_
     uint64_t most = LLM_VK_STAGING_BYTES / unit * unit;
     assert(most > 0);
     for (uint64_t at = 0; at < bytes;) {
-        uint64_t part = bytes - at < most ? bytes - at : most;
-        fill(user, at, part, m->staging.map);
-        int rc = copy(m->device, m->staging.buffer, 0, to, offset + at, part, why);
+        struct llm_vk_move part = {to, offset + at, bytes - at < most ? bytes - at : most};
+        uint8_t *room;
+        int rc = llm_vk_queue(m, &part, &room, why);
         if (rc)
             return rc;
-        at += part;
+        fill(user, at, part.bytes, room);
+        at += part.bytes;
     }
-    return 0;
+    return llm_vk_flush(m, why);
 }
 
 int llm_vk_download(struct llm_vk_memory *m, VkBuffer from, uint64_t offset, uint64_t bytes,
                     void *dst, char *why)
 {
-    m->downloads++;
     for (uint64_t at = 0; at < bytes;) {
-        uint64_t part = bytes - at < LLM_VK_READBACK_BYTES ? bytes - at : LLM_VK_READBACK_BYTES;
-        int rc = copy(m->device, from, offset + at, m->readback.buffer, 0, part, why);
+        uint64_t left = bytes - at;
+        struct llm_vk_move part = {from, offset + at,
+                                   left < LLM_VK_READBACK_BYTES ? left : LLM_VK_READBACK_BYTES};
+        const uint8_t *there;
+        int rc = llm_vk_gather(m, &part, 1, &there, why);
         if (rc)
             return rc;
-        memcpy((uint8_t *)dst + at, m->readback.map, part);
-        at += part;
+        memcpy((uint8_t *)dst + at, there, part.bytes);
+        at += part.bytes;
     }
     return 0;
 }
@@ -288,7 +346,7 @@ int llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char 
     if (rc)
         return rc;
     d->vk.CmdFillBuffer(d->commands, block->buffer, 0, VK_WHOLE_SIZE, 0);
-    return end_and_submit(d, why);
+    return end_and_submit(d, 0, why);
 }
 
 void llm_vk_fill_copy(const void *user, uint64_t at, uint64_t bytes, uint8_t *dst)

@@ -10,8 +10,8 @@
 
 #include "llm/vulkan/device.h"
 
-#define LLM_VK_STAGING_BYTES (UINT64_C(16) << 20)  /* a row of LLM_WIDTH_MAX binary32 is 4 MiB */
-#define LLM_VK_READBACK_BYTES (UINT64_C(16) << 20) /* logits of 64 rows of 64 K */
+#define LLM_VK_STAGING_BYTES (UINT64_C(16) << 20) /* a row of LLM_WIDTH_MAX binary32 is 4 MiB */
+#define LLM_VK_READBACK_BYTES (UINT64_C(16) << 20)
 
 enum llm_vk_kind {
     LLM_VK_LOCAL,    /* device-local, with an address */
@@ -33,11 +33,21 @@ struct llm_vk_piece {
     uint64_t offset, bytes;
 };
 
+/* A copy from one of the two mapped blocks or to it. */
+struct llm_vk_move {
+    VkBuffer buffer; /* the other one */
+    uint64_t offset, bytes;
+};
+
+enum { LLM_VK_MOVES_MAX = 512 }; /* of one submission */
+
 struct llm_vk_memory {
     struct llm_vk_device *device;
     struct llm_vk_block staging, readback;
-    struct llm_vk_slab *slabs; /* a list, the latest first */
-    uint64_t downloads;        /* so far; each overwrites the readback block */
+    struct llm_vk_slab *slabs;                   /* a list, the latest first */
+    struct llm_vk_move queued[LLM_VK_MOVES_MAX]; /* from the staging block, one behind the other */
+    uint32_t queued_count;
+    uint64_t queued_bytes;
 };
 
 /* what: names its use in messages.  0, -ENOMEM, -EIO, and why. */
@@ -64,6 +74,15 @@ int llm_vk_upload(struct llm_vk_memory *m, VkBuffer to, uint64_t offset, uint64_
                   uint64_t unit, llm_vk_fill *fill, const void *user, char *why) MUST_CHECK;
 int llm_vk_download(struct llm_vk_memory *m, VkBuffer from, uint64_t offset, uint64_t bytes,
                     void *dst, char *why) MUST_CHECK;
+/* Queues a small upload, at most LLM_VK_STAGING_BYTES: the caller writes its bytes to *room before
+ * the next call.  It is submitted with others, by flush at the latest; an error is told then. */
+int llm_vk_queue(struct llm_vk_memory *m, const struct llm_vk_move *to, uint8_t **room,
+                 char *why) MUST_CHECK;
+int llm_vk_flush(struct llm_vk_memory *m, char *why) MUST_CHECK;
+/* Downloads of at most LLM_VK_READBACK_BYTES together, in one submission: *bytes_out has them one
+ * behind the other, until the next call. */
+int llm_vk_gather(struct llm_vk_memory *m, const struct llm_vk_move *from, uint32_t count,
+                  const uint8_t **bytes_out, char *why) MUST_CHECK;
 int llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char *why) MUST_CHECK;
 
 /* For uploads of bytes without conversion: user points at them. */

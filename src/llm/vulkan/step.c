@@ -417,6 +417,8 @@ int llm_vk_step_finish(struct llm_vk_step *s, uint64_t *kernel_ns, char *why)
         return llm_why(why, s->error, "%s", s->why);
     int rc = prepare(s, why);
     if (rc == 0)
+        rc = llm_vk_flush(s->memory, why);
+    if (rc == 0)
         rc = llm_vk_submit(d, LLM_VK_STEP, s->recorded_ns, why);
     if (rc)
         return rc;

@@ -1101,6 +1101,7 @@ const struct llm_backend_ops llm_backend_vulkan = {
     .kv_map = llm_vk_kv_map,
     .kv_unmap = llm_vk_kv_unmap,
     .kv_read = llm_vk_kv_read,
+    .kv_read_all = llm_vk_kv_read_all,
     .kv_write = llm_vk_kv_write,
     .begin = vulkan_begin,
     .embed = vulkan_embed,
