@@ -102,6 +102,7 @@ struct bench_run {
     uint32_t first_count; /* steps */
     double prefill_s[REPEATS_MAX], decode_s[REPEATS_MAX], stream_s[REPEATS_MAX];
     double one_prefill_s[REPEATS_MAX], one_decode_s[REPEATS_MAX];
+    double kv_read_s[REPEATS_MAX], kv_write_s[REPEATS_MAX];
     double exchange[REPEATS_MAX], gathered[REPEATS_MAX]; /* of decoding: of the time; bytes */
     double warm_ms;
     uint64_t warm_made;
@@ -190,6 +191,50 @@ static int measure_model(struct bench_run *r, uint64_t i)
     r->gathered[i] = (double)spent.bytes / (double)r->o->decode;
     if (rc == 0 && r->one)
         rc = measure_engine(r, r->one, &r->one_prefill_s[i], &r->one_decode_s[i], &none);
+    return rc;
+}
+
+/* ---- KV ---- */
+
+static uint64_t kv_bytes(const struct bench_run *r)
+{
+    return r->o->prefill * llm_kv_row_bytes(r->engine);
+}
+
+/* All layers of the prompt, out and back in.  A row that is read again waits for what is still on
+ * its way. */
+static int move_kv(struct bench_run *r, uint64_t i, struct llm_seq *seq, uint8_t *bytes)
+{
+    uint32_t layers = llm_engine_config(r->engine)->layers, rows = (uint32_t)r->o->prefill;
+    int rc = 0;
+    uint64_t began = hw_now_ns();
+    for (uint32_t l = 0; l < layers && rc == 0; l++)
+        rc = llm_seq_read_kv(seq, l, 0, rows, bytes + l * kv_bytes(r));
+    uint64_t between = hw_now_ns();
+    for (uint32_t l = 0; l < layers && rc == 0; l++)
+        rc = llm_seq_write_kv(seq, l, 0, rows, bytes + l * kv_bytes(r));
+    if (rc == 0)
+        rc = llm_seq_read_kv(seq, layers - 1, rows - 1, rows, bytes);
+    r->kv_read_s[i] = (double)(between - began) / 1e9;
+    r->kv_write_s[i] = (double)(hw_now_ns() - between) / 1e9;
+    return rc;
+}
+
+static int measure_kv(struct bench_run *r)
+{
+    struct llm_seq *seq;
+    size_t size = llm_engine_config(r->engine)->layers * kv_bytes(r);
+    uint8_t *bytes = malloc(size);
+    int rc = bytes ? llm_seq_create(r->engine, &seq) : -1;
+    if (rc == 0) {
+        memset(bytes, 0, size); /* the kernel gives its pages now */
+        give_prompt(r, seq);
+        rc = llm_engine_step(r->engine, r->rows, (uint32_t)r->o->prefill, r->logits, r->why);
+        for (uint64_t i = 0; i < r->o->repeats && rc == 0; i++)
+            rc = move_kv(r, i, seq, bytes);
+        llm_seq_destroy(seq);
+    }
+    free(bytes);
     return rc;
 }
 
@@ -330,6 +375,9 @@ static enum cmd_exit report(struct bench_run *r)
                  memory / bytes);
     hw_bench_field(&bench, "tokens", "%llu", (unsigned long long)o->decode);
     hw_bench_field(&bench, "baseline_is", "memory read / %.1f MB of weights a token", bytes / 1e6);
+    double kv = (double)(llm_engine_config(r->engine)->layers * kv_bytes(r));
+    hw_bench_row(&bench, "KV out", kv / hw_median(r->kv_read_s, o->repeats) / 1e9, "GB/s", NAN);
+    hw_bench_row(&bench, "KV in", kv / hw_median(r->kv_write_s, o->repeats) / 1e9, "GB/s", NAN);
     if (r->one)
         report_tp(r, &bench);
     if (!o->no_warm) {
@@ -404,6 +452,8 @@ static int measure(struct bench_run *r)
         if (rc == 0)
             rc = measure_model(r, i);
     }
+    if (rc == 0)
+        rc = measure_kv(r);
     if (rc == 0)
         rc = measure_after_idle(r);
     llm_pool_destroy(pool);
@@ -538,7 +588,8 @@ const struct cmd_command cmd_bench_llm = {
         "Prefill and decode of random tokens, in tokens a second.  Decode reads all "
         "weights once a\n"
         "token, so memory sets its limit: the baseline, measured in the same run.\n"
-        "The first prompt and steps stand by themselves, beside later ones.\n"
+        "The first prompt and steps stand by themselves, beside later ones.  KV out and in: all\n"
+        "layers of the prompt, between the backend's memory and a buffer.\n"
         "With --clients, a worker is asked by so many clients at a time, each for its\n"
         "next token when it has the last; weights are then read once for all of them.\n"
         "With --moves, layers of a sequence are moved out to a KV daemon and come back, a\n"
