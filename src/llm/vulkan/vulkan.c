@@ -491,12 +491,18 @@ static uint32_t sharing_rows(const struct llm_op_matmul *op)
     return mean < 2 ? 1 : mean < 4 ? 4 : mean;
 }
 
+static uint32_t weight_rows_of(const struct llm_op_matmul *op)
+{
+    uint32_t rows = 0;
+    for (uint32_t p = 0; p < op->part_count; p++)
+        rows += op->parts[p].weight->count;
+    return rows;
+}
+
 static const struct mul_shape *mul_shape_for(const struct llm_op_matmul *op)
 {
     const struct mul_shape *shape = mul_shapes;
-    uint32_t weight_rows = 0, rows = sharing_rows(op);
-    for (uint32_t p = 0; p < op->part_count; p++)
-        weight_rows += op->parts[p].weight->count;
+    uint32_t weight_rows = weight_rows_of(op), rows = sharing_rows(op);
     while (shape->rows_max < rows || shape->weight_rows_max < weight_rows)
         shape++;
     return shape;
@@ -594,16 +600,17 @@ static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op, enum 
 /* ---- matmul on matrix units ---- */
 
 struct tile_shape {
-    uint32_t rows_max, row_tiles, col_tiles, row_groups, col_groups, depth;
+    uint32_t rows_max, weight_rows_max, row_tiles, col_tiles, row_groups, col_groups, depth;
 };
 
-/* Few rows are bound by memory: more of k is loaded at a time, and the tiles of the weights are
- * small, so that all multiprocessors work.  Even for 512 rows 128 x 128 was slower on an H200. */
+/* Few rows are bound by memory: more of k is loaded at a time, and tiles of few weights are small,
+ * so that all multiprocessors work.  Even for 512 rows 128 x 128 was slower on an H200. */
 static const struct tile_shape tile_shapes[] = {
-    {16, 1, 1, 2, 1, 256},
-    {32, 1, 1, 2, 2, 256},
-    {64, 1, 1, 1, 4, 256},
-    {UINT32_MAX, 2, 2, 2, 2, TILE_DEPTH},
+    {16, UINT32_MAX, 1, 1, 2, 1, 256},
+    {32, UINT32_MAX, 1, 1, 2, 2, 256},
+    {64, 8192, 1, 1, 1, 4, 256},
+    {64, UINT32_MAX, 1, 2, 2, 2, TILE_DEPTH},
+    {UINT32_MAX, UINT32_MAX, 2, 2, 2, 2, TILE_DEPTH},
 };
 
 static bool can_tile(const struct vulkan *self, const struct llm_op_matmul *op)
@@ -620,7 +627,8 @@ static void mul_tiles(struct vulkan *self, const struct llm_op_matmul *op)
 {
     const struct llm_weight *weight = op->parts[0].weight;
     const struct tile_shape *shape = tile_shapes;
-    while (shape->rows_max < op->rows)
+    uint32_t weight_rows = weight_rows_of(op);
+    while (shape->rows_max < op->rows || shape->weight_rows_max < weight_rows)
         shape++;
     uint32_t tile_rows = shape->row_tiles * shape->row_groups * TILE_SIDE;
     uint32_t tile_cols = shape->col_tiles * shape->col_groups * TILE_SIDE;

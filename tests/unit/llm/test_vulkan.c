@@ -300,6 +300,40 @@ static void pages_come_and_go(void **state)
     b->ops->close(b);
 }
 
+/* Writes are queued: the later one of the same rows stays, and more than the queue holds arrives.
+ */
+static void rows_are_written_in_order(void **state)
+{
+    (void)state;
+    enum { PAGES = 600, VALUES = 5 };
+    static struct llm_kv_rows all[PAGES];
+    static uint16_t written[PAGES][LLM_KV_POSITIONS][VALUES], back[PAGES][LLM_KV_POSITIONS][VALUES];
+    struct llm_backend_config config = {0};
+    struct llm_kv_shape shape = {.row_values = VALUES, .pages = PAGES, .run = PAGES};
+    struct llm_backend *b;
+    struct llm_kv_memory *kv;
+    uint32_t slab = 0;
+    assert_int_equal(llm_backend_vulkan.open(&config, &b, why), 0);
+    assert_int_equal(b->ops->kv_create(b, &shape, &kv, why), 0);
+    assert_int_equal(b->ops->kv_map(kv, &slab, 1, why), 0);
+    for (uint32_t p = 0; p < PAGES; p++) {
+        all[p] = (struct llm_kv_rows){.page = PAGES - 1 - p, .count = LLM_KV_POSITIONS};
+        for (uint32_t i = 0; i < LLM_KV_POSITIONS * VALUES; i++)
+            written[p][i / VALUES][i % VALUES] = (uint16_t)(p * 31 + i);
+    }
+    for (uint32_t p = 0; p < PAGES; p++)
+        assert_int_equal(b->ops->kv_write(kv, &all[p], written[p], why), 0);
+    for (uint32_t p = PAGES - 3; p < PAGES; p++) {
+        struct llm_kv_rows some = {.page = all[p].page, .first = 7, .count = 2};
+        memset(written[p][7], 0x5a, 2 * sizeof written[p][7]);
+        assert_int_equal(b->ops->kv_write(kv, &some, written[p][7], why), 0);
+    }
+    assert_int_equal(b->ops->kv_read_all(kv, all, PAGES, back, why), 0);
+    assert_memory_equal(back, written, sizeof back);
+    b->ops->kv_destroy(b, kv);
+    b->ops->close(b);
+}
+
 /* A step brings its logits along; what else is read or written then must not be taken for them. */
 static void logits_are_read_after_other_bytes(void **state)
 {
@@ -464,6 +498,7 @@ int main(void)
         cmocka_unit_test(long_sequences_have_the_same_bits),
         cmocka_unit_test(kv_travels_as_bytes),
         cmocka_unit_test(pages_come_and_go),
+        cmocka_unit_test(rows_are_written_in_order),
         cmocka_unit_test(logits_are_read_after_other_bytes),
         cmocka_unit_test(a_warm_engine_makes_nothing_in_steps),
         cmocka_unit_test(every_allocation_may_fail),
