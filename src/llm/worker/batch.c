@@ -637,7 +637,8 @@ static void sample(void *user, uint32_t piece, unsigned thread)
 /* Each sequence has its own sampler, so many are sampled by several threads. */
 static void sample_all(struct llm_worker *w, struct plan *p)
 {
-    bool many = (uint64_t)p->pick_count * llm_model_vocab(p->model) >= LLM_WORKER_SAMPLE_ALONE;
+    uint32_t alone = w->options.sample_alone ? w->options.sample_alone : LLM_WORKER_SAMPLE_ALONE;
+    bool many = (uint64_t)p->pick_count * llm_model_vocab(p->model) > alone;
     unsigned cores = hw_cores();
     if (many && !w->samplers && !w->samples_alone)
         w->samples_alone =

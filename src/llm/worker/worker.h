@@ -87,6 +87,7 @@ struct llm_worker_options {
     uint32_t sequences;    /* of one client; 0: LLM_SEQUENCES_MAX */
     uint32_t tokens;       /* of one request; 0: WIRE_TOKENS_MAX */
     uint32_t batch;        /* sequences in a step; 0: LLM_WORKER_BATCH_MAX; 1: one at a time */
+    uint32_t sample_alone; /* logits that one thread samples; 0: LLM_WORKER_SAMPLE_ALONE */
     uint32_t mixed_rows;   /* of prompts in a step that decodes, at most
                             * LLM_WORKER_MIXED_MAX; 0: found by timing */
     bool downloads;        /* clients may fetch the served file */

@@ -149,6 +149,7 @@ static void rig_close(struct rig *r)
     r->w.stopping = true;
     pthread_mutex_unlock(&r->w.lock);
     llm_loader_fini(&r->w);
+    llm_pool_destroy(r->w.samplers);
     llm_worker_unload(&r->w);
     assert_int_equal(r->w.held_bytes, 0);
     pthread_cond_destroy(&r->w.wake);
@@ -372,20 +373,24 @@ static void a_batch_changes_nothing(void **state)
     (void)state;
     uint64_t seeds = ONLY_THREADS || strcmp(backend, "cpu") != 0 ? 3 : 12;
     static const uint32_t batches[] = {0, 2, 3, 0}, mixed[] = {0, 1, 5, 64};
+    bool several = false; /* threads sampled */
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         struct rig r;
         struct hw_rng rng;
         struct story *all = stories(seed);
         struct llm_worker_options options = {.batch = batches[seed % 4],
-                                             .mixed_rows = mixed[seed / 3 % 4]};
+                                             .mixed_rows = mixed[seed / 3 % 4],
+                                             .sample_alone = seed % 2 ? 2 * VOCAB : 0};
         hw_rng_seed(&rng, seed);
         rig_open(&r, &options);
         play(&r, all, &rng);
         assert_true(count(&r, LLM_COUNT_PARTS) > count(&r, LLM_COUNT_STEPS));
         assert_int_equal(count(&r, LLM_COUNT_SPLITS), 0);
+        several |= r.w.samplers != NULL;
         rig_close(&r);
         free(all);
     }
+    assert_true(several);
 }
 
 /* ---- who is in a step ---- */
