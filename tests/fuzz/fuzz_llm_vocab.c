@@ -1,6 +1,7 @@
 /* Tokenizer files of a published model: tokenizer.json and, after a NUL, tokenizer_config.json; the
  * first byte is the number of tokens that the model has.  What they become is metadata that can be
  * read, and a vocabulary that is built of it can be used. */
+#include "folder.h"
 #include "fuzz.h"
 
 #include "llm/convert/vocab_json.h"
@@ -8,40 +9,7 @@
 #include "llm/tokenizer/vocab_impl.h"
 #include "wire/le.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 enum { PAIRS_MAX = 64, PAIR_COUNT_AT = 16, IDS_MAX = 256 };
-
-static char folder[] = "/tmp/hawser-fuzz-vocab-XXXXXX";
-static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
-
-static void path_of(const char *name, char *path, size_t bytes)
-{
-    require(snprintf(path, bytes, "%s/%s", folder, name) < (int)bytes);
-}
-
-static void remove_folder(void)
-{
-    char path[128];
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        path_of(names[i], path, sizeof path);
-        unlink(path);
-    }
-    rmdir(folder);
-}
-
-static void store(const char *name, const uint8_t *data, size_t size)
-{
-    char path[128];
-    path_of(name, path, sizeof path);
-    unlink(path); /* some file systems write an old file to disk before it is written anew */
-    FILE *file = fopen(path, "w");
-    require(file != NULL);
-    require(fwrite(data, 1, size, file) == size);
-    require(fclose(file) == 0);
-}
 
 static void use(const char *pairs, size_t bytes)
 {
@@ -62,20 +30,12 @@ static void use(const char *pairs, size_t bytes)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static bool is_ready;
-    if (!is_ready) {
-        is_ready = mkdtemp(folder) != NULL && atexit(remove_folder) == 0;
-        require(is_ready);
-    }
     if (size == 0)
         return 0;
-    uint32_t rows = data[0] + 1U;
-    data++;
+    uint32_t rows = *data++ + 1U;
     size--;
-    const uint8_t *nul = memchr(data, 0, size);
-    size_t first = nul ? (size_t)(nul - data) : size;
-    store(names[0], data, first);
-    store(names[1], nul ? nul + 1 : (const uint8_t *)"{}", nul ? size - first - 1 : 2);
+    folder_take("tokenizer.json", &data, &size);
+    folder_take("tokenizer_config.json", &data, &size);
 
     char *pairs = NULL, why[LLM_WHY_CHARS];
     size_t bytes = 0;
@@ -84,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(out != NULL && config != NULL);
     struct gguf_writer writer;
     gguf_write_begin(&writer, out, 0, PAIRS_MAX);
-    int err = llm_vocab_json_write(&writer, folder, config, rows, why);
+    int err = llm_vocab_json_write(&writer, folder_path(), config, rows, why);
     require(fclose(out) == 0);
     if (err == 0) {
         wire_store64(pairs + PAIR_COUNT_AT, PAIRS_MAX - writer.pairs_left);
