@@ -16,9 +16,11 @@
 
 enum { SERVERS_CHARS = CMD_LIST_MAX * (RPC_ADDR_HOST_CHARS + 16) };
 
-/* Benchmarks that time fences, by the name of the program or what it begins with. */
-static const char *const benchmarks[] = {"clpeak", "glmark2",    "vkfft",
-                                         "vkmark", "vkoverhead", "vkpeak"};
+/* Programs by their name or what it begins with, up to NULL: benchmarks that time fences, and those
+ * that fail without GPU memory that they can map. */
+static const char *const benchmarks[] = {"clpeak",     "glmark2", "vkfft", "vkmark",
+                                         "vkoverhead", "vkpeak",  NULL};
+static const char *const mappers[] = {"ffmpeg", "ffplay", NULL};
 
 struct run_options {
     struct cmd_list servers;
@@ -41,7 +43,8 @@ static const struct cmd_option options[] = {
 static const struct cmd_env environment[] = {
     CMD_CONNECT_ENV,
     {"HAWSER_ICD", "the driver's manifest, where it is not beside this program"},
-    {"VENUS_HOST_VISIBLE_DEVICE_MEMORY", "1: offer GPU memory that programs can map"},
+    {"VENUS_HOST_VISIBLE_DEVICE_MEMORY",
+     "1: offer GPU memory that programs can map [default: for ffmpeg and ffplay]"},
     {"VENUS_EARLY_FENCE", "0: as --honest-fences; 1: early fences also for known benchmarks"},
     {"VENUS_SYNC", "1: wait for every command; slow, for looking for faults"},
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
@@ -117,12 +120,12 @@ static void set_path(const char *name, const char *path)
 }
 
 /* Whether the program is one of those, or a variant of it: glmark2-es2, VkFFT_TestSuite. */
-static bool is_benchmark(const char *path)
+static bool is_among(const char *const *names, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    for (size_t i = 0; i < ARRAY_LEN(benchmarks); i++) {
-        size_t len = strlen(benchmarks[i]);
-        if (strncasecmp(name, benchmarks[i], len) == 0 && (!name[len] || strchr("-_.", name[len])))
+    for (; *names; names++) {
+        size_t len = strlen(*names);
+        if (strncasecmp(name, *names, len) == 0 && (!name[len] || strchr("-_.", name[len])))
             return true;
     }
     return false;
@@ -130,7 +133,7 @@ static bool is_benchmark(const char *path)
 
 static void choose_fences(bool honest, const char *program)
 {
-    bool known = !honest && !getenv("VENUS_EARLY_FENCE") && is_benchmark(program);
+    bool known = !honest && !getenv("VENUS_EARLY_FENCE") && is_among(benchmarks, program);
     if (honest || known)
         setenv("VENUS_EARLY_FENCE", "0", 1);
     if (known)
@@ -163,6 +166,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (o->connect.fingerprint)
         setenv("VENUS_TLS_FINGERPRINT", o->connect.fingerprint, 1);
     choose_fences(o->honest_fences, operands->program[0]);
+    if (is_among(mappers, operands->program[0]))
+        setenv("VENUS_HOST_VISIBLE_DEVICE_MEMORY", "1", 0);
     return start(operands->program);
 }
 
