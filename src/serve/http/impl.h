@@ -41,6 +41,7 @@ enum {
                                  * still get another for the sake of its prefix */
     HTTP_LOSSES_MAX = 3,        /* workers that a text may lose without a token between: it may
                                  * be what kills them */
+    HTTP_LOSSES_STEADY = 2,     /* from then on it goes to no worker that has just come back */
     HTTP_CHUNKS_BYTES_MAX = 64 << 20, /* formatted at once: more than a context's text with its
                                        * logprobs */
     HTTP_PREFIX_TOKENS = 32,          /* a prefix is known by so many tokens, and multiples */
@@ -48,10 +49,11 @@ enum {
     HTTP_PREFIX_ENTRIES = 1 << 14,    /* 256 KiB; an older one gives way */
 };
 
-#define HTTP_DESCRIBE_NS HW_SEC    /* between two looks at a worker */
-#define HTTP_HANG_NS (3 * HW_SEC)  /* without an answer to one: the worker hangs */
-#define HTTP_STEP_NS (60 * HW_SEC) /* in one step: its device hangs */
-#define HTTP_FIRST_NS (2 * HW_SEC) /* that the first requests wait for the first worker */
+#define HTTP_DESCRIBE_NS HW_SEC     /* between two looks at a worker */
+#define HTTP_HANG_NS (3 * HW_SEC)   /* without an answer to one: the worker hangs */
+#define HTTP_STEP_NS (60 * HW_SEC)  /* in one step: its device hangs */
+#define HTTP_FIRST_NS (2 * HW_SEC)  /* that the first requests wait for the first worker */
+#define HTTP_STEADY_NS (5 * HW_SEC) /* that a text which lost workers waits for a steady one */
 #define HTTP_RETRY_MIN_NS (100 * HW_MS)
 #define HTTP_INSPECT_NS (500 * HW_MS) /* for an answer that only people need */
 #define HTTP_WATCH_NS (5 * HW_SEC)    /* that somebody who looked is thought to look still */
@@ -103,6 +105,7 @@ struct http_worker {
     uint32_t others;                   /* that ran there for others when it was last asked */
     uint64_t busy_until;               /* it refused one for want of room */
     uint64_t losses;                   /* connections that ended */
+    uint64_t up_ns;                    /* when it last came up */
     char why[LLM_WHY_CHARS];           /* it is down */
 };
 

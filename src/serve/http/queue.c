@@ -100,14 +100,15 @@ static struct http_sequence *next_of(struct http_front *f, struct http_key *key,
     const struct http_model *full = NULL; /* no worker takes a new text of it */
     for (struct http_sequence *s = key->waiting; s; s = s->next) {
         bool begun = s->token_count > s->prompt_count;
-        if (!begun && s->model == full)
+        bool any = !begun && s->losses < HTTP_LOSSES_STEADY; /* worker will do */
+        if (any && s->model == full)
             continue;
         if (!begun)
             s->arithmetic[0] = '\0'; /* nothing was generated: any arithmetic will do */
         *w = has_share(f, s) ? http_route(f, s) : NULL;
         if (*w)
             return s;
-        if (!begun)
+        if (any)
             full = s->model;
     }
     return NULL;

@@ -1,5 +1,6 @@
 /* A prompt goes to the worker that had its longest known prefix, unless that one has much more to
- * do than the idlest; else to the idlest. */
+ * do than the idlest; else to the idlest.  A text that lost several workers waits some seconds for
+ * the one that was up for the longest time. */
 #include "serve/http/impl.h"
 
 #include <string.h>
@@ -20,15 +21,37 @@ static uint32_t load_of(const struct http_worker *w)
     return w->texts + w->others;
 }
 
-static bool may_take(const struct http_worker *w, const struct http_sequence *s, uint64_t now)
+static bool serves(const struct http_worker *w, const struct http_sequence *s)
 {
-    if (w->state != HTTP_WORKER_UP || w->left || http_worker_is_doubted(w) || w->served.draining ||
-        w->texts >= HTTP_WORKER_TEXTS_MAX || now < w->busy_until)
+    if (w->state != HTTP_WORKER_UP || w->left || http_worker_is_doubted(w) || w->served.draining)
         return false;
     int model = http_worker_model(w, s->model);
     /* A text that has begun goes on with the same tokens only under the same arithmetic. */
     return model >= 0 &&
            (!s->arithmetic[0] || strcmp(s->arithmetic, w->served.models[model].arithmetic) == 0);
+}
+
+static bool has_room(const struct http_worker *w, uint64_t now)
+{
+    return w->texts < HTTP_WORKER_TEXTS_MAX && now >= w->busy_until;
+}
+
+static bool may_take(const struct http_worker *w, const struct http_sequence *s, uint64_t now)
+{
+    return has_room(w, now) && serves(w, s);
+}
+
+/* The worker that was not lost for the longest time.  Where workers come and go, the idlest is one
+ * that has just come back. */
+static struct http_worker *steadiest(struct http_front *f, const struct http_sequence *s)
+{
+    struct http_worker *steady = NULL;
+    for (size_t i = 0; i < f->worker_count; i++) {
+        struct http_worker *w = &f->workers[i];
+        if (serves(w, s) && (!steady || w->up_ns < steady->up_ns))
+            steady = w;
+    }
+    return steady;
 }
 
 /* Hashes of the prompt's first 1, 2, ... blocks; how many. */
@@ -77,6 +100,10 @@ struct http_worker *http_route(struct http_front *f, const struct http_sequence 
 {
     struct http_worker *least = NULL;
     uint64_t now = hw_now_ns();
+    if (s->losses >= HTTP_LOSSES_STEADY && now < s->waits_ns + HTTP_STEADY_NS) {
+        struct http_worker *steady = steadiest(f, s);
+        return steady && has_room(steady, now) ? steady : NULL; /* it waits for that one */
+    }
     for (size_t i = 0; i < f->worker_count; i++) {
         struct http_worker *w = &f->workers[i];
         if (may_take(w, s, now) && (!least || load_of(w) < load_of(least)))

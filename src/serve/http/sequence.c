@@ -246,7 +246,7 @@ static void ended_badly(struct http_sequence *s, struct http_worker *w, int stat
          * the worker gets no text. */
         http_worker_doubt(w);
         hw_info(HW_CAT_NET, "worker %s lost a text: %s", w->name, why);
-        move_on(s, true, why);
+        move_on(s, status != -ESHUTDOWN, why); /* no text makes a worker stop in order */
         break;
     }
 }

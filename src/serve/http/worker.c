@@ -84,8 +84,10 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     w->served = served;
     memcpy(w->models, models, sizeof(w->models));
     w->looked = doubts;
-    if (w->state != HTTP_WORKER_UP)
+    if (w->state != HTTP_WORKER_UP) {
+        w->up_ns = hw_now_ns();
         hw_info(HW_CAT_NET, "worker %s is up", w->name);
+    }
     w->state = HTTP_WORKER_UP;
     w->conn = conn;
     w->why[0] = '\0';

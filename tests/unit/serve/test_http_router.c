@@ -1,0 +1,87 @@
+/* Which worker a text goes to. */
+#include "../base/unit.h"
+
+#include "base/clock.h"
+#include "serve/http/impl.h"
+
+#include <string.h>
+
+enum { WORKERS = 3 };
+
+static struct http_model model;
+static struct http_worker workers[WORKERS];
+static struct http_prefix prefixes[HTTP_PREFIX_ENTRIES];
+static struct http_front front = {
+    .workers = workers, .worker_count = WORKERS, .prefixes = prefixes};
+
+/* All are up, the first for the longest time and with the most to do. */
+static void start(void)
+{
+    memset(workers, 0, sizeof workers);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        workers[i] = (struct http_worker){.index = i,
+                                          .state = HTTP_WORKER_UP,
+                                          .served.model_count = 1,
+                                          .models[0] = &model,
+                                          .texts = 30 - 10 * i,
+                                          .up_ns = 1 + i};
+    }
+}
+
+static uint64_t waits_since;
+
+static const struct http_worker *route(uint32_t losses)
+{
+    static uint32_t tokens[4];
+    struct http_sequence s = {.model = &model,
+                              .tokens = tokens,
+                              .token_count = 4,
+                              .prompt_count = 4,
+                              .losses = losses,
+                              .waits_ns = waits_since};
+    return http_route(&front, &s);
+}
+
+static void a_text_goes_to_the_idlest(void **state)
+{
+    (void)state;
+    start();
+    assert_ptr_equal(route(0), &workers[2]);
+    assert_ptr_equal(route(HTTP_LOSSES_STEADY - 1), &workers[2]);
+    workers[2].texts = HTTP_WORKER_TEXTS_MAX;
+    assert_ptr_equal(route(0), &workers[1]);
+    workers[1].served.draining = true;
+    assert_ptr_equal(route(0), &workers[0]);
+}
+
+static void one_that_lost_workers_waits_for_the_steadiest(void **state)
+{
+    (void)state;
+    start();
+    waits_since = hw_now_ns() + 1000 * HW_SEC; /* also for a machine that stands still */
+    assert_ptr_equal(route(HTTP_LOSSES_STEADY), &workers[0]);
+    workers[0].texts = HTTP_WORKER_TEXTS_MAX;
+    assert_null(route(HTTP_LOSSES_STEADY));
+    uint64_t since = waits_since;
+    waits_since = hw_now_ns() - HTTP_STEADY_NS; /* long enough: any will do */
+    assert_ptr_equal(route(HTTP_LOSSES_STEADY), &workers[2]);
+    waits_since = since;
+    workers[0].texts--;
+    workers[0].busy_until = hw_now_ns() + 1000 * HW_SEC;
+    assert_null(route(HTTP_LOSSES_STEADY));
+    workers[0].state = HTTP_WORKER_DOWN; /* then there is another steadiest */
+    assert_ptr_equal(route(HTTP_LOSSES_STEADY), &workers[1]);
+    workers[1].models[0] = NULL;
+    assert_ptr_equal(route(HTTP_LOSSES_STEADY), &workers[2]);
+    workers[2].left = true;
+    assert_null(route(HTTP_LOSSES_STEADY));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_text_goes_to_the_idlest),
+        cmocka_unit_test(one_that_lost_workers_waits_for_the_steadiest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
