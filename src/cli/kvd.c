@@ -28,7 +28,7 @@ struct kvd_options {
     struct cmd_members_options members;
     const char *rank;
     uint64_t daemons;
-    uint64_t store_bytes, entries, value_max, max_clients, ring_bytes, heartbeat_ns;
+    uint64_t store_bytes, entries, value_max, max_clients, heartbeat_ns;
     uint64_t arena_bytes, block_entries, copies, min_copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
     bool numa, insecure, plain, may_flush;
@@ -102,8 +102,6 @@ static const struct cmd_option options[] = {
      "adaptive", 0, 0, cmd_flush_names},
     {"wait", 0, CMD_CHOICE, AT(wait), "how an idle daemon waits", NULL, "adaptive", 0, 0,
      cmd_wait_names},
-    {"shm-ring", 0, CMD_SIZE, AT(ring_bytes),
-     "ring of a shm: connection between ranks, each direction", "SIZE", "1MiB", 64 << 10, 16 << 20},
     {"heartbeat", 0, CMD_DURATION, AT(heartbeat_ns), "a rank that is silent for so long is lost",
      "TIME", "2s", 100 * HW_MS, 3600 * HW_SEC},
     {"numa-isolate", 0, CMD_FLAG, AT(numa), "pin each daemon to a core of one memory node"},
@@ -287,7 +285,6 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
                    .lease_lasts_ns = o->lease_ns},
         .flush = (enum rpc_flush_policy)o->flush,
         .wait = (enum rpc_wait_mode)o->wait,
-        .ring_bytes = (uint32_t)o->ring_bytes,
         .heartbeat_ns = o->heartbeat_ns,
         .plain = o->plain,
     };

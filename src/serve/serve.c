@@ -36,7 +36,7 @@ struct serve_options {
     struct cmd_list listen, devices;
     const char *cert, *key, *token_file, *tenants;
     bool insecure, software, no_devices;
-    uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, resume_window_ns, ring_bytes;
+    uint64_t max_clients, window_bytes, max_calls, heartbeat_ns, resume_window_ns;
     uint64_t time_slice_ns, weight, max_memory_bytes, max_objects, max_pipelines, max_pending;
     uint64_t upload_cache_bytes, compile_threads;
     const char *upload_cache_dir, *session_user;
@@ -99,8 +99,6 @@ static const struct cmd_option options[] = {
      "its GPU memory; 5 s at most where its host says that it has ended;\n"
      "0: it ends at once",
      "TIME", "60s", 0, 24 * 3600 * HW_SEC},
-    {"shm-ring", 0, CMD_SIZE, offsetof(struct serve_options, ring_bytes),
-     "ring of a shm: client, each direction", "SIZE", "1MiB", 64 << 10, 16 << 20},
     {"time-slice", 0, CMD_DURATION, offsetof(struct serve_options, time_slice_ns),
      "where several Vulkan clients keep a GPU busy, one of them submits for so\n"
      "long at a time [default: 10ms with --tenants; else the GPU's driver shares\n"
@@ -493,8 +491,7 @@ static int start_sessions(struct server *s)
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])
 {
     char why[RPC_WHY_CHARS];
-    struct rpc_net_options net = {.security = &s->security,
-                                  .shm_ring_bytes = (uint32_t)s->o->ring_bytes};
+    struct rpc_net_options net = {.security = &s->security};
     for (size_t i = 0; i < s->addr_count; i++) {
         if (rpc_server_listen(s->rpc, &s->addrs[i], &net, &bound[i], why))
             return cmd_fail(CMD_FAILED, "serve: %s", why);

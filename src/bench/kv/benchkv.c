@@ -31,7 +31,7 @@ struct benchkv_options {
     struct cmd_list clients, peers;
     const char *rank;
     uint64_t ranks, client_ranks, daemons, depth, key_range, value_size, runs, rate;
-    uint64_t duration_ns, warmup_ns, ring_bytes;
+    uint64_t duration_ns, warmup_ns;
     const char *read_ratio, *csv, *report, *seed_text;
     int distribution, transport, flush, wait;
     bool numa, plain, json, optimisations, no_single;
@@ -66,8 +66,6 @@ static const struct cmd_option options[] = {
      "between ranks on this host; --peers says it by itself", NULL, "shm", 0, 0, transport_names},
     {"flush", 0, CMD_CHOICE, AT(flush), "when messages to other ranks are written", NULL,
      "adaptive", 0, 0, cmd_flush_names},
-    {"ring-size", 0, CMD_SIZE, AT(ring_bytes), "ring of a shm connection, each direction", "SIZE",
-     "1MiB", 64 << 10, 16 << 20},
     {"numa-isolate", 0, CMD_FLAG, AT(numa),
      "pin daemons and clients to cores of their own, near each other"},
     {"wait", 0, CMD_CHOICE, AT(wait), "how daemons and clients wait", NULL, "adaptive", 0, 0,
@@ -212,7 +210,6 @@ static enum cmd_exit common_point(const struct benchkv_options *o, uint32_t rank
         .plain = o->plain,
         .flush = (enum rpc_flush_policy)o->flush,
         .wait = (enum rpc_wait_mode)o->wait,
-        .ring_bytes = (uint32_t)o->ring_bytes,
         .duration_ns = o->duration_ns,
         .warmup_ns = o->warmup_ns,
         .rate = o->rate,

@@ -39,7 +39,6 @@ struct bkv_point {
     bool zipfian, numa, plain;
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
-    uint32_t ring_bytes;
     uint64_t duration_ns, warmup_ns;
     uint64_t rate; /* requests a second of each rank; 0: closed loop */
     uint64_t seed;

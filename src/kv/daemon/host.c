@@ -634,7 +634,7 @@ static int listen_and_dial(struct kv_host *h, char why[RPC_WHY_CHARS])
             return rc;
         }
     }
-    struct rpc_net_options net = {.security = o->listen_security, .shm_ring_bytes = o->ring_bytes};
+    struct rpc_net_options net = {.security = o->listen_security};
     int rc = rpc_listen(&h->addrs[o->rank], &net, &h->listen, why);
     if (rc == 0)
         rc = watch(h, EPOLL_CTL_ADD, h->listen->ops->poll_fd(h->listen), EPOLLIN, &h->watch_listen);

@@ -41,7 +41,6 @@ struct kv_host_options {
     struct kv_blocks_config blocks; /* its limits; the arena is set here */
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
-    uint32_t ring_bytes;   /* of shm between ranks; 0: 1 MiB */
     uint64_t heartbeat_ns; /* 0: copyrpc's default */
     uint64_t seed;         /* 0: from the kernel */
     bool plain;

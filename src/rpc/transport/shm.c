@@ -601,18 +601,18 @@ static int make_parts(uint32_t ring_bytes, struct parts *p)
     return 0;
 }
 
-static int welcome_with_offer(int fd, uint32_t ring_bytes, struct rpc_transport **out)
+static int welcome_with_offer(int fd, struct rpc_transport **out)
 {
     struct parts p;
-    int rc = make_parts(ring_bytes, &p);
+    int rc = make_parts(RPC_SHM_RING_DEFAULT, &p);
     if (rc) {
         close(fd);
         return rc;
     }
     const int fds[RPC_SHM_OFFER_FDS] = {p.memfd, p.bells[0], p.bells[1]};
-    rc = send_offer(fd, ring_bytes, fds);
+    rc = send_offer(fd, RPC_SHM_RING_DEFAULT, fds);
     if (rc == 0) {
-        rc = shm_wrap(fd, p.memfd, ring_bytes, p.bells[1], p.bells[0], true, out);
+        rc = shm_wrap(fd, p.memfd, RPC_SHM_RING_DEFAULT, p.bells[1], p.bells[0], true, out);
     } else {
         close(fd);
         close(p.bells[0]);
@@ -625,13 +625,8 @@ static int welcome_with_offer(int fd, uint32_t ring_bytes, struct rpc_transport 
 int rpc_shm_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
                    struct rpc_listener **out, char why[RPC_WHY_CHARS])
 {
-    uint32_t ring = options->shm_ring_bytes ? options->shm_ring_bytes : RPC_SHM_RING_DEFAULT;
-    if (!ring_bytes_ok(ring)) {
-        snprintf(why, RPC_WHY_CHARS,
-                 "a ring of %u bytes: must be a power of two from 64KiB to 16MiB", ring);
-        return -EINVAL;
-    }
-    return rpc_unix_listen_with(addr, welcome_with_offer, ring, out, why);
+    (void)options;
+    return rpc_unix_listen_with(addr, welcome_with_offer, out, why);
 }
 
 int rpc_shm_pair(uint32_t ring_bytes, struct rpc_transport *out[2])

@@ -50,11 +50,10 @@ int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out,
 enum rpc_peer_user rpc_unix_peer(int fd, const char *scheme, char peer[RPC_PEER_NAME_CHARS]);
 
 /* Makes a transport of a caller's socket, which it takes, also on failure. */
-typedef int rpc_unix_welcome_fn(int fd, uint32_t ring_bytes, struct rpc_transport **out);
+typedef int rpc_unix_welcome_fn(int fd, struct rpc_transport **out);
 /* Listens on a socket file that only we may open, and whose stale predecessor is replaced. */
 int rpc_unix_listen_with(const struct rpc_addr *addr, rpc_unix_welcome_fn *welcome,
-                         uint32_t ring_bytes, struct rpc_listener **out,
-                         char why[RPC_WHY_CHARS]) MUST_CHECK;
+                         struct rpc_listener **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
 
 int rpc_tcp_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
                  struct rpc_transport **out, char why[RPC_WHY_CHARS]) MUST_CHECK;

@@ -28,7 +28,6 @@ struct unix_listener {
     struct rpc_listener base;
     struct socket_file socket;
     rpc_unix_welcome_fn *welcome;
-    uint32_t ring_bytes;
 };
 
 static void fill_sockaddr(const char *path, struct sockaddr_un *addr)
@@ -162,7 +161,7 @@ static int unix_accept(struct rpc_listener *l, struct rpc_transport **out)
     int fd = accept4(listener->socket.fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return errno == EINTR || errno == ECONNABORTED ? -EAGAIN : -errno;
-    return listener->welcome(fd, listener->ring_bytes, out);
+    return listener->welcome(fd, out);
 }
 
 static int unix_listener_poll_fd(struct rpc_listener *l)
@@ -184,7 +183,7 @@ static const struct rpc_listener_ops unix_listener_ops = {
 };
 
 int rpc_unix_listen_with(const struct rpc_addr *addr, rpc_unix_welcome_fn *welcome,
-                         uint32_t ring_bytes, struct rpc_listener **out, char why[RPC_WHY_CHARS])
+                         struct rpc_listener **out, char why[RPC_WHY_CHARS])
 {
     struct unix_listener *listener = calloc(1, sizeof *listener);
     if (!listener)
@@ -196,23 +195,16 @@ int rpc_unix_listen_with(const struct rpc_addr *addr, rpc_unix_welcome_fn *welco
     }
     listener->base.ops = &unix_listener_ops;
     listener->welcome = welcome;
-    listener->ring_bytes = ring_bytes;
     rpc_addr_format(addr, listener->base.address, sizeof listener->base.address);
     *out = &listener->base;
     return 0;
-}
-
-static int welcome_plain(int fd, uint32_t ring_bytes, struct rpc_transport **out)
-{
-    (void)ring_bytes;
-    return wrap(fd, out);
 }
 
 int rpc_unix_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
                     struct rpc_listener **out, char why[RPC_WHY_CHARS])
 {
     (void)options;
-    return rpc_unix_listen_with(addr, welcome_plain, 0, out, why);
+    return rpc_unix_listen_with(addr, wrap, out, why);
 }
 
 int rpc_unix_pair(struct rpc_transport *out[2])
