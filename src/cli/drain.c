@@ -42,7 +42,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_drain = {
     .name = "drain",
-    .summary = "take a worker out of service; a gateway continues its texts elsewhere",
+    .summary = "take a worker out of service; its texts go on elsewhere",
     .operands = "ADDR",
     .operands_min = 1,
     .operands_max = 1,

@@ -413,7 +413,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_model = {
     .name = "model",
-    .summary = "describe, import or quantise a model file, or make one of random weights",
+    .summary = "describe, import or quantise a model file, or make a random one",
     .operands = "info|synth|quantise|import [FILE] [FILE]",
     .operands_min = 1,
     .operands_max = 3,

@@ -432,7 +432,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_top = {
     .name = "top",
-    .summary = "watch requests, tokens a second, KV memory and GPU time of gateways and servers",
+    .summary = "watch gateways and servers: requests, tokens, KV memory, GPU time",
     .operands = "[ADDR ...]",
     .operands_max = PLACES_MAX,
     .description =
