@@ -95,7 +95,8 @@ class Metrics(Trees):
                        'bool f(void) { return kind == HW_COUNTER; }\n'})
         self.assertEqual([("rpc_calls", "", True, "calls made"), ("kv_etcd_up", "", False, "up"),
                           ("llm_time", "ns", True, "time")], reference.counters_of(tree))
-        part = reference.metrics_part(reference.counters_of(tree))
+        part = reference.metrics_part(reference.counters_of(tree), [("llm_rows", "vllm:rows", "rows")])
+        self.assertIn("| `hawser_llm_rows` | `vllm:rows` | rows |", part)
         self.assertIn("| `hawser_llm_time_total` | ns | counter | time |", part)
         self.assertIn("| `hawser_kv_etcd_up` |  | gauge | up |", part)
 
@@ -104,7 +105,19 @@ class Metrics(Trees):
         with self.assertRaises(SystemExit):
             reference.counters_of(tree)
         with self.assertRaises(SystemExit):
-            reference.metrics_part([("odd_name", "", True, "x")])
+            reference.metrics_part([("odd_name", "", True, "x")], [])
+
+
+    def test_tables_of_histograms_are_read(self):
+        tree = self.tree(**{
+            "src/a.c": 'static const struct hw_buckets_def d[] = {\n'
+                       '    {"llm_rows", "vllm:rows", "rows of a "\n     "step", HW_EDGES(edges), 1},\n'
+                       '    {"llm_bytes", NULL, "bytes", HW_EDGES(edges), 1}};\n'})
+        self.assertEqual([("llm_bytes", "", "bytes"), ("llm_rows", "vllm:rows", "rows of a step")],
+                         reference.histograms_of(tree))
+        odd = self.tree(**{"src/a.c": "struct hw_buckets_def d = {NAME, NULL, HELP, HW_EDGES(e), 1};\n"})
+        with self.assertRaises(SystemExit):
+            reference.histograms_of(odd)
 
 
 class Knobs(Trees):
