@@ -112,21 +112,18 @@ static void keep_rest(struct resp_session *s, struct rest *r)
         rest_of(s, r);
 }
 
-/* Until the peer takes more.  False: it does not.  For half of a lease's time it may keep blocks;
- * then their bytes are copied. */
-static bool await_peer(struct resp_session *s, struct rest *r, uint64_t *since)
+/* Until the peer takes more.  False: it does not.  It may keep blocks until half of the first lease
+ * has passed; then their bytes are copied. */
+static bool await_peer(struct resp_session *s, struct rest *r)
 {
     uint64_t now = hw_now_ns();
-    *since = *since ? *since : now;
-    uint64_t held_ms = (now - *since) / HW_MS;
-    uint64_t hold_ms = (s->lease_ns ? s->lease_ns : KV_LEASE_LASTS_NS) / 2 / HW_MS;
     bool holds = s->part_count > 0;
-    if (holds && held_ms >= hold_ms) {
+    if (holds && now >= s->copy_at_ns) {
         keep_rest(s, r);
         return !s->broken;
     }
     struct pollfd look = {.fd = s->options.fd, .events = POLLOUT};
-    int n = poll(&look, 1, holds ? (int)(hold_ms - held_ms) : SEND_LIMIT_MS);
+    int n = poll(&look, 1, holds ? (int)((s->copy_at_ns - now) / HW_MS) + 1 : SEND_LIMIT_MS);
     return n > 0 || holds || (n < 0 && errno == EINTR);
 }
 
@@ -137,7 +134,6 @@ void resp_flush_out(struct resp_session *s)
         return;
     rest_of(s, &r);
     resp_leave(s);
-    uint64_t since = 0; /* when the peer stopped taking; 0: it did not */
     while (r.bytes > 0 && !s->broken && !s->must_wait) {
         struct msghdr message = {.msg_iov = r.vectors + r.first, .msg_iovlen = r.count - r.first};
         ssize_t n = sendmsg(s->options.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -146,7 +142,7 @@ void resp_flush_out(struct resp_session *s)
         else if (n == 0 || (errno != EAGAIN && errno != EINTR))
             s->broken = true;
         else if (errno == EAGAIN && s->may_wait)
-            s->broken |= !await_peer(s, &r, &since);
+            s->broken |= !await_peer(s, &r);
         else
             s->must_wait = errno == EAGAIN;
     }
@@ -173,10 +169,13 @@ static void add_part(struct resp_session *s, const void *data, size_t len,
     assert(s->part_count < RESP_PARTS_MAX);
     struct resp_part *part = &s->parts[s->part_count++];
     *part = (struct resp_part){.at = s->out_len, .len = len, .data = data};
-    if (value) {
+    if (value)
         part->value = *value;
-        s->lease_ns = value->named.block.lasts_ns;
-    }
+    const struct kv_block_ref *block = &part->value.named.block;
+    uint64_t copy_at_ns =
+        value ? block->expires_ns - block->lasts_ns / 2 : hw_now_ns() + KV_LEASE_LASTS_NS / 2;
+    if (s->part_count == 1 || copy_at_ns < s->copy_at_ns)
+        s->copy_at_ns = copy_at_ns;
     s->part_bytes += len;
 }
 

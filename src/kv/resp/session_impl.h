@@ -59,7 +59,7 @@ struct resp_session {
     struct resp_placed placed;
     struct kv_host *visited; /* NULL: none; nothing may wait meanwhile */
     uint32_t visit_bytes;    /* copied and hashed in this visit */
-    uint64_t lease_ns;       /* how long leases last; 0: not known */
+    uint64_t copy_at_ns;     /* of the parts: when half of the first lease has passed */
     struct kv_block_holder holders[KV_DAEMONS_MAX];
 };
 

@@ -578,7 +578,7 @@ static void reader_stops(uint32_t len, bool members)
     struct kv_view view;
     char name[2] = "l", request[32];
     fixture_open_with(&f, members ? 2 : 1, members,
-                      (struct kv_blocks_config){.lease_lasts_ns = 200 * HW_MS});
+                      (struct kv_blocks_config){.lease_lasts_ns = HW_SEC});
     if (members) {
         set_view(&f, 2, &view);
         name_at(&view, 1, name);
