@@ -3,45 +3,22 @@
 import json
 import os
 import pathlib
-import shutil
-import subprocess
-import sys
 import tempfile
 import unittest
 
 from rig import NAME, call, counter, service, wait_for, with_template
+from npm import install_or_skip, run_node  # rig has told where
 
-FOLDER = pathlib.Path(os.environ["HAWSER_OPENAI_DIR"])
-PACKAGE = "openai@4"
-SKIP = 77
+FOLDER = os.environ["HAWSER_OPENAI_DIR"]
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 SCRIPT = pathlib.Path(__file__).resolve().parent / "openai_client.mjs"
 
 
-def install():
-    """Why the package is not there; None when it is.  It is kept in the build folder."""
-    if not shutil.which("node") or not shutil.which("npm"):
-        return "node or npm is not installed"
-    if (FOLDER / "node_modules" / "openai" / "package.json").exists():
-        return None
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    try:
-        result = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--no-save",
-                                 "--ignore-scripts", "--prefix", str(FOLDER), PACKAGE],
-                                capture_output=True, text=True, timeout=120)
-    except subprocess.TimeoutExpired:
-        return "npm took more than two minutes"
-    return None if result.returncode == 0 else f"npm: {result.stderr.strip()[-300:]}"
-
-
 class OpenAI(unittest.TestCase):
     def test_client(self):
-        script = FOLDER / SCRIPT.name  # node looks for packages beside the script
-        shutil.copy(SCRIPT, script)
         with tempfile.TemporaryDirectory() as folder, \
                 service(model=with_template(folder, (TEMPLATES / "chatml_tools.jinja").read_text())) as front:
-            result = subprocess.run(["node", script, front.url + "/v1", NAME], capture_output=True,
-                                    text=True, timeout=120)
+            result = run_node(FOLDER, SCRIPT, front.url + "/v1", NAME)
             self.assertEqual(result.returncode, 0, result.stderr)
             got = json.loads(result.stdout)
             prompt = {"prompt": "And God said", "temperature": 0, "max_tokens": 32}
@@ -83,8 +60,5 @@ class OpenAI(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    missing = install()
-    if missing:
-        print(f"skipped: {missing}")
-        sys.exit(SKIP)
+    install_or_skip(FOLDER, "openai@4")
     unittest.main()
