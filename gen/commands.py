@@ -289,9 +289,10 @@ class Commands:
             o(f"{c.ret} ret = ({c.ret})wire_get_{self.p.r.scalar(c.ret)}(&d->in);")
         for f in counts:
             self.dec_count(o, c, f)
+        needed = "ret == VK_SUCCESS" if c.ret == "VkResult" else "false"
         for f in creates:
             o(f"for (uint64_t i = 0; {f.name} && i < {self.count_of(c, f, '')}; i++)")
-            o(f"    {f.name}[i] = vn_dec_created(d, {f.name}[i]);")
+            o(f"    {f.name}[i] = vn_dec_created(d, {f.name}[i], {needed});")
         if outs and c.ret == "VkResult":
             o("if (ret < 0)")
             o("    return ret;")

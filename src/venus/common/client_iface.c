@@ -33,9 +33,9 @@ bool vn_client_new(const void *parent, uint32_t type, uint64_t count, void *hand
     return true;
 }
 
-void *vn_dec_created(struct vn_decoder *d, void *handle)
+void *vn_dec_created(struct vn_decoder *d, void *handle, bool needed)
 {
-    if (wire_get_u8(&d->in) == 1)
+    if (vn_dec_present(d, needed))
         return handle;
     if (handle && d->ops->dropped)
         d->ops->dropped(d->objects, handle);

@@ -95,8 +95,8 @@ void vn_client_free(struct vn_client *client, uint64_t count, const void *handle
 void vn_client_undo(struct vn_client *client, uint64_t count, void *handles);
 
 /* For replies: the handle when the server created its object, else NULL, and the object is
- * dropped. */
-void *vn_dec_created(struct vn_decoder *d, void *handle);
+ * dropped.  Where it is needed, since the program is told of success, its absence is an error. */
+void *vn_dec_created(struct vn_decoder *d, void *handle, bool needed);
 /* A count of the server that must fit the room the program gave; 0 and an error when it does not.
  */
 uint32_t vn_dec_room(struct vn_decoder *d, uint64_t count, uint64_t room);
