@@ -28,7 +28,7 @@ struct kvd_options {
     struct cmd_members_options members;
     const char *rank;
     uint64_t daemons;
-    uint64_t store_bytes, entries, value_max, max_clients, heartbeat_ns;
+    uint64_t store_bytes, entries, max_clients, heartbeat_ns;
     uint64_t arena_bytes, block_entries, copies, min_copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
     bool numa, insecure, plain, may_flush;
@@ -73,8 +73,6 @@ static const struct cmd_option options[] = {
      "256MiB", 4096, UINT64_C(1) << 46},
     {"entries", 0, CMD_U64, AT(entries), "keys of each daemon; 64 bytes each once used", "N",
      "1000000", 1, KV_STORE_ENTRIES_MAX},
-    {"value-max", 0, CMD_SIZE, AT(value_max), "a longer value is TOO_LARGE", "SIZE", "64KiB", 1,
-     KV_VALUE_MAX},
     {"blocks", 0, CMD_SIZE, AT(arena_bytes),
      "room for blocks of up to 64MiB, of each daemon; 0: none.  Memory is taken\n"
      "as it is used.  Blocks are divided among ranks or members",
@@ -276,7 +274,6 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
         .dial_security = &k->dial,
         .store_bytes = o->store_bytes,
         .store_entries = (uint32_t)o->entries,
-        .value_max = (uint32_t)o->value_max,
         .max_clients = (uint32_t)o->max_clients,
         .arena_bytes = o->arena_bytes,
         .blocks = {.entries = (uint32_t)o->block_entries,

@@ -581,7 +581,6 @@ static int create_daemon(struct kv_host *h)
         .min_copies = o->min_copies,
         .store_bytes = o->store_bytes,
         .store_entries = o->store_entries,
-        .value_max = o->value_max,
         .max_clients = o->max_clients,
         .blocks = o->blocks,
         .seed = o->seed,

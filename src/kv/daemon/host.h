@@ -31,7 +31,7 @@ struct kv_host_options {
     const struct rpc_addr *addrs; /* base address of each rank; NULL when there is one rank */
     const struct rpc_security *listen_security, *dial_security; /* NULL: none */
     uint64_t store_bytes;
-    uint32_t store_entries, value_max, max_clients; /* 0: the defaults of kv/daemon/daemon.h */
+    uint32_t store_entries, max_clients; /* 0: the defaults of kv/daemon/daemon.h */
     /* Not NULL: members instead of ranks, and this member's name.  Then ranks is 1, and addrs[0] is
      * where the member's first daemon listens. */
     const char *member;
