@@ -24,8 +24,8 @@ static const struct cmd_option options[] = {
     {"prompt", 'p', CMD_STRING, AT(prompt),
      "what to continue (without it: the model begins by itself)", "TEXT"},
     {"file", 'f', CMD_STRING, AT(file),
-     "what to continue is in this file; -: standard input, the default where that\n"
-     "is a pipe or a file",
+     "what to continue is in this file; -: standard input, with a server the default\n"
+     "where that is a pipe or a file",
      "FILE"},
     {"decode_steps", 'n', CMD_U64, AT(decode_steps), "tokens to generate at most", "N", "50", 1,
      LLM_CONTEXT_MAX},
@@ -104,17 +104,22 @@ static bool is_piped(void)
     return fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode));
 }
 
+/* Text, ended by a zero byte; so one within it would cut it short. */
 static enum cmd_exit read_all(FILE *from, const char *name, char **text, size_t *bytes)
 {
     char *all = malloc(PROMPT_BYTES_MAX + 1);
     if (!all)
         return cmd_fail(CMD_FAILED, "llm: out of memory");
     size_t n = fread(all, 1, PROMPT_BYTES_MAX + 1, from);
-    if (ferror(from) || n > PROMPT_BYTES_MAX) {
+    const char *why = ferror(from)           ? strerror(errno)
+                      : n > PROMPT_BYTES_MAX ? "longer than 8 MiB"
+                      : memchr(all, '\0', n) ? "it has a zero byte, so it is no text"
+                                             : NULL;
+    if (why) {
         free(all);
-        return cmd_fail(CMD_FAILED, "llm: %s: %s", name,
-                        n > PROMPT_BYTES_MAX ? "longer than 8 MiB" : strerror(errno));
+        return cmd_fail(CMD_FAILED, "llm: %s: %s", name, why);
     }
+    all[n] = '\0';
     *text = all;
     *bytes = n;
     return CMD_DONE;
@@ -177,7 +182,6 @@ static enum cmd_exit ask(const struct llm_run_options *o, const char *address)
     if (code == CMD_DONE)
         code = read_prompt(o, &prompt, &bytes);
     if (code == CMD_DONE) {
-        prompt[bytes] = '\0';
         code = llm_client_open(&client, "llm", &o->connect, address, o->model);
         if (code == CMD_UNREACHABLE && !address)
             cmd_warn("llm: without an address the default server is asked; --model FILE runs a "
@@ -190,9 +194,29 @@ static enum cmd_exit ask(const struct llm_run_options *o, const char *address)
     return code;
 }
 
-static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+static enum cmd_exit run_mode(const struct llm_run_options *o)
 {
     struct llm_run r;
+    struct llm_run_options with_text = *o;
+    char *prompt = NULL;
+    size_t bytes;
+    enum cmd_exit code = o->file ? read_prompt(o, &prompt, &bytes) : CMD_DONE;
+    if (code != CMD_DONE)
+        return code;
+    if (prompt)
+        with_text.prompt = prompt;
+    code = llm_run_open(&r, &with_text, stdout);
+    if (code == CMD_DONE)
+        code = llm_run_generate(&r);
+    if (code == CMD_DONE)
+        code = llm_run_report(&r, stdout);
+    llm_run_close(&r);
+    free(prompt);
+    return code;
+}
+
+static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
+{
     const struct llm_run_options *o = values;
     const char *address = operands->count ? operands->items[0] : o->server;
     if (operands->count && o->server)
@@ -208,13 +232,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
                         "llm: --mode %s finds its worker by --gpu_host and "
                         "--master_port, not by an address",
                         llm_run_modes[o->mode]);
-    enum cmd_exit code = llm_run_open(&r, o, stdout);
-    if (code == CMD_DONE)
-        code = llm_run_generate(&r);
-    if (code == CMD_DONE)
-        code = llm_run_report(&r, stdout);
-    llm_run_close(&r);
-    return code;
+    return run_mode(o);
 }
 
 const struct cmd_command cmd_llm = {

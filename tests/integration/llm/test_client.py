@@ -93,8 +93,16 @@ class Client(Case):
         second = self.llm("-f", path, "-n", 8, env=env)
         self.assertEqual(second.stdout, expected)
         self.assertIn("cannot reach 127.0.0.1:1", second.stderr)
-        self.llm(self.address, "-f", self.dir / "none", code=FAILED, says=["none"])
-        self.llm(self.address, "-f", path, "-p", "x", code=USAGE, says=["not both"])
+        here = ("--model", MODEL, "--threads", 1, "-n", 8)
+        continued = f"{PROMPT}{expected}"
+        self.assertTrue(self.llm(*here, "--file", path).stdout.startswith(continued))
+        self.assertTrue(self.llm(*here, "--file", "-", input=PROMPT).stdout.startswith(continued))
+        (self.dir / "zero").write_bytes(b"And\0God")
+        for args in ((self.address,), here):
+            self.llm(*args, "-f", self.dir / "none", code=FAILED, says=["none: No such file"])
+            self.llm(*args, "-f", self.dir, code=FAILED, says=["Is a directory"])
+            self.llm(*args, "-f", self.dir / "zero", code=FAILED, says=["it is no text"])
+            self.llm(*args, "-f", path, "-p", "x", code=USAGE, says=["not both"])
 
     def test_a_stop_string_is_never_shown(self):
         text = self.llm(self.address, "-p", PROMPT, "-n", 24).stdout
@@ -141,14 +149,17 @@ class Client(Case):
         return result.stdout
 
     def test_chat_answers_each_line_of_a_pipe(self):
-        def ask(text):
-            result = hawser("chat", self.address, "--temperature", 0, "-n", 8, input=text)
+        def ask(text, *args):
+            result = hawser("chat", self.address, "--temperature", 0, "-n", 8, *args, input=text)
             self.expect(result, DONE)
             self.assertIn("no chat template", result.stderr)
             return result.stdout
         one = ask("And God said\n")
         self.assertEqual(ask("And God said\n/clear\nAnd God said\n"), one + one)
         self.assertNotEqual(ask("And God said\nAnd God said\n"), one + one)
+        told = ask("Let there be\n/clear\nLet there be\n", "--system", PROMPT)  # it stays
+        self.assertEqual(told, 2 * self.llm(self.address, "-p", f"{PROMPT}\nLet there be", "-n", 8).stdout)
+        self.expect(hawser("chat", self.address, "--system", ""), USAGE, "--system")
 
     def test_chat_on_a_terminal(self):
         t = Terminal(self.address, "--temperature", "0", "-n", "6")
