@@ -114,9 +114,6 @@ static enum cmd_exit time_step(struct plan *p, const char *path, const struct ll
     double samples[SAMPLES];
     char why[LLM_WHY_CHARS];
     uint64_t ns = 1;
-    if (p->o->rows > p->model->context)
-        return cmd_fail(CMD_USAGE, "plan: --rows %llu; the model has a context of %u",
-                        (unsigned long long)p->o->rows, p->model->context);
     int rc = llm_engine_create(file, &engine, &e, why);
     if (rc)
         return cmd_fail(CMD_FAILED, "plan: %s: %s", path, why);
@@ -299,7 +296,10 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         return cmd_fail(CMD_FAILED, "plan: %s", why);
     p.model = llm_file_config(file);
     p.step_ns = (double)p.o->step_ns;
-    if (!p.o->step_ns)
+    if (p.o->rows > p.model->context)
+        code = cmd_fail(CMD_USAGE, "plan: --rows %llu: the model has a context of %u; give no more",
+                        (unsigned long long)p.o->rows, p.model->context);
+    if (code == CMD_DONE && !p.o->step_ns)
         code = time_step(&p, path, file);
     if (code == CMD_DONE && llm_tp_check(file, (uint32_t)p.o->workers, p.refused) == 0)
         p.refused[0] = '\0';

@@ -210,6 +210,9 @@ static int check_shape(const struct llm_config *c, char *why)
         {"experts of a row", c->experts_used, c->experts > 0, c->experts},
         {"experts of a row", c->experts_used, 0, LLM_EXPERTS_USED_MAX},
     };
+    if (c->experts_used && !c->experts)
+        return llm_why(why, -EINVAL, "%u experts of a row, and a layer has none: say how many",
+                       c->experts_used);
     for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
         if (bounds[i].value < bounds[i].min || bounds[i].value > bounds[i].max)
             return llm_why(why, -EINVAL,

@@ -97,6 +97,10 @@ class Synth(Model):
         found = self.info(self.synth("n", "--layers", 1, "--width", 96, "--heads", 6,
                                      "--kv-heads", 2))
         self.assertEqual((found["head_dim"], found["kv_heads"], found["ffn"]), (16, 2, 384))
+        found = self.info(self.synth("e", "--like", "tiny-moe", "--experts", 4, "--experts-used", 3))
+        self.assertEqual((found["experts"], found["experts_used"]), (4, 3))
+        found = self.info(self.synth("r", "--like", "tiny", "--rope", "linear", "--rope-factor", 8))
+        self.assertEqual((found["rope_scale"], found["rope_original"]), (8, found["context"] // 8))
 
     def test_replaces_a_file_and_leaves_no_other(self):
         path = self.synth("m", "--like", "tiny")
@@ -120,6 +124,12 @@ class Synth(Model):
         self.refused(USAGE, "blocks", "synth", "--layers", 1, "--width", 96, "--heads", 2,
                      "--type", "Q4_K", *out)
         self.refused(USAGE, "vocabulary", "synth", "--like", "tiny", "--vocab", 200, *out)
+        self.refused(USAGE, "1 to 4 is possible", "synth", "--like", "tiny-moe", "--experts", 4,
+                     "--experts-used", 5, *out)
+        self.refused(USAGE, "a layer has none", "synth", "--like", "tiny", "--experts-used", 2, *out)
+        self.refused(USAGE, "gpt2 has no experts", "synth", "--arch", "gpt2", "--like", "tiny", "--experts", 4,
+                     *out)
+        self.refused(USAGE, "--rope-factor", "synth", "--like", "tiny", "--rope", "yarn", "--rope-factor", 0, *out)
         self.refused(USAGE, "info FILE", "frobnicate")
         self.refused(USAGE, "info FILE", "info")
         self.refused(FAILED, "No such file", "synth", "--like", "tiny", "-o",
@@ -152,6 +162,11 @@ class Plan(Model):
                                20 + 2 * (0.01 + width * 4 / 1e6), delta=0.006)
         self.assertRegex(text, "step +20ms for 1 row on one worker, as given")
         self.assertRegex(text, "pays +tensor: .* as fast as one worker")
+        rows = self.plan(path, "--link", "10us,8Gbit", "--step", "20ms", "--rows", 3)
+        self.assertIn(f"one way: 3 rows x {width} x 4 B", rows)
+        sent_of_3 = (3 * m["layers"] * row + m["vocab"]) * 4 / 2
+        self.assertAlmostEqual(float(re.search(r"20ms / 2 .* = ([\d.]+)ms", rows).group(1)),
+                               10 + messages * 0.01 + sent_of_3 / 1e6, delta=0.006)
         limit = (10e6 + 2 * width * 4 - sent) / (messages - 2) / 1e6
         self.assertAlmostEqual(number(r"below a latency of ([\d.]+)ms"), limit, delta=0.006)
         # Of more workers each share goes through the first.
@@ -175,6 +190,9 @@ class Plan(Model):
             result = hawser("plan", path, "--link", link, "--step", "1ms")
             self.expect(result, USAGE, "write 1ms,10Gbit")
         self.expect(hawser("plan", path), USAGE, "--link LATENCY,RATE is required")
+        for step in ((), ("--step", "1ms")):
+            self.expect(hawser("plan", path, "--link", "1ms,1Gbit", "--rows", 257, *step), USAGE,
+                        "the model has a context of 256")
 
 
 class Info(Model):
