@@ -458,6 +458,15 @@ class Endpoints(unittest.TestCase):
 
 
 class Doors(Case):
+    def test_one_sequence_at_a_time(self):
+        """The front is one client: its texts wait for each other, and all are answered."""
+        ask = {**PROMPT, "temperature": 1, "n": 3, "stream": True}
+        with service("--max-sequences", 1) as front:
+            chosen = [c["index"] for chunk in Stream(front.url, "/v1/completions", ask) for c in chunk["choices"]]
+        self.assertEqual(set(chosen), {0, 1, 2})
+        self.assertEqual(chosen, sorted(chosen))
+        self.expect(self.hawser("serve", "--max-sequences", 0), 2, "--max-sequences", "from 1 to 1024")
+
     def test_keys_and_limits(self):
         keys = self.dir / "api"
         keys.write_text(KEY + "\n")

@@ -152,6 +152,12 @@ class RespCase(Case):
         self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")
         self.assertEqual(self.expect(kv("exists", "a", "no"), FAILED).stdout, "a: 3 bytes\nno: not there\n")
         self.assertEqual(self.expect(kv("keys", "f*"), DONE).stdout, "file\n")
+        self.expect(kv("put", "--expire", "1000s", "brief", self.dir / "in"), DONE)
+        self.assertIn(client("TTL", "brief"), range(900, 1001))
+        self.expect(kv("put", "--expire", "1ms", "brief", self.dir / "in"), DONE)
+        while client("EXISTS", "brief"):  # it ends by the clock
+            pass
+        self.expect(kv("put", "--expire", "0", "brief", self.dir / "in"), USAGE, "--expire", "from 1ms")
         self.assertEqual(len(self.expect(kv("keys"), DONE).stdout.split()), 6)
         self.assertEqual(len(self.expect(kv("watch", "--every", "10ms", "--count", "2"), DONE).stdout.splitlines()), 3)
         self.assertEqual(self.expect(kv("del", "file"), DONE).stdout, "file: deleted\n")

@@ -160,6 +160,13 @@ class BenchIpc(PageCase):
                                       env=self.env, leaks=True), DONE).stdout
             self.assertIn("=== IPC Benchmark Summary ===", text)
 
+    def test_huge_pages_are_left_alone(self):
+        """Where the administrator keeps a pool of them the backend would say so."""
+        text = self.expect(hawser("bench-ipc", "--tp-size", 1, "--backend", "host", "--memory", "64MiB",
+                                  "--num-layers", 2, "--first-id", 0, "--pages-per-iter", 2, "--iters", 1, "--no-huge",
+                                  env=self.env), DONE).stdout
+        self.assertIn("Backend                 : host (main memory)\n", text)
+
 
 class Trace(PageCase):
     def test_the_pages_of_a_served_model_are_replayed(self):

@@ -69,6 +69,20 @@ class Knobs(GpuCase):
             with self.subTest(**env):
                 self.check_exact(**env)
 
+    def test_an_extension_that_must_be_asked_for(self):
+        """It is offered where the server's driver has it, and nothing else changes."""
+        def offered(**env):
+            return set(self.run_program("offers", "extensions", servers=[self.server], env=env))
+
+        there = subprocess.run(["sh", "-c", 'eval "$("$0" --software --env)" && exec "$1" extensions',
+                                os.environ["HAWSER_FIND_VULKAN"], support.PROGRAMS / "venus-offers"],
+                               env=clean_environment(), capture_output=True, text=True, timeout=TIMEOUT, check=True)
+        usual = offered()
+        self.assertNotIn("VK_EXT_descriptor_buffer", usual)
+        self.assertEqual(offered(VENUS_DESCRIPTOR_BUFFER="1") - usual,
+                         {"VK_EXT_descriptor_buffer"} & set(there.stdout.split()))
+        self.assertEqual(offered(VENUS_DESCRIPTOR_BUFFER="perhaps"), usual)
+
     def test_handles_that_are_none(self):
         done = self.run_case("coherent", VENUS_INVALIDATE_HANDLES="zz")
         self.assertEqual(done.stdout, self.exact["coherent"])
