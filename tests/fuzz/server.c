@@ -96,7 +96,6 @@ struct rpc_transport *server_start(void)
     require(rpc_ep_create(ends[1], &config, &server.ep) == 0);
     server.base = (struct rpc_transport){.ops = &line_ops, .peer = "fuzzer"};
     server.inner = ends[0];
-    server.answers = false;
     return &server.base;
 }
 
@@ -104,6 +103,7 @@ void server_end(void)
 {
     rpc_ep_destroy(server.ep);
     rpc_loopnet_destroy(server.net);
+    server.answers = false;
 }
 
 void server_answer(int status, const uint8_t *data, size_t size)
