@@ -29,6 +29,8 @@ static const struct cmd_option options[] = {
      "FILE"},
     {"decode_steps", 'n', CMD_U64, AT(decode_steps), "tokens to generate at most", "N", "50", 1,
      LLM_CONTEXT_MAX},
+    {"max-tokens", 0, CMD_U64, AT(decode_steps), "the same as --decode_steps", "N", NULL, 1,
+     LLM_CONTEXT_MAX},
     {"phase", 0, CMD_CHOICE, AT(phase),
      "prefill: the prompt only, and the token after it; decode: all", NULL, "decode", 0, 0,
      llm_run_phases},

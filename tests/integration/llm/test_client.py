@@ -72,7 +72,7 @@ class Client(Case):
         expected = self.local("-n", 24)
         for args in ((self.address,), ("--server", self.address),
                      (self.address, "--model", "second")):
-            result = self.llm(*args, "-p", PROMPT, "-n", 24)
+            result = self.llm(*args, "-p", PROMPT, "--max-tokens", 24)
             self.assertEqual(result.stdout, expected + "\n")
             self.assertEqual(result.stderr, "")
         drawn = ("-n", 24, "--temperature", 1, "--top-k", 20, "--seed", 5)
