@@ -33,7 +33,8 @@ static enum cmd_exit connect_first(const char *command, const struct cmd_connect
     char buf[RPC_SERVER_CHARS], text[RPC_SERVER_CHARS];
     const char *list = address ? "" : rpc_servers_from_env(buf);
     struct rpc_net_options net = {.security = security, .timeout_ns = connect->timeout_ns};
-    struct rpc_config config = {.security = security, .handshake_ns = connect->timeout_ns};
+    struct rpc_config config = {
+        .security = security, .handshake_ns = connect->timeout_ns, .owner_tells = true};
     struct rpc_addr addr;
     int rc = -EDESTADDRREQ;
     while (rc && (address ? rc == -EDESTADDRREQ : rpc_servers_next(&list, text))) {

@@ -113,6 +113,7 @@ static enum cmd_exit connect_worker(struct llm_run *r)
     struct rpc_client_options client = {.config = {.security = &r->security,
                                                    .handshake_ns = o->connect.timeout_ns,
                                                    .spin_ns = LLM_REMOTE_PATIENCE_NS,
+                                                   .owner_tells = true,
                                                    .resumes = rpc_resume_is_wanted(&addr)}};
     int rc = llm_remote_open(&addr, &net, &client, o->deadline_ns, &r->remote, r->why);
     return rc ? cmd_fail(cmd_exit_for(rc), "llm: %s", r->why) : CMD_DONE;

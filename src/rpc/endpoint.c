@@ -178,7 +178,8 @@ int rpc_ep_fail(struct rpc_ep *ep, int status, const char *fmt, ...)
     if (ep->status == 0 && status == -EPROTO)
         rpc_ep_goodbye(ep, status, ep->reason);
     /* A connecting caller reports rpc_ep_reason itself. */
-    bool opening = ep->status == -EINPROGRESS, told = opening && !ep->config.accepting;
+    bool opening = ep->status == -EINPROGRESS,
+         told = ep->config.owner_tells || (opening && !ep->config.accepting);
     ep->status = status;
     if (status == -ESHUTDOWN || told)
         hw_debug(HW_CAT_NET, "%s: %s", ep->transport->peer, ep->reason);

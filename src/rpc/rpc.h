@@ -95,9 +95,10 @@ struct rpc_config {
     bool tolerates_silence;
     /* A connector's, over tcp and tls: may go on after a cut (rpc/resume/resume.h). */
     bool resumes;
-    bool resuming;          /* the same: this connection is to take the place of one that was cut */
-    uint32_t capabilities;  /* ours; the layers above define the bits */
-    const char *name;       /* says who we are in the peer's log; NULL: "hawser" */
+    bool owner_tells;      /* the owner tells people rpc_ep_reason when it fails; no warning here */
+    bool resuming;         /* the same: this connection is to take the place of one that was cut */
+    uint32_t capabilities; /* ours; the layers above define the bits */
+    const char *name;      /* says who we are in the peer's log; NULL: "hawser" */
     struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
 };
 

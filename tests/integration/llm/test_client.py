@@ -6,6 +6,7 @@ import pathlib
 import pty
 import re
 import select
+import subprocess
 import sys
 import time
 import unittest
@@ -128,6 +129,23 @@ class Client(Case):
         self.llm(self.address, "--mode", "semantic", code=USAGE, says=["--gpu_host"])
         with Server("--listen", "127.0.0.1:0") as other:
             self.llm(other.addresses[0], "-p", "x", code=FAILED, says=["serves no model"])
+
+    def test_a_server_that_dies_is_told_once(self):
+        endless = self.dir / "endless.gguf"
+        self.expect(hawser("model", "synth", "--like", "tiny", "--context", 65536, "-o", endless), DONE)
+        for by_mode in (False, True):
+            server = Server("--listen", "127.0.0.1:0", "--model", endless, "--threads", 1)
+            self.addCleanup(server.stop)
+            address = server.addresses[0]
+            where = ["--mode", "semantic", "--model", endless, "--gpu_host", address] if by_mode else [address]
+            client = subprocess.Popen([HAWSER, "llm", *where, "-p", "x", "-n", "60000", "--ignore-end"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+            self.assertTrue(client.stdout.read(1))  # of the answer
+            server.process.kill()
+            errors = client.communicate(timeout=TIMEOUT)[1].decode()
+            self.assertEqual(client.returncode, UNREACHABLE, errors)
+            self.assertRegex(errors, r"^hawser: llm: .*the worker is gone: .*\n$")
+            self.assertEqual(errors.count("vanished"), 1)
 
     def test_a_drained_server_takes_no_texts_until_undone(self):
         self.assertIn("drains: 0 texts", self.expect(hawser("drain", self.address), DONE).stdout)
