@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "command/kvmembers.h"
 #include "command/kvranks.h"
+#include "command/listen.h"
 #include "kv/common/cpus.h"
 #include "kv/daemon/host.h"
 #include "kv/resp/door.h"
@@ -179,9 +180,12 @@ static enum cmd_exit ensure_token(struct kvd *k, const struct rpc_addr *listen)
     return CMD_DONE;
 }
 
-static enum cmd_exit check_listen(struct kvd *k, const struct rpc_addr *listen)
+static enum cmd_exit check_listen(struct kvd *k, const char *option, const struct rpc_addr *listen)
 {
     char why[RPC_WHY_CHARS];
+    enum cmd_exit code = cmd_listen_resolve("kvd", option, listen);
+    if (code != CMD_DONE)
+        return code;
     if (rpc_security_check_listen(&k->listen, listen, k->o->insecure, why))
         return cmd_fail(CMD_REFUSED, "kvd: %s", why);
     return ensure_token(k, listen);
@@ -195,7 +199,7 @@ static enum cmd_exit check_member(struct kvd *k)
     k->rank = 0;
     k->ranks = 1;
     k->addrs[0] = k->members.listen;
-    return check_listen(k, &k->addrs[0]);
+    return check_listen(k, k->o->members.listen ? "--listen" : "--members", &k->addrs[0]);
 }
 
 static enum cmd_exit check_addresses(struct kvd *k)
@@ -212,7 +216,7 @@ static enum cmd_exit check_addresses(struct kvd *k)
         return cmd_fail(CMD_USAGE, "kvd: rank %u of %u: --peers names too few", k->rank, k->ranks);
     if (k->ranks == 1)
         return CMD_DONE;
-    return check_listen(k, &k->addrs[k->rank]);
+    return check_listen(k, "--peers", &k->addrs[k->rank]);
 }
 
 static enum cmd_exit check_all(struct kvd *k)
@@ -325,7 +329,10 @@ static enum cmd_exit start_metrics(struct kvd *k)
     struct rpc_addr addr;
     if (!k->o->metrics)
         return CMD_DONE;
-    if (rpc_addr_parse(k->o->metrics, &addr, why) || addr.scheme != RPC_SCHEME_TCP)
+    enum cmd_exit code = cmd_listen_read("kvd", "--metrics", k->o->metrics, &addr);
+    if (code != CMD_DONE)
+        return code;
+    if (addr.scheme != RPC_SCHEME_TCP)
         return cmd_fail(CMD_USAGE, "kvd: --metrics: '%s' is not host:port", k->o->metrics);
     if (!rpc_addr_is_local(&addr) && !k->o->insecure)
         return cmd_fail(CMD_REFUSED, "kvd: --metrics: %s is not on this host", k->o->metrics);
@@ -350,8 +357,9 @@ static enum cmd_exit open_resp(struct kvd *k)
         return cmd_fail(CMD_FAILED, "kvd: %s", why);
     o.tenants = k->tenants;
     o.may_flush = k->o->may_flush;
-    if (rpc_addr_parse(k->o->resp, &o.addr, why))
-        return cmd_fail(CMD_USAGE, "kvd: --resp: %s", why);
+    enum cmd_exit code = cmd_listen_read("kvd", "--resp", k->o->resp, &o.addr);
+    if (code != CMD_DONE)
+        return code;
     if (o.addr.scheme != RPC_SCHEME_TCP && o.addr.scheme != RPC_SCHEME_UNIX)
         return cmd_fail(CMD_USAGE, "kvd: --resp: '%s' is neither host:port nor unix:PATH",
                         k->o->resp);

@@ -61,6 +61,11 @@ struct top {
 
 /* ---- HTTP: one GET ---- */
 
+static bool is_http(const char *address)
+{
+    return strncmp(address, "http://", strlen("http://")) == 0;
+}
+
 struct answer {
     char *body;
     size_t len;
@@ -246,7 +251,7 @@ static double tokens_of(const json_t *state)
 static json_t *look(struct top *t, struct place *p)
 {
     char why[CMD_WHY_CHARS] = "";
-    bool http = strncmp(p->address, "http://", 7) == 0;
+    bool http = is_http(p->address);
     json_t *state = http ? ask_http(t, p->address, why) : ask_server(t, p, why);
     uint64_t now = hw_now_ns();
     if (!state) {
@@ -387,6 +392,17 @@ static enum cmd_exit read_key(struct top *t)
     return CMD_DONE;
 }
 
+/* One that cannot be read would be told at every look. */
+static enum cmd_exit check_addresses(const struct top *t)
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_addr addr;
+    for (size_t i = 0; i < t->count; i++)
+        if (!is_http(t->places[i].address) && rpc_addr_parse(t->places[i].address, &addr, why))
+            return cmd_fail(CMD_USAGE, "top: %s", why);
+    return CMD_DONE;
+}
+
 static size_t show(struct top *t)
 {
     json_t *states = json_array(), *state;
@@ -415,7 +431,9 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         t.places[t.count] = (struct place){.address = operands->items[t.count], .tokens = -1};
     if (t.count == 0 && rpc_servers_next(&list, only))
         t.places[t.count++] = (struct place){.address = only, .tokens = -1};
-    enum cmd_exit code = read_key(&t);
+    enum cmd_exit code = check_addresses(&t);
+    if (code == CMD_DONE)
+        code = read_key(&t);
     if (code != CMD_DONE)
         return code;
     for (;;) {

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "command/connect.h"
+#include "command/listen.h"
 #include "command/manifest.h"
 #include "command/software.h"
 #include "rpc/methods.h"
@@ -25,7 +26,6 @@
 #include "venus/server/upload/share.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,28 +275,12 @@ static const struct rpc_server_ops server_ops = {
 
 /* ---- checks before anything is started ---- */
 
-/* A name that is none would be told as an address that is open to the network. */
-static bool resolves(const struct rpc_addr *addr)
-{
-    struct addrinfo *list, hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    if (addr->scheme != RPC_SCHEME_TCP || !addr->host[0])
-        return true;
-    if (getaddrinfo(addr->host, NULL, &hints, &list))
-        return false;
-    freeaddrinfo(list);
-    return true;
-}
-
 static enum cmd_exit check_address(struct server *s, const char *text, struct rpc_addr *addr)
 {
     char why[RPC_WHY_CHARS];
-    if (rpc_addr_parse(text, addr, why))
-        return cmd_fail(CMD_USAGE, "serve: --listen: %s", why);
-    if (!resolves(addr))
-        return cmd_fail(CMD_FAILED,
-                        "serve: --listen: cannot resolve \"%s\"; write an address of this machine, "
-                        "such as 127.0.0.1:28100, 0.0.0.0:28100 or unix:/path",
-                        addr->host);
+    enum cmd_exit code = cmd_listen_read("serve", "--listen", text, addr);
+    if (code != CMD_DONE)
+        return code;
     if (rpc_security_check_listen(&s->security, addr, s->o->insecure, why))
         return cmd_fail(CMD_REFUSED, "serve: %s", why);
     if (s->o->insecure && rpc_security_check_listen(&s->security, addr, false, why))
@@ -339,11 +323,11 @@ static enum cmd_exit check_session_user(struct server *s)
 
 static enum cmd_exit check_metrics(struct server *s)
 {
-    char why[RPC_WHY_CHARS];
     if (!s->o->metrics)
         return CMD_DONE;
-    if (rpc_addr_parse(s->o->metrics, &s->metrics_addr, why))
-        return cmd_fail(CMD_USAGE, "serve: --metrics: %s", why);
+    enum cmd_exit code = cmd_listen_read("serve", "--metrics", s->o->metrics, &s->metrics_addr);
+    if (code != CMD_DONE)
+        return code;
     if (s->metrics_addr.scheme != RPC_SCHEME_TCP)
         return cmd_fail(CMD_USAGE, "serve: --metrics: '%s' is not host:port", s->o->metrics);
     if (!rpc_addr_is_local(&s->metrics_addr) && !s->o->insecure)

@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 #include "command/connect.h"
+#include "kv/redis/cluster.h"
 #include "llm/engine/backend.h"
 #include "page/trace/trace.h"
 
@@ -30,6 +31,7 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
                                  struct llm_worker_options *out)
 {
     static const char kvd[] = "kvd:", redis[] = "redis";
+    char why[RPC_WHY_CHARS];
     const char *needs = needs_shadow(o);
     if (!o->shadow && needs)
         return cmd_fail(CMD_USAGE, "serve: %s needs a store for evicted KV: --shadow host", needs);
@@ -51,6 +53,9 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
                         "serve: --shadow %s: host, kvd: and a daemon's socket, or redis:// and "
                         "addresses",
                         o->shadow);
+    if (out->shadow_ops == &llm_shadow_redis &&
+        kv_redis_check(strstr(o->shadow, "://") + strlen("://"), why))
+        return cmd_fail(CMD_USAGE, "serve: --shadow: %s", why);
     if (out->shadow_ops != &llm_shadow_redis && (o->shadow_ca || o->shadow_login))
         return cmd_fail(CMD_USAGE, "serve: %s is for --shadow redis://",
                         o->shadow_ca ? "--shadow-ca" : "--shadow-login");

@@ -690,10 +690,9 @@ void kv_redis_close(struct kv_redis *r)
 }
 
 /* One HOST[:PORT] of the list. */
-static int add_server(struct kv_redis *r, const char *text, size_t len, char why[RPC_WHY_CHARS])
+static int read_server(const char *text, size_t len, struct rpc_addr *out, char why[RPC_WHY_CHARS])
 {
     char one[RPC_ADDR_HOST_CHARS + 8];
-    struct rpc_addr addr;
     if (len + sizeof ":6379" > sizeof one) {
         snprintf(why, RPC_WHY_CHARS, "%.60s...: too long for an address", text);
         return -ENAMETOOLONG;
@@ -703,17 +702,40 @@ static int add_server(struct kv_redis *r, const char *text, size_t len, char why
     const char *bracket = strrchr(one, ']');
     if (!strchr(bracket ? bracket : one, ':'))
         snprintf(one + len, sizeof one - len, ":%d", KV_REDIS_PORT);
-    int rc = rpc_addr_parse(one, &addr, why);
+    int rc = rpc_addr_parse(one, out, why);
     if (rc)
         return rc;
-    if (addr.scheme != RPC_SCHEME_TCP || number_of(r, &addr) == NO_NODE) {
-        snprintf(why, RPC_WHY_CHARS, "%.100s: HOST or HOST:PORT, at most %d of them", one,
-                 KV_REDIS_NODES_MAX);
+    if (out->scheme == RPC_SCHEME_TCP && out->host[0])
+        return 0;
+    snprintf(why, RPC_WHY_CHARS, "'%.*s' is not HOST or HOST:PORT", (int)len, text);
+    return -EINVAL;
+}
+
+int kv_redis_check(const char *servers, char why[RPC_WHY_CHARS])
+{
+    for (;; servers++) {
+        struct rpc_addr addr;
+        size_t len = strcspn(servers, ",");
+        int rc = read_server(servers, len, &addr, why);
+        servers += len;
+        if (rc || !*servers)
+            return rc;
+    }
+}
+
+static int add_server(struct kv_redis *r, const char *text, size_t len, char why[RPC_WHY_CHARS])
+{
+    struct rpc_addr addr;
+    int rc = read_server(text, len, &addr, why);
+    if (rc)
+        return rc;
+    if (number_of(r, &addr) == NO_NODE) {
+        snprintf(why, RPC_WHY_CHARS, "more than %d servers", KV_REDIS_NODES_MAX);
         return -EINVAL;
     }
     if (r->password[0] && !r->tls && !rpc_addr_is_local(&addr)) {
         snprintf(why, RPC_WHY_CHARS,
-                 "%.100s would be sent the password for all to read: use rediss://", one);
+                 "%.100s would be sent the password for all to read: use rediss://", addr.host);
         return -EPERM;
     }
     return 0;

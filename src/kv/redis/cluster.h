@@ -39,6 +39,9 @@ struct kv_redis_options {
 
 struct kv_redis;
 
+/* Whether a list of servers can be read.  0, -EINVAL or -ENAMETOOLONG with a sentence in why. */
+int kv_redis_check(const char *servers, char why[RPC_WHY_CHARS]) MUST_CHECK;
+
 /* 0, or a negative errno with cause and remedy in why. */
 int kv_redis_open(const struct kv_redis_options *options, struct kv_redis **out,
                   char why[RPC_WHY_CHARS]) MUST_CHECK;

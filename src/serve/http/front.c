@@ -1,6 +1,7 @@
 #include "serve/http/front.h"
 
 #include "base/log.h"
+#include "command/listen.h"
 #include "serve/http/impl.h"
 #include "serve/http/listen.h"
 
@@ -88,16 +89,14 @@ static int start_watch(struct http_front *f)
 static enum cmd_exit read_address(struct http_front *f)
 {
     const struct http_front_options *o = &f->options;
-    char why[RPC_WHY_CHARS];
     const char *host_end = strrchr(o->at, ']');
-    if (rpc_addr_parse(o->at, &f->addr, why))
-        return cmd_fail(CMD_USAGE, "%s: --http: %s", o->command, why);
+    enum cmd_exit code = cmd_listen_read(o->command, "--http", o->at, &f->addr);
+    if (code != CMD_DONE)
+        return code;
     if (f->addr.scheme != RPC_SCHEME_TCP)
         return cmd_fail(CMD_USAGE, "%s: --http: '%s' is not host:port", o->command, o->at);
     if (!strchr(host_end ? host_end : o->at, ':'))
         f->addr.port = HTTP_DEFAULT_PORT;
-    if (http_listen_resolve("--http", &f->addr, NULL, why))
-        return cmd_fail(CMD_USAGE, "%s: %s; give host:port", o->command, why);
     return CMD_DONE;
 }
 

@@ -5,23 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
-int http_listen_resolve(const char *what, const struct rpc_addr *addr, struct addrinfo **out,
-                        char why[RPC_WHY_CHARS])
+/* *out is freed with freeaddrinfo.  0, or -EINVAL with a sentence in why. */
+static int resolve(const char *what, const struct rpc_addr *addr, struct addrinfo **out,
+                   char why[RPC_WHY_CHARS])
 {
-    struct addrinfo *found;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     char port[8];
     snprintf(port, sizeof(port), "%u", addr->port);
-    int error = getaddrinfo(addr->host[0] ? addr->host : NULL, port, &hints, &found);
+    int error = getaddrinfo(addr->host[0] ? addr->host : NULL, port, &hints, out);
     if (error) {
         snprintf(why, RPC_WHY_CHARS, "%s: cannot resolve '%.150s': %s", what, addr->host,
                  gai_strerror(error));
         return -EINVAL;
     }
-    if (out)
-        *out = found;
-    else
-        freeaddrinfo(found);
     return 0;
 }
 
@@ -56,7 +52,7 @@ int http_listen(const struct http_listen *o, struct MHD_Daemon **out, uint16_t *
         snprintf(why, RPC_WHY_CHARS, "%s: this machine's libmicrohttpd has no TLS", o->what);
         return -EOPNOTSUPP;
     }
-    int rc = http_listen_resolve(o->what, o->addr, &found, why);
+    int rc = resolve(o->what, o->addr, &found, why);
     if (rc)
         return rc;
     errno = 0;

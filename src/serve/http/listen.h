@@ -21,12 +21,6 @@ struct http_listen {
     const char *cert, *key; /* PEM texts; NULL: plain */
 };
 
-/* Looks the host up.  *out (may be NULL) is freed with freeaddrinfo.  0, or -EINVAL with a sentence
- * in why. */
-struct addrinfo;
-int http_listen_resolve(const char *what, const struct rpc_addr *addr, struct addrinfo **out,
-                        char why[RPC_WHY_CHARS]) MUST_CHECK;
-
 /* 0, or a negative errno with a sentence in why.  *port_out is the port as bound. */
 int http_listen(const struct http_listen *options, struct MHD_Daemon **out, uint16_t *port_out,
                 char why[RPC_WHY_CHARS]) MUST_CHECK;

@@ -253,8 +253,9 @@ class Refusals(Case):
         self.assertNotIn("keygen", stderr)
 
     def test_a_name_that_is_none_is_told_as_such(self):
-        self.expect(hawser("serve", "--listen", "no-such-host.invalid"), FAILED,
-                    'cannot resolve "no-such-host.invalid"')
+        told = 'cannot resolve "no-such-host.invalid"'
+        for option in ("--listen", "--metrics"):
+            self.expect(hawser("serve", "--no-devices", option, "no-such-host.invalid:1"), USAGE, f"{option}: {told}")
 
     def test_key_that_others_can_read(self):
         keys, _ = self.keys()

@@ -325,6 +325,9 @@ class Endpoints(unittest.TestCase):
         result = hawser("top", self.url, self.front.address, "--once")
         self.assertRegex(result.stdout, r"answered.*\n.*first token [0-9.]+/[0-9.]+ ms")
         self.assertEqual(result.stdout.count(NAME), 2)
+        wrong = hawser("top", self.url, "127.0.0.1:x")
+        self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
+        self.assertIn('"127.0.0.1:x" is not an address', wrong.stderr)
         nobody = hawser("top", "http://127.0.0.1:1", "--once")
         self.assertEqual(nobody.returncode, 69)
         self.assertIn("Connection refused", nobody.stdout)
@@ -557,7 +560,7 @@ class Doors(Case):
         self.assertIn("no password", self.refused(77, *serve, "--metrics", "0.0.0.0:0"))
         self.assertIn("--api-key-file", self.refused(77, *serve, "--http", "0.0.0.0:0"))
         self.assertIn("host:port", self.refused(2, *serve, "--http", f"unix:{self.dir}/h"))
-        self.assertIn("cannot resolve 'nowhere.invalid'", self.refused(2, *serve, "--http",
+        self.assertIn("cannot resolve \"nowhere.invalid\"", self.refused(2, *serve, "--http",
                                                                        "nowhere.invalid"))
         self.assertIn("0.0.0.0:8000 is not on this host",
                       self.refused(77, "gateway", "--servers", "127.0.0.1:1", "--http", "0.0.0.0"))

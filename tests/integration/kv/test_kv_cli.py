@@ -70,6 +70,12 @@ class Kvd(Case):
         self.expect(hawser("kvd", "--rank", 3, "--peers", "unix:/tmp/a,unix:/tmp/b"), USAGE, "--peers")
         self.expect(hawser("kvd", "--daemons", 0), USAGE, "--daemons")
         self.expect(hawser("kvd", "--cert", "x"), USAGE, "--key")
+        for option, value in (("--resp", "{}"), ("--metrics", "{}"), ("--peers", "{},unix:/tmp/a"),
+                              ("--members", "a={},b=127.0.0.1:1")):
+            name = ("--name", "a") if option == "--members" else ()
+            for address, why in (("nowhere:x", "is not an address"), ("nowhere.invalid:1", "cannot resolve")):
+                self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--blocks", "1MiB", "--insecure", *name, option,
+                                   value.format(address)), USAGE, f"{option}: ", why)
 
 
 class Benchkv(Case):

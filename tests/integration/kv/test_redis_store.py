@@ -190,6 +190,8 @@ class Refusals(Case):
     def test_what_does_not_fit_is_refused(self):
         started = ("serve", "--no-devices", "--model", MODEL, "--listen", "127.0.0.1:0")
         self.expect(hawser(*started, "--shadow", "redis:nowhere"), USAGE, "--shadow")
+        for servers in ("", "nowhere:x", "127.0.0.1,", "unix:/tmp/x"):
+            self.expect(hawser(*started, "--shadow", f"redis://{servers}"), USAGE, "--shadow: ", "is not")
         self.expect(hawser(*started, "--shadow", "host", "--shadow-login", "x"), USAGE, "--shadow-login")
         result = self.expect(hawser(*started, "--shadow", "redis://127.0.0.1:1"), FAILED, "127.0.0.1:1")
         self.assertNotIn("hawser serve", result.stderr)
