@@ -50,7 +50,7 @@ void server_info_encode(const struct server_info *info, struct wire_enc *enc)
         encode_device(&info->devices.items[i], enc);
 }
 
-static void get_text(struct wire_dec *dec, char *out, size_t size)
+void server_text_get(struct wire_dec *dec, char *out, size_t size)
 {
     wire_get_str_copy(dec, out, size);
     for (; *out; out++) {
@@ -61,8 +61,8 @@ static void get_text(struct wire_dec *dec, char *out, size_t size)
 
 static void decode_device(struct wire_dec *dec, struct serve_device *d)
 {
-    get_text(dec, d->name, sizeof(d->name));
-    get_text(dec, d->driver, sizeof(d->driver));
+    server_text_get(dec, d->name, sizeof(d->name));
+    server_text_get(dec, d->driver, sizeof(d->driver));
     d->type = wire_get_u32(dec);
     d->api_version = wire_get_u32(dec);
     d->vendor_id = wire_get_u32(dec);
@@ -76,13 +76,13 @@ static void decode_device(struct wire_dec *dec, struct serve_device *d)
 
 static int decode(struct wire_dec *dec, struct server_info *info)
 {
-    get_text(dec, info->version, sizeof(info->version));
-    get_text(dec, info->commit, sizeof(info->commit));
-    get_text(dec, info->node, sizeof(info->node));
-    get_text(dec, info->host, sizeof(info->host));
+    server_text_get(dec, info->version, sizeof(info->version));
+    server_text_get(dec, info->commit, sizeof(info->commit));
+    server_text_get(dec, info->node, sizeof(info->node));
+    server_text_get(dec, info->host, sizeof(info->host));
     info->protocol_min = wire_get_u32(dec);
     info->protocol_max = wire_get_u32(dec);
-    get_text(dec, info->devices.note, sizeof(info->devices.note));
+    server_text_get(dec, info->devices.note, sizeof(info->devices.note));
     info->devices.count = wire_dec_count(dec, 22, SERVE_DEVICES_MAX);
     for (uint32_t i = 0; i < info->devices.count; i++)
         decode_device(dec, &info->devices.items[i]);

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct wire_dec;
 struct wire_enc;
 
 enum {
@@ -31,6 +32,9 @@ struct server_info {
 
 /* Of this process; devices are left to the caller. */
 void server_info_self(struct server_info *info);
+
+/* Any text of a server's: as wire_get_str_copy, cleaned. */
+void server_text_get(struct wire_dec *dec, char *out, size_t size);
 
 /* The encoder holds the error. */
 void server_info_encode(const struct server_info *info, struct wire_enc *enc);

@@ -1,6 +1,7 @@
 #include "serve/tenants.h"
 
 #include "base/units.h"
+#include "serve/server_info.h"
 #include "venus/server/slice/schedule.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
@@ -139,9 +140,9 @@ int server_usage_decode(const void *data, size_t len, struct server_usage *out)
     struct wire_dec dec;
     wire_dec_init(&dec, data, len);
     usage.measured = wire_get_u8(&dec) != 0;
-    usage.count = wire_dec_count(&dec, 4 + 4 + 8, 1 + TENANTS_MAX);
+    usage.count = wire_dec_count(&dec, 1 + 4 + 8, 1 + TENANTS_MAX);
     for (uint32_t i = 0; i < usage.count; i++) {
-        wire_get_str_copy(&dec, usage.tenants[i].name, sizeof(usage.tenants[i].name));
+        server_text_get(&dec, usage.tenants[i].name, sizeof(usage.tenants[i].name));
         usage.tenants[i].sessions = wire_get_u32(&dec);
         usage.tenants[i].gpu_ns = wire_get_u64(&dec);
     }

@@ -32,6 +32,21 @@ static void every_tenant_fits(void **state)
     wire_enc_fini(&e);
 }
 
+static void names_may_be_short_and_are_cleaned(void **state)
+{
+    static struct server_usage said = {
+        .count = 3, .tenants = {{.name = "own"}, {.name = "a"}, {.name = "\033[2J"}}};
+    static struct server_usage heard;
+    struct wire_enc e;
+    (void)state;
+    wire_enc_init(&e, SERVER_USAGE_BYTES_MAX);
+    server_usage_encode(&said, &e);
+    assert_int_equal(server_usage_decode(wire_enc_data(&e), wire_enc_len(&e), &heard), 0);
+    assert_string_equal(heard.tenants[1].name, "a");
+    assert_string_equal(heard.tenants[2].name, "?[2J");
+    wire_enc_fini(&e);
+}
+
 static void more_than_there_can_be_is_refused(void **state)
 {
     static struct server_usage heard;
@@ -53,6 +68,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tenant_fits),
+        cmocka_unit_test(names_may_be_short_and_are_cleaned),
         cmocka_unit_test(more_than_there_can_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
