@@ -9,8 +9,8 @@ static void on_request(struct kv_daemon *d, struct kv_peer *peer, struct rpc_msg
     struct kv_value_request r;
     struct kv_outcome o = {.result = KV_REFUSED};
     if (msg->method >= KV_PEER_OPEN_GET && msg->method < KV_PEER_METHOD_END) {
+        hw_counter_bump(&d->stats.block_served, 1); /* before an answer can be seen */
         kv_peer_serve_block(d, peer, msg);
-        hw_counter_bump(&d->stats.block_served, 1);
     } else if (msg->kind == RPC_CALL) {
         if (kv_value_request_decode(msg->method, msg->data, msg->len, &r) == 0) {
             struct kv_place place = kv_place_of(r.key, d->config.ranks, d->config.daemons);
