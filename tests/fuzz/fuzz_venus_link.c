@@ -247,22 +247,6 @@ static void (*const calls[])(void) = {
 
 /* ---- the driver, as far as a link needs it ---- */
 
-int __wrap_rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options *net,
-                              const struct rpc_client_options *options, struct rpc_client **out,
-                              char why[RPC_WHY_CHARS]);
-
-/* Without a heartbeat the client has no thread; a wait that spins would only take longer. */
-int __wrap_rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options *net,
-                              const struct rpc_client_options *options, struct rpc_client **out,
-                              char why[RPC_WHY_CHARS])
-{
-    struct rpc_client_options here = *options;
-    (void)addr, (void)net;
-    here.config.heartbeat_ns = HW_NEVER;
-    here.config.wait = RPC_WAIT_BLOCK;
-    return rpc_client_create(server_start(), &here, out, why);
-}
-
 /* The program reads what it is told. */
 static VKAPI_ATTR VkBool32 VKAPI_CALL hear(VkDebugUtilsMessageSeverityFlagBitsEXT severity,
                                            VkDebugUtilsMessageTypeFlagsEXT types,

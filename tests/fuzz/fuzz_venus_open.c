@@ -20,22 +20,6 @@ enum { DEVICES_MAX = 3, FAMILIES_MAX = 3, EXTENSIONS_MAX = 8, LAYOUTS_MAX = 4 };
 
 #define ENTRY(name) ((PFN_##name)vnc_icd_entry(vn_command_find(#name)))
 
-int __wrap_rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options *net,
-                              const struct rpc_client_options *options, struct rpc_client **out,
-                              char why[RPC_WHY_CHARS]);
-
-/* Without a heartbeat the client has no thread. */
-int __wrap_rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options *net,
-                              const struct rpc_client_options *options, struct rpc_client **out,
-                              char why[RPC_WHY_CHARS])
-{
-    struct rpc_client_options here = *options;
-    (void)addr, (void)net;
-    here.config.heartbeat_ns = HW_NEVER;
-    here.config.wait = RPC_WAIT_BLOCK;
-    return rpc_client_create(server_start(), &here, out, why);
-}
-
 /* ---- queries of a device ---- */
 
 static void ask_properties(VkPhysicalDevice device)

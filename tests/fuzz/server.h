@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct rpc_transport;
+#include "rpc/client.h"
 
 /* The client's end of a connection to it, for an endpoint to own. */
 struct rpc_transport *server_start(void);
@@ -20,6 +20,11 @@ void server_end(void);
 void server_answer(int status, const uint8_t *data, size_t size);
 /* Calls from now on are not answered. */
 void server_answer_nothing(void);
+
+/* What a target that is linked with --wrap=rpc_client_connect connects to, wherever it wants to. */
+int __wrap_rpc_client_connect(const struct rpc_addr *addr, const struct rpc_net_options *net,
+                              const struct rpc_client_options *options, struct rpc_client **out,
+                              char why[RPC_WHY_CHARS]);
 
 void server_push(uint32_t method, const uint8_t *data, size_t size);
 
