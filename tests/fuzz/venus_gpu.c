@@ -455,7 +455,6 @@ static PFN_vkVoidFunction find_own(const char *name)
         {"vkFlushMappedMemoryRanges", (PFN_vkVoidFunction)sync_caches},
         {"vkInvalidateMappedMemoryRanges", (PFN_vkVoidFunction)sync_caches},
         {"vkWaitSemaphores", (PFN_vkVoidFunction)wait_semaphores},
-        {"vkGetSemaphoreCounterValue", (PFN_vkVoidFunction)semaphore_value},
     };
     for (size_t i = 0; i < ARRAY_LEN(own); i++) {
         if (strcmp(name, own[i].name) == 0)
@@ -495,6 +494,7 @@ static void prepare_driver(void)
     gpu.driver.vkGetDeviceQueue2 = get_queue2;
     gpu.driver.vkGetPhysicalDeviceMemoryProperties = get_memory_properties;
     gpu.driver.vkGetPhysicalDeviceProperties = get_properties;
+    gpu.driver.vkGetSemaphoreCounterValue = semaphore_value; /* queue threads call it */
     gpu.driver.vkQueueBindSparse = bind_sparse;
     gpu.driver.vkQueueSubmit = queue_submit;
     gpu.driver.vkQueueSubmit2 = queue_submit2;
