@@ -5,7 +5,6 @@
 #include "base/report/progress.h"
 #include "base/units.h"
 #include "bench/bench.h"
-#include "bench/rpc/link.h"
 #include "bench/serve/child.h"
 #include "command/interrupt.h"
 #include "command/kvranks.h"
@@ -544,9 +543,8 @@ static enum cmd_exit run_here(struct bench *b)
     if (code != CMD_DONE)
         return code;
     b->world.ranks = (uint32_t)b->o->ranks;
-    snprintf(b->world.dir, sizeof(b->world.dir), "/tmp/hawser-benchkv-XXXXXX");
-    if (!mkdtemp(b->world.dir))
-        return cmd_fail(CMD_FAILED, "benchkv: %s: %s", b->world.dir, strerror(errno));
+    if (bench_folder_make(b->world.dir, b->why))
+        return cmd_fail(CMD_FAILED, "benchkv: %s", b->why);
     local_addresses(b);
     measure_pingpong(b, &b->pingpong_us, &b->raw_us);
     measure_chain(b);
@@ -593,9 +591,8 @@ static enum cmd_exit run_as_rank(struct bench *b)
     if (code != CMD_DONE)
         return code;
     find_neighbours(&b->world);
-    snprintf(b->world.dir, sizeof(b->world.dir), "/tmp/hawser-benchkv-XXXXXX");
-    if (!mkdtemp(b->world.dir))
-        return cmd_fail(CMD_FAILED, "benchkv: %s: %s", b->world.dir, strerror(errno));
+    if (bench_folder_make(b->world.dir, b->why))
+        return cmd_fail(CMD_FAILED, "benchkv: %s", b->why);
     if (b->world.rank == 0)
         measure_pingpong(b, &b->pingpong_us, &b->raw_us);
     code = run_rank(b);

@@ -10,6 +10,7 @@
 #define HAWSER_BENCH_KV_BENCHKV_H
 
 #include "base/hist.h"
+#include "bench/rpc/link.h"
 #include "kv/common/kv.h"
 #include "kv/daemon/host.h"
 #include "kv/daemon/stats.h"
@@ -88,7 +89,7 @@ uint8_t *bkv_meet_take(struct bkv_meet *meet, uint32_t rank, size_t *len);
 struct bkv_world {
     uint32_t rank, ranks;
     uint32_t rank_here, ranks_here; /* among those on this host, which share its cores */
-    char dir[64];                   /* for attach sockets */
+    char dir[BENCH_PATH_CHARS];     /* for attach sockets */
     struct rpc_addr addrs[KV_RANKS_MAX];
     struct bkv_meet *meet;
 };

@@ -61,22 +61,29 @@ struct bench_link {
 
 enum { TMPDIR_CHARS = 40 }; /* a longer one leaves too little of a Unix socket's path */
 
+int bench_folder_make(char path[BENCH_PATH_CHARS], char why[RPC_WHY_CHARS])
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, BENCH_PATH_CHARS, "%s/hawser-bench-XXXXXX",
+             tmp && tmp[0] && strlen(tmp) <= TMPDIR_CHARS ? tmp : "/tmp");
+    if (mkdtemp(path))
+        return 0;
+    int rc = -errno;
+    snprintf(why, RPC_WHY_CHARS, "cannot make a folder %s: %s", path, strerror(-rc));
+    return rc;
+}
+
 int bench_dir_make(struct bench_dir *dir, char why[RPC_WHY_CHARS])
 {
     static const char *const names[] = {"localhost", "127.0.0.1"};
     char fingerprint[2 * RPC_FINGERPRINT_BYTES + 1];
-    const char *tmp = getenv("TMPDIR");
     *dir = (struct bench_dir){0};
-    snprintf(dir->path, sizeof(dir->path), "%s/hawser-bench-XXXXXX",
-             tmp && tmp[0] && strlen(tmp) <= TMPDIR_CHARS ? tmp : "/tmp");
-    if (!mkdtemp(dir->path)) {
-        int rc = -errno;
-        snprintf(why, RPC_WHY_CHARS, "cannot make a folder %s: %s", dir->path, strerror(-rc));
+    int rc = bench_folder_make(dir->path, why);
+    if (rc)
         return rc;
-    }
     snprintf(dir->certificate, sizeof(dir->certificate), "%s/server.crt", dir->path);
     snprintf(dir->key, sizeof(dir->key), "%s/server.key", dir->path);
-    int rc = rpc_keygen(dir->path, names, ARRAY_LEN(names), 1, fingerprint, why);
+    rc = rpc_keygen(dir->path, names, ARRAY_LEN(names), 1, fingerprint, why);
     struct rpc_security_files server = {.certificate = dir->certificate, .key = dir->key};
     struct rpc_security_files client = {.fingerprint = fingerprint};
     if (rc == 0)

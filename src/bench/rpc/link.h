@@ -21,9 +21,14 @@ enum bench_transport { BENCH_TCP, BENCH_UNIX, BENCH_SHM, BENCH_TLS, BENCH_UCX, B
 
 extern const char *const bench_transport_names[BENCH_TRANSPORTS + 1]; /* NULL-terminated */
 
+enum { BENCH_PATH_CHARS = 64 }; /* of a folder; short: a Unix socket's path has 107 characters */
+
+/* Makes a private folder under $TMPDIR or /tmp.  0, or a negative errno with the cause in why. */
+int bench_folder_make(char path[BENCH_PATH_CHARS], char why[RPC_WHY_CHARS]) MUST_CHECK;
+
 /* A private folder with the sockets and TLS files of a run. */
 struct bench_dir {
-    char path[64]; /* short: a Unix socket's path has 107 characters */
+    char path[BENCH_PATH_CHARS];
     char certificate[80], key[80];
     struct rpc_security server, client;
 };
