@@ -36,7 +36,7 @@ import sys
 import tempfile
 import threading
 
-SECONDS = 60  # for one block, on a busy machine
+SECONDS = 240  # for one block: only to end what hangs
 READY = re.compile(r"^(listening on|attach at|answering on) ", re.M)
 STARTS = re.compile(r"\bhawser (serve|kvd|gateway)\b[^&|;\n]*&(?!&)")
 FENCE = re.compile(r"^```(\S*)\s*$")
@@ -121,15 +121,23 @@ def matches(expected, actual, loose):
     return re.fullmatch(pattern, actual.rstrip("\n") + "\n") is not None
 
 
+CLAIMS = []  # of this process, until it ends
+
+
 def free_ports():
-    """Ports that nobody has, below those that the kernel gives to clients."""
+    """Ports that nobody has, below those that the kernel gives to clients; no other test is given them,
+    see free_port() in tests/integration/cli/harness.py."""
     ports = list(range(20000, 32000))
     random.shuffle(ports)
     for port in ports:
+        claim = socket.socket(socket.AF_UNIX)
         try:
+            claim.bind(f"\0hawser-test-port-{port}")
             socket.create_server(("0.0.0.0", port)).close()
         except OSError:
+            claim.close()
             continue
+        CLAIMS.append(claim)
         yield str(port)
 
 

@@ -41,16 +41,24 @@ def hawser(*args, env=None, leaks=False, **kwargs):
                           timeout=TIMEOUT, env=clean_environment(env), **kwargs)
 
 
+CLAIMS = []  # of this process, until it ends
+
+
 def free_port():
-    """For a server that is told its port.  Below the ports that the kernel gives to callers: one who
-    looks for the server before it is up might be given that very port."""
+    """For a server that is told its port; no other test is given it, before the server is up either.
+    Below the ports that the kernel gives to callers: one who looks for the server before it is up might
+    be given that very port."""
     for port in range(15000 + os.getpid() % 16000, 32768):
-        with socket.socket() as probe:
-            try:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0hawser-test-port-{port}")
+            with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+        except OSError:
+            claim.close()
+            continue
+        CLAIMS.append(claim)
+        return port
     raise AssertionError("no free port")
 
 

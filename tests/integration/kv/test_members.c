@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,20 +67,38 @@ static void shell(const char *fmt, const char *dir)
 /* Two that want one name; started first, since the second waits for as long as a lease lasts. */
 static struct member *first, *second;
 
-/* Below the ports that the kernel gives to callers: while etcd is down, one of those who look for
- * it might be given its port. */
+/* Binds a socket; -1: somebody has the address. */
+static int bound(const void *addr, socklen_t len)
+{
+    int fd = socket(((const struct sockaddr *)addr)->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    if (bind(fd, addr, len) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* As free_port() of tests/integration/cli/harness.py: no other test is given the port while this
+ * process lives.  Below the ports that the kernel gives to callers: while etcd is down, one of
+ * those who look for it might be given its port. */
 static uint16_t free_port(void)
 {
     for (int port = 15000 + getpid() % 16000; port < 32768; port++) {
         struct sockaddr_in addr = {.sin_family = AF_INET,
                                    .sin_addr = {htonl(INADDR_LOOPBACK)},
                                    .sin_port = htons((uint16_t)port)};
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_true(fd >= 0);
-        bool is_free = bind(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0;
-        close(fd);
-        if (is_free)
+        struct sockaddr_un claim = {.sun_family = AF_UNIX};
+        int len =
+            snprintf(claim.sun_path + 1, sizeof(claim.sun_path) - 1, "hawser-test-port-%d", port);
+        int claimed =
+            bound(&claim, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len));
+        int probe = claimed < 0 ? -1 : bound(&addr, sizeof(addr));
+        if (probe >= 0) {
+            close(probe);
             return (uint16_t)port;
+        }
+        if (claimed >= 0)
+            close(claimed);
     }
     fail_msg("no free port");
     return 0;

@@ -121,7 +121,7 @@ class CuttingRelay:
 class Cuts(Members):
     def test_connections_that_are_cut_under_transfers_fail_no_request(self):
         there = free_port()
-        here = f"127.0.0.1:{there + 1}"
+        here = f"127.0.0.1:{free_port()}"
         relay = CuttingRelay(there, [1500000, 300000, 2100000, 1200000])
         self.addCleanup(relay.stop)
         blocks = ("--blocks", "64MiB")
@@ -211,7 +211,7 @@ class Options(Members):
             info = json.loads(self.expect(self.kv("b", "info", "--json"), DONE).stdout)
 
     def test_on_loopback_a_host_token_keeps_other_users_out(self):
-        members = ("--members", ",".join(f"{name}=127.0.0.1:{free_port() + i}" for i, name in enumerate("abc")))
+        members = ("--members", ",".join(f"{name}=127.0.0.1:{free_port()}" for name in "abc"))
         ours, theirs = {"XDG_STATE_HOME": str(self.dir / "ours")}, {"XDG_STATE_HOME": str(self.dir / "theirs")}
         stranger = self.member("c", *members, **theirs)
         self.assertIn("member c", stranger.ready())

@@ -17,6 +17,7 @@ from test_resp import Resp
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
 NODES, SLOTS = 3, 16384
+NODE_TIMEOUT_MS = 60000  # a machine that stands still for a second must not split the cluster
 PASSWORD = "a password: of some length"
 
 
@@ -34,7 +35,7 @@ class Cluster:
 
     def __init__(self, case):
         """A certificate of our own: Redis' nodes are clients of each other, too, and show theirs."""
-        self.keys, self.servers, self.ports, self.nodes = case.dir, [], [], []
+        self.keys, self.servers, self.ports, self.buses, self.nodes = case.dir, [], [], [], []
         case.addCleanup(self.stop)
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                         "-subj", "/CN=redis", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
@@ -51,22 +52,23 @@ class Cluster:
         for i, node in enumerate(self.nodes):
             node("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
             node("CLUSTER", "ADDSLOTSRANGE", i * each, SLOTS - 1 if i + 1 == NODES else (i + 1) * each - 1)
-            if i:
-                self.nodes[0]("CLUSTER", "MEET", "127.0.0.1", self.ports[i], self.ports[i] + 1)
+            for met in range(i):
+                node("CLUSTER", "MEET", "127.0.0.1", self.ports[met], self.buses[met])
         self.wait(lambda: all(b"cluster_state:ok" in n("CLUSTER", "INFO") and
                               b"cluster_known_nodes:3" in n("CLUSTER", "INFO") for n in self.nodes))
 
     def start(self, folder):
         folder.mkdir()
-        port = max([free_port(), *(p + 2 for p in self.ports)])
+        port, bus = free_port(), free_port()
         command = ["redis-server", "--port", "0", "--tls-port", port, "--bind", "127.0.0.1", "--dir", folder,
-                   "--save", "", "--cluster-enabled", "yes", "--cluster-port", port + 1, "--tls-cluster", "yes",
-                   "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no",
+                   "--save", "", "--cluster-enabled", "yes", "--cluster-port", bus, "--tls-cluster", "yes",
+                   "--cluster-node-timeout", NODE_TIMEOUT_MS, "--cluster-require-full-coverage", "no",
                    "--tls-cert-file", self.keys / "server.crt", "--tls-key-file", self.keys / "server.key",
                    "--tls-ca-cert-file", self.keys / "server.crt", "--tls-auth-clients", "no",
                    "--requirepass", PASSWORD]
         self.servers.append(subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         self.ports.append(port)
+        self.buses.append(bus)
         self.wait(lambda: self.listens(port))
 
     @staticmethod
