@@ -445,17 +445,20 @@ static PFN_vkVoidFunction function_at(size_t at)
     return function;
 }
 
+/* What the server asks for by name and no client may call.  Queue threads call them beside the
+ * executor, so none may be the generated driver's, which records its calls for one thread. */
+static const struct {
+    const char *name;
+    PFN_vkVoidFunction function;
+} own[] = {
+    {"vkMapMemory", (PFN_vkVoidFunction)map_memory},
+    {"vkFlushMappedMemoryRanges", (PFN_vkVoidFunction)sync_caches},
+    {"vkInvalidateMappedMemoryRanges", (PFN_vkVoidFunction)sync_caches},
+    {"vkWaitSemaphores", (PFN_vkVoidFunction)wait_semaphores},
+};
+
 static PFN_vkVoidFunction find_own(const char *name)
 {
-    static const struct {
-        const char *name;
-        PFN_vkVoidFunction function;
-    } own[] = {
-        {"vkMapMemory", (PFN_vkVoidFunction)map_memory},
-        {"vkFlushMappedMemoryRanges", (PFN_vkVoidFunction)sync_caches},
-        {"vkInvalidateMappedMemoryRanges", (PFN_vkVoidFunction)sync_caches},
-        {"vkWaitSemaphores", (PFN_vkVoidFunction)wait_semaphores},
-    };
     for (size_t i = 0; i < ARRAY_LEN(own); i++) {
         if (strcmp(name, own[i].name) == 0)
             return own[i].function;
@@ -499,6 +502,8 @@ static void prepare_driver(void)
     gpu.driver.vkQueueSubmit = queue_submit;
     gpu.driver.vkQueueSubmit2 = queue_submit2;
     note_names();
+    for (size_t i = 0; i < names.count; i++)
+        gpu_require(!find_own(names.entries[i].name)); /* or it belongs above */
 }
 
 void gpu_start(uint64_t memory_limit)
