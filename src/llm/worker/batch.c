@@ -568,7 +568,7 @@ static int compute(struct llm_worker *w, struct plan *p, struct part *parts, uin
                  ? llm_engine_step_at(m->engine, p->rows + parts->first, rows, room, &at, why)
                  : llm_engine_step(m->engine, p->rows + parts->first, rows, room, why);
     if (rc == 0)
-        llm_kv_timed(m, rows, hw_now_ns() - began);
+        llm_kv_timed(w, m, rows, hw_now_ns() - began);
     for (uint32_t i = 0; i < count; i++)
         parts[i].logits = at + (parts[i].pick - parts->pick) * vocab;
     return rc;

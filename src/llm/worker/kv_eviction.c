@@ -634,9 +634,9 @@ bool llm_kv_lost(struct llm_worker *w, struct llm_sequence *s, int status, const
 
 /* ---- after a step ---- */
 
-void llm_kv_timed(struct llm_model *m, uint32_t rows, uint64_t ns)
+void llm_kv_timed(const struct llm_worker *w, struct llm_model *m, uint32_t rows, uint64_t ns)
 {
-    if (m->evictor && rows >= PROMPT_ROWS)
+    if (m->evictor && rows >= PROMPT_ROWS && !w->options.untimed)
         llm_evictor_timed(m->evictor, rows, ns);
 }
 

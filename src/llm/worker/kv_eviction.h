@@ -102,7 +102,7 @@ void llm_kv_step(struct llm_worker *w, struct llm_sequence *const *seqs, uint32_
  * computing.  0; as llm_engine_time. */
 int llm_kv_time(struct llm_worker *w, struct llm_model *m, char *why) MUST_CHECK;
 /* A step of so many rows took so long. */
-void llm_kv_timed(struct llm_model *m, uint32_t rows, uint64_t ns);
+void llm_kv_timed(const struct llm_worker *w, struct llm_model *m, uint32_t rows, uint64_t ns);
 /* A row of a decode was computed. */
 void llm_kv_decoded(struct llm_worker *w, struct llm_sequence *s, uint32_t token);
 /* A prompt was computed. */

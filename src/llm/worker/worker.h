@@ -99,8 +99,7 @@ struct llm_worker_options {
     struct llm_shadow_config shadow;
     struct llm_evict_rule evict; /* for every sequence */
     bool share_prefixes;         /* store prompts as soon as they are computed */
-    bool untimed; /* do not time a loaded model: layers that are missing before the first
-                   * prompt are always fetched */
+    bool untimed; /* do not time models: missing layers are fetched, whatever it costs */
 };
 
 struct llm_worker;

@@ -26,11 +26,12 @@ static pid_t daemon_pid, worker_pid;
 
 static struct llm_worker_options worker_options(void)
 {
-    return (struct llm_worker_options){.file = reference.file,
-                                       .engine = {.threads = 1, .kv_bytes = 8 << 20},
-                                       .upload_bytes = 16 << 20,
-                                       .shadow_ops = &llm_shadow_kvd,
-                                       .shadow = {.socket = kvd_socket, .timeout_ns = 300 * HW_MS}};
+    return (struct llm_worker_options){
+        .file = reference.file,
+        .engine = {.threads = 1, .kv_bytes = 8 << 20},
+        .upload_bytes = 16 << 20,
+        .shadow_ops = &llm_shadow_kvd,
+        .shadow = {.socket = kvd_socket, .timeout_ns = 240 * HW_SEC}};
 }
 
 /* ---- children ---- */
@@ -138,7 +139,6 @@ static void a_daemon_that_stops_holds_up_nobody_else(void **state)
     uint64_t other_id;
     uint32_t missing;
     pthread_t thread;
-    options.shadow.timeout_ns = 240 * HW_SEC;
     options.untimed = true; /* what is evicted is fetched */
     server_start(&h, &options);
     a.remote = server_join(&h);
@@ -166,6 +166,7 @@ static void a_daemon_that_stops_costs_one_wait(void **state)
     uint8_t handle[LLM_HANDLE_BYTES];
     uint64_t id;
     uint32_t missing;
+    options.shadow.timeout_ns = HW_SEC;
     server_start(&h, &options);
     struct llm_remote *remote = server_join(&h);
     reference_begin(remote, handle, &id);

@@ -16,11 +16,13 @@ enum {
 static _Thread_local char why[LLM_WHY_CHARS];
 static uint64_t row_bytes; /* of one row of one layer */
 
+/* What is evicted is fetched: whether that is quicker than computing it is the machine's to say. */
 static struct llm_worker_options plain_options(void)
 {
     return (struct llm_worker_options){.file = reference.file,
                                        .engine = {.threads = 1, .kv_bytes = KV_MEMORY},
                                        .upload_bytes = 64 << 20,
+                                       .untimed = true,
                                        .shadow_ops = &llm_shadow_memory,
                                        .shadow = {.bytes = STORE}};
 }
@@ -552,7 +554,6 @@ static void stall_beside_another(bool ends_in_time_out)
     ops.get = stall_get;
     ops.has = stall_has;
     options.shadow_ops = &ops;
-    options.untimed = true; /* what is evicted is fetched */
     stall_set(false, false);
     assert_int_equal(rig_open(&r, &options), 0);
     assert_int_equal(begin_by_hand(&r, 1, handle), 0); /* the one beside it */
@@ -668,7 +669,6 @@ static void another_worker_goes_on(void **state)
     struct worker_server first, second;
     daemon_start(&d);
     struct llm_worker_options options = daemon_options(&d);
-    options.untimed = true; /* what the second worker does must not depend on its pace */
     struct llm_layers some = {.words = {0x5}}, all = llm_layers_first(LAYERS);
     uint8_t handle[LLM_HANDLE_BYTES];
     uint64_t id = 99, values[LLM_METRICS];
@@ -722,6 +722,7 @@ static void a_worker_knows_what_computing_costs_before_it_computed(void **state)
     uint8_t handle[LLM_HANDLE_BYTES];
     daemon_start(&d);
     struct llm_worker_options options = daemon_options(&d);
+    options.untimed = false;
     assert_int_equal(rig_open(&first, &options), 0);
     assert_int_equal(begin_by_hand(&first, 0, handle), 0);
     assert_int_equal(evict_by_hand(&first, 0, handle), 0);
