@@ -50,7 +50,8 @@ const struct cmd_command cmd_drain = {
         "Tells the worker at ADDR (hawser serve --model) to take no new texts and to end those "
         "that\n"
         "run after the present step.  A gateway continues them at other workers with the same\n"
-        "tokens.  Then the server can be stopped without loss.",
+        "tokens.  Texts that came through the server's own --http are completed, and new ones are\n"
+        "answered 503.  When none runs any more the server can be stopped without loss.",
     .options = options,
     .environment = environment,
     .examples = "hawser drain gpu1:28100\nhawser drain gpu1:28100 --undo",

@@ -523,6 +523,7 @@ static enum cmd_exit start_front(struct server *s)
     struct http_front_options front = front_options(s);
     front.workers = &worker;
     front.worker_count = 1;
+    front.alone = true;
     if (!front.at)
         return CMD_DONE;
     if (!service_llm_serves(&s->llm))

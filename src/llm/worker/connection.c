@@ -643,7 +643,7 @@ int llm_connection_header(struct llm_connection *c, const char *model, uint8_t *
     return 0;
 }
 
-int llm_connection_drain(struct llm_connection *c, bool undo, uint32_t *running, char *why)
+int llm_connection_drain(struct llm_connection *c, bool undo, uint32_t *given, char *why)
 {
     struct llm_request request = {.method = LLM_METHOD_DRAIN, .undo = undo};
     struct rpc_answer answer;
@@ -656,7 +656,7 @@ int llm_connection_drain(struct llm_connection *c, bool undo, uint32_t *running,
     if (wire_dec_end(&d))
         rc = llm_why(why, -EPROTO, "the worker's answer is malformed");
     rpc_answer_fini(&answer);
-    if (rc == 0 && running)
-        *running = texts;
+    if (rc == 0 && given)
+        *given = texts;
     return rc;
 }

@@ -76,9 +76,9 @@ int llm_connection_inspect(struct llm_connection *conn, uint64_t timeout_ns,
  * malloc does.  -ENOENT: no such model; -EOPNOTSUPP: not a GGUF file. */
 int llm_connection_header(struct llm_connection *conn, const char *model, uint8_t **bytes,
                           uint64_t *size, char *why) MUST_CHECK;
-/* The worker takes no new text and ends those that run with LLM_END_DRAINED; undo: takes texts
- * again.  *running (may be NULL): texts that it had. */
-int llm_connection_drain(struct llm_connection *conn, bool undo, uint32_t *running,
+/* The worker takes no new text and ends those that run with LLM_END_DRAINED, but for those that
+ * stay; undo: takes texts again.  *given (may be NULL): texts that it ends. */
+int llm_connection_drain(struct llm_connection *conn, bool undo, uint32_t *given,
                          char *why) MUST_CHECK;
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STOPS_AT_END = 1, LOGPROBS = 2, EMBED = 4, DRAINING = 1 };
+enum { STOPS_AT_END = 1, LOGPROBS = 2, EMBED = 4, STAYS = 8, DRAINING = 1 };
 
 uint32_t llm_get_varint32(struct wire_dec *d)
 {
@@ -65,7 +65,7 @@ void llm_generate_put(struct wire_enc *e, uint64_t id, const struct llm_generate
 {
     wire_put_varint(e, id);
     wire_put_u8(e, (uint8_t)((g->stop_at_end ? STOPS_AT_END : 0) | (g->logprobs ? LOGPROBS : 0) |
-                             (g->embed ? EMBED : 0)));
+                             (g->embed ? EMBED : 0) | (g->stays ? STAYS : 0)));
     put_text(e, g->model);
     wire_put_varint(e, g->most);
     wire_put_varint(e, g->sampled);
@@ -161,9 +161,10 @@ static int get_generate(struct wire_dec *d, uint64_t *id, struct llm_generate *g
 {
     *id = wire_get_varint(d);
     uint8_t flags = wire_get_u8(d);
-    g->stop_at_end = get_flag(d, flags, STOPS_AT_END | LOGPROBS | EMBED, STOPS_AT_END);
+    g->stop_at_end = get_flag(d, flags, STOPS_AT_END | LOGPROBS | EMBED | STAYS, STOPS_AT_END);
     g->logprobs = flags & LOGPROBS;
     g->embed = flags & EMBED;
+    g->stays = flags & STAYS;
     int rc = get_text(d, LLM_SERVED_NAME_CHARS - 1, &g->model);
     g->most = llm_get_varint32(d);
     g->sampled = llm_get_varint32(d);

@@ -5,7 +5,7 @@
  *   generate   id varint, flags u8, model string, most varint, sampled varint, sampling,
  *              stops varint, so many tokens, tops varint, grammar string, tokens
  *     flags      1 end tokens of the model end the text, 2 logprobs, 4 embed: no text is wanted,
- *                but the vector of the tokens
+ *                but the vector of the tokens, 8 the text stays where the worker drains
  *     sampling   temperature f32, top k varint, top p f32, seed u64, min p f32, presence f32,
  *                frequency f32, repetition f32, biases varint, so many: token varint, bias f32
  *   end        reason u8, token varint, prompt varint, shared varint, generated varint; of an
@@ -55,7 +55,8 @@ struct llm_generate {
     bool logprobs;       /* of each token */
     uint32_t tops;       /* with logprobs: of so many of the most probable, too */
     const char *grammar; /* GBNF; NULL or "": none */
-    bool embed;          /* no text, but the vector of the tokens: no field but model counts */
+    bool embed; /* no text, but the vector of the tokens: no field but model and stays counts */
+    bool stays; /* no other worker can continue it: a worker that drains completes it */
 };
 
 /* One generated token. */

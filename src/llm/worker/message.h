@@ -29,7 +29,7 @@
  *   download header         model string, offset u64, length u32       total u64, bytes
  *   generate                generate                                   end, after its last token
  *   cancel (post)           id varint                                  -
- *   drain                   undo u8 (0, 1)                             texts that run u32
+ *   drain                   undo u8 (0, 1)                             texts given back u32
  *   tokens (push)           tokens of texts of this connection         -
  *
  * llm/worker/generate.h has worker, generate, end and the pushed tokens.  A client gives each

@@ -644,14 +644,24 @@ static void on_header(struct llm_worker *w, struct llm_client *c, struct rpc_msg
     answer_error(c, msg, m ? -EOPNOTSUPP : -ENOENT, why);
 }
 
+/* Texts that a drain gives back. */
+static uint32_t count_given(const struct llm_worker *w)
+{
+    uint32_t count = 0;
+    for (const struct llm_client *c = w->clients; c; c = c->next) {
+        for (const struct llm_job *job = c->jobs; job; job = job->peer_next)
+            count += llm_job_is_text(job) && !job->request.generate.stays;
+    }
+    return count;
+}
+
 static void on_drain(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
                      const struct llm_request *r)
 {
     uint8_t bytes[4];
-    uint64_t texts = counted(w, LLM_COUNT_TEXTS) + counted(w, LLM_COUNT_TEXTS_WAITING);
     hw_info(HW_CAT_LLM, "%s: %s", rpc_ep_peer(c->ep), r->undo ? "takes texts again" : "drains");
     atomic_store_explicit(&w->draining, !r->undo, memory_order_relaxed);
-    wire_store32(bytes, (uint32_t)texts);
+    wire_store32(bytes, count_given(w));
     answer(c, msg, 0, bytes, sizeof bytes);
 }
 

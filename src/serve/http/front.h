@@ -97,6 +97,7 @@ struct http_front_options {
     const struct http_options *limits;
     const struct http_worker_address *workers;
     size_t worker_count;
+    bool alone; /* the worker is this process: where it drains, no other takes its texts */
     const struct rpc_security *security; /* for workers; must outlive the front */
     uint64_t connect_ns;                 /* to a worker; 0: 5 s */
 };

@@ -230,10 +230,11 @@ static void fill_request(struct http_choice *choice, const struct http_request *
 {
     struct llm_generate *g = &choice->sequence.request;
     if (r->api == HTTP_EMBEDDINGS) {
-        *g = (struct llm_generate){.embed = true};
+        *g = (struct llm_generate){.embed = true, .stays = choice->exchange->front->options.alone};
         return;
     }
     *g = (struct llm_generate){.sampling = r->sampling,
+                               .stays = choice->exchange->front->options.alone,
                                .stop_at_end = true,
                                .logprobs = r->logprobs,
                                .tops = r->top_logprobs};
@@ -389,6 +390,8 @@ static int admit(struct http_exchange *x)
     struct http_front *f = x->front;
     if (f->stopping)
         return http_error_set(&x->error, 503, NULL, NULL, "the server stops");
+    if (http_drained(f))
+        return http_error_set(&x->error, 503, NULL, NULL, "%s", http_drained(f));
     if (f->running >= f->limits.max_requests)
         return http_error_set(&x->error, 429, NULL, "too_many_requests",
                               "%u requests are under way, which is the limit; try again soon",

@@ -249,6 +249,8 @@ void http_sequence_finish(struct http_sequence *s, enum http_finish how);
 void http_sequence_drop(struct http_sequence *s);
 /* Gives a text that waits to a worker.  0 or -ENOMEM: it still waits. */
 int http_sequence_assign(struct http_sequence *s, struct http_worker *w) MUST_CHECK;
+/* No worker will take a text: it is refused with this.  NULL: it may wait for one. */
+const char *http_drained(const struct http_front *f);
 /* Ends texts that waited too long; when the next one will have: HW_NEVER where none waits. */
 uint64_t http_sequences_expire(struct http_front *f, uint64_t now);
 void http_sequence_fini(struct http_sequence *s);

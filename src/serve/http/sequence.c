@@ -161,6 +161,14 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
     http_unlock(a->front);
 }
 
+/* A gateway waits: a drained worker comes back, or another one does. */
+const char *http_drained(const struct http_front *f)
+{
+    return f->options.alone && f->workers[0].served.draining
+               ? "this server drains and takes no new texts: ask another one"
+               : NULL;
+}
+
 /* The worker does not have the text any more, through no fault of the text. */
 static void move_on(struct http_sequence *s, bool lost, const char *why)
 {
@@ -168,9 +176,10 @@ static void move_on(struct http_sequence *s, bool lost, const char *why)
         finish(s, HTTP_FINISH_LENGTH);
         return;
     }
+    const char *drained = http_drained(s->front);
     s->losses += lost;
-    if (s->losses > HTTP_LOSSES_MAX) {
-        fail(s, 503, NULL, NULL, why);
+    if (drained || s->losses > HTTP_LOSSES_MAX) {
+        fail(s, 503, NULL, NULL, drained ? drained : why);
         return;
     }
     http_queue_add(s, true); /* it has waited before: it goes to the front */
@@ -402,10 +411,11 @@ int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
 uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
 {
     uint64_t due = HW_NEVER;
+    const char *drained = http_drained(f);
     struct http_key *key = f->waiting;
     struct http_sequence *s = key ? key->waiting : NULL;
     while (s) {
-        uint64_t end = s->waits_ns + f->limits.wait_ns;
+        uint64_t end = drained ? now : s->waits_ns + f->limits.wait_ns;
         if (end > now) {
             due = end < due ? end : due;
             s = s->next;
@@ -415,8 +425,9 @@ uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
         }
         http_queue_remove(s);
         fail(s, 503, NULL, NULL,
-             s->attempts ? "no worker could go on with the text in time"
-                         : "no worker could take the request in time");
+             drained       ? drained
+             : s->attempts ? "no worker could go on with the text in time"
+                           : "no worker could take the request in time");
         key = f->waiting; /* the owner may have dropped others */
         s = key ? key->waiting : NULL;
     }

@@ -15,7 +15,7 @@ import unittest
 import urllib.parse
 
 from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, in_threads, service,
-                 state, text_of, wait_for, with_template)
+                 state, text_of, wait_for, wait_ready, with_template)
 
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 PROMPT = {"prompt": "And God said", "temperature": 0, "max_tokens": 16}
@@ -469,6 +469,25 @@ class Doors(Case):
         self.assertEqual(set(chosen), {0, 1, 2})
         self.assertEqual(chosen, sorted(chosen))
         self.expect(self.hawser("serve", "--max-sequences", 0), 2, "--max-sequences", "from 1 to 1024")
+
+    def test_a_drained_server_completes_its_texts_and_refuses_others_at_once(self):
+        ask = {**PROMPT, "max_tokens": 400, "temperature": 1, "seed": 3}
+        with service("--worker-wait", "3600s") as front:
+            whole = call(front.url, "/v1/completions", ask)[2]["choices"][0]["text"]
+            stream = Stream(front.url, "/v1/completions", ask)
+            chunks = iter(stream)
+            first = next(chunks)
+            drain = self.expect(self.hawser("drain", front.address), 0)
+            self.assertEqual(drain.stdout, "drains: 0 texts are given back\n")
+            for path, body in (("/v1/completions", ask), ("/v1/embeddings", {"input": "a"})):
+                status, headers, answer = call(front.url, path, body)
+                self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+                self.assertIn("drains", answer["error"]["message"])
+            self.assertEqual(text_of([first, *chunks]), whole)
+            wait_for(lambda: call(front.url, "/healthz")[0] == 503)
+            self.expect(self.hawser("drain", "--undo", front.address), 0)
+            wait_ready(front.url)
+            self.assertEqual(call(front.url, "/v1/completions", ask)[2]["choices"][0]["text"], whole)
 
     def test_keys_and_limits(self):
         keys = self.dir / "api"
