@@ -93,7 +93,11 @@ static const struct llm_request samples[] = {
     {.method = LLM_METHOD_GENERATE,
      .generate = {.tokens = some_tokens, .token_count = 1, .logprobs = true}},
     {.method = LLM_METHOD_GENERATE,
-     .generate = {.model = "kjv", .tokens = some_tokens, .token_count = 3, .embed = true}},
+     .generate = {.model = "kjv",
+                  .tokens = some_tokens,
+                  .token_count = 3,
+                  .embed = true,
+                  .stays = true}},
     {.method = LLM_METHOD_CANCEL, .id = 300},
     {.method = LLM_METHOD_DRAIN, .undo = true},
 };
@@ -120,6 +124,7 @@ static void assert_same_generate(const struct llm_generate *a, const struct llm_
     assert_int_equal(a->stop_at_end, b->stop_at_end);
     assert_int_equal(a->logprobs, b->logprobs);
     assert_int_equal(a->embed, b->embed);
+    assert_int_equal(a->stays, b->stays);
     assert_int_equal(a->tops, b->tops);
     assert_int_equal(x->seed, y->seed);
     assert_true(x->temperature == y->temperature && x->top_p == y->top_p && x->min_p == y->min_p);
@@ -269,7 +274,7 @@ static void hostile_texts_are_refused(void **state)
     refuse_generate(&g, -EMSGSIZE);
     struct llm_request r = {.method = LLM_METHOD_GENERATE, .generate = fine};
     size_t len = encode(&r);
-    bytes[1] = 8; /* no such flag */
+    bytes[1] = 0x80; /* no such flag */
     refused(r.method, bytes, len, -EPROTO);
 }
 
