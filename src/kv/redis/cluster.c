@@ -2,8 +2,7 @@
 
 #include "base/log.h"
 #include "kv/common/checksum.h"
-#include "kv/redis/reply.h"
-#include "rpc/transport/net.h"
+#include "kv/redis/conn.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -28,21 +27,13 @@ enum {
     HEAD_CHARS = NAME_CHARS + 64, /* a command up to its value */
 };
 
-struct conn {
-    struct rpc_transport *transport;
-    uint64_t deadline_ns; /* of the request under way */
-    uint64_t timeout_ns;
-    uint64_t number; /* of all connections of the channel */
-    struct kv_redis_reader reader;
-};
-
 struct node {
     struct rpc_addr addr;
     _Atomic uint64_t rests_until_ns; /* relaxed: a thread that misses it dials once more */
 };
 
 struct channel {
-    struct conn *conns[KV_REDIS_NODES_MAX]; /* NULL: not connected */
+    struct kv_redis_conn *conns[KV_REDIS_NODES_MAX]; /* NULL: not connected */
     uint64_t opened;
     uint8_t *value;
     size_t room;
@@ -77,115 +68,6 @@ static struct name name_of(const struct kv_block_key *key)
         n.text[n.len++] = digits[key->bytes[i] & 15];
     }
     return n;
-}
-
-/* ---- one connection ---- */
-
-static uint64_t time_left(const struct conn *c)
-{
-    uint64_t now = hw_now_ns();
-    return c->deadline_ns > now ? c->deadline_ns - now : 0;
-}
-
-static ssize_t read_some(void *user, void *to, size_t len)
-{
-    struct conn *c = user;
-    struct iovec iov = {to, len};
-    for (;;) {
-        uint64_t left = time_left(c);
-        ssize_t n = c->transport->ops->recv(c->transport, &iov, 1, left);
-        if (n != -EAGAIN)
-            return n;
-        if (left == 0)
-            return -ETIMEDOUT;
-    }
-}
-
-/* Changes iov. */
-static int write_all(struct conn *c, struct iovec *iov, int count)
-{
-    c->deadline_ns = hw_now_ns() + c->timeout_ns;
-    while (count > 0) {
-        ssize_t n = c->transport->ops->send(c->transport, iov, count);
-        if (n == -EAGAIN)
-            n = c->transport->ops->wait(c->transport, RPC_WAIT_SEND, time_left(c));
-        if (n < 0)
-            return (int)n;
-        for (; count > 0 && (size_t)n >= iov->iov_len; iov++, count--)
-            n -= (ssize_t)iov->iov_len;
-        if (count > 0) {
-            iov->iov_base = (char *)iov->iov_base + n;
-            iov->iov_len -= (size_t)n;
-        }
-    }
-    return 0;
-}
-
-static int write_text(struct conn *c, const char *text)
-{
-    struct iovec iov = {(void *)(uintptr_t)text, strlen(text)};
-    return write_all(c, &iov, 1);
-}
-
-/* Why a request failed: the transport may know more than its errno. */
-static const char *cause_of(const struct conn *c, int rc)
-{
-    const char *reason = c->transport->ops->reason ? c->transport->ops->reason(c->transport) : NULL;
-    return reason ? reason : strerror(-rc);
-}
-
-static void conn_close(struct conn *c)
-{
-    if (c)
-        rpc_transport_destroy(c->transport);
-    free(c);
-}
-
-static int log_in(const struct kv_redis *r, struct conn *c, char why[RPC_WHY_CHARS])
-{
-    char text[2 * LOGIN_CHARS + 64];
-    struct kv_redis_reply reply;
-    if (!r->password[0])
-        return 0;
-    if (r->user[0])
-        snprintf(text, sizeof text, "*3\r\n$4\r\nAUTH\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n",
-                 strlen(r->user), r->user, strlen(r->password), r->password);
-    else
-        snprintf(text, sizeof text, "*2\r\n$4\r\nAUTH\r\n$%zu\r\n%s\r\n", strlen(r->password),
-                 r->password);
-    int rc = write_text(c, text);
-    explicit_bzero(text, sizeof text);
-    if (rc == 0)
-        rc = kv_redis_next(&c->reader, &reply);
-    if (rc == 0 && reply.kind == KV_REDIS_STATUS)
-        return 0;
-    if (rc)
-        snprintf(why, RPC_WHY_CHARS, "%s", cause_of(c, rc));
-    else
-        snprintf(why, RPC_WHY_CHARS, "it refuses name and password: %.150s", reply.text);
-    return rc ? rc : -EACCES;
-}
-
-static int conn_open(const struct kv_redis *r, const struct node *node, struct conn **out,
-                     char why[RPC_WHY_CHARS])
-{
-    struct rpc_net_options net = {.security = &r->security, .timeout_ns = r->timeout_ns};
-    struct conn *c = calloc(1, sizeof *c);
-    if (!c)
-        return -ENOMEM;
-    c->timeout_ns = r->timeout_ns;
-    kv_redis_reader_init(&c->reader, read_some, c);
-    int rc = rpc_dial(&node->addr, &net, &c->transport, why);
-    if (rc)
-        snprintf(why, RPC_WHY_CHARS, "%s", strerror(-rc));
-    else
-        rc = log_in(r, c, why);
-    if (rc) {
-        conn_close(c);
-        return rc;
-    }
-    *out = c;
-    return 0;
 }
 
 /* ---- nodes ---- */
@@ -248,12 +130,12 @@ static struct rpc_addr addr_of(const struct kv_redis *r, uint32_t from,
 
 static void lose(struct channel *ch, uint32_t node)
 {
-    conn_close(ch->conns[node]);
+    kv_redis_conn_close(ch->conns[node]);
     ch->conns[node] = NULL;
 }
 
 /* The connection's place in its channel. */
-static void lose_conn(struct channel *ch, const struct conn *c)
+static void lose_conn(struct channel *ch, const struct kv_redis_conn *c)
 {
     for (uint32_t i = 0; i < KV_REDIS_NODES_MAX; i++)
         if (ch->conns[i] == c) {
@@ -263,13 +145,14 @@ static void lose_conn(struct channel *ch, const struct conn *c)
 }
 
 /* The channel's connection to a node.  NULL: it is lost, and why if it was only found now. */
-static struct conn *conn_of(struct kv_redis *r, struct channel *ch, uint32_t node,
-                            char why[RPC_WHY_CHARS])
+static struct kv_redis_conn *conn_of(struct kv_redis *r, struct channel *ch, uint32_t node,
+                                     char why[RPC_WHY_CHARS])
 {
     if (ch->conns[node] || node_rests(r, node))
         return ch->conns[node];
-    snprintf(why, RPC_WHY_CHARS, "no memory");
-    if (conn_open(r, &r->nodes[node], &ch->conns[node], why))
+    struct kv_redis_login login = {{r->user, strlen(r->user)}, {r->password, strlen(r->password)}};
+    if (kv_redis_conn_open(&r->nodes[node].addr, &r->security, &login, r->timeout_ns,
+                           &ch->conns[node], why))
         rest_node(r, node, why);
     else
         ch->conns[node]->number = ++ch->opened;
@@ -299,7 +182,7 @@ static int note_range(void *user, const struct kv_redis_range *range)
 /* Asks one node which slots are where. */
 static int map_from(struct kv_redis *r, struct channel *ch, uint32_t node, char why[RPC_WHY_CHARS])
 {
-    struct conn *c = conn_of(r, ch, node, why);
+    struct kv_redis_conn *c = conn_of(r, ch, node, why);
     if (!c)
         return -ECONNRESET;
     struct mapping *m = malloc(sizeof *m);
@@ -309,7 +192,8 @@ static int map_from(struct kv_redis *r, struct channel *ch, uint32_t node, char 
     m->from = node;
     for (uint32_t s = 0; s < KV_REDIS_SLOTS; s++)
         m->owner[s] = NO_NODE;
-    int rc = write_text(c, "*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n");
+    const struct kv_redis_arg args[] = {{"CLUSTER", 7}, {"SLOTS", 5}};
+    int rc = kv_redis_ask(c, args, 2);
     if (rc == 0)
         rc = kv_redis_ranges(&c->reader, note_range, m);
     if (rc == -EOPNOTSUPP) { /* it is in no cluster: it has every key */
@@ -317,7 +201,7 @@ static int map_from(struct kv_redis *r, struct channel *ch, uint32_t node, char 
             m->owner[s] = (uint16_t)node;
         rc = 0;
     } else if (rc) {
-        snprintf(why, RPC_WHY_CHARS, "CLUSTER SLOTS: %.200s", cause_of(c, rc));
+        snprintf(why, RPC_WHY_CHARS, "CLUSTER SLOTS: %.200s", kv_redis_cause(c, rc));
         lose(ch, node);
         rest_node(r, node, why);
     }
@@ -390,7 +274,7 @@ static uint64_t sum_of(const struct name *name, const void *value, size_t len)
     return kv_checksum_add(kv_checksum_add(0, name->text, name->len), value, len);
 }
 
-static int write_request(struct conn *c, const struct request *q, bool asking)
+static int write_request(struct kv_redis_conn *c, const struct request *q, bool asking)
 {
     static char ask[] = "*1\r\n$6\r\nASKING\r\n", end[] = "\r\n$2\r\nNX\r\n";
     char head[HEAD_CHARS + 32];
@@ -408,7 +292,7 @@ static int write_request(struct conn *c, const struct request *q, bool asking)
                           {sum, sizeof sum},
                           {(void *)(uintptr_t)q->value, q->len},
                           {end, sizeof end - 1}};
-    return write_all(c, iov + !asking, q->value ? 5 - !asking : 2 - !asking);
+    return kv_redis_write(c, iov + !asking, q->value ? 5 - !asking : 2 - !asking);
 }
 
 static bool begins(const char *text, const char *with)
@@ -433,13 +317,13 @@ static int error_of(const char *text)
 /* Sends a request to whoever serves its slot; *conn has the rest of the answer.  0, -EAGAIN,
  * -ENOSPC, -ECONNRESET, -EPROTO. */
 static int perform(struct kv_redis *r, struct channel *ch, const struct request *q,
-                   struct kv_redis_reply *reply, struct conn **conn)
+                   struct kv_redis_reply *reply, struct kv_redis_conn **conn)
 {
     uint16_t slot = kv_redis_slot(q->name.text, q->name.len), node = owner_of(r, slot);
     bool asking = false;
     char why[RPC_WHY_CHARS];
     for (int tries = 0; tries < TRIES; tries++) {
-        struct conn *c = node == NO_NODE ? NULL : conn_of(r, ch, node, why);
+        struct kv_redis_conn *c = node == NO_NODE ? NULL : conn_of(r, ch, node, why);
         if (!c) {
             if (map_again(r, ch) && all_rest(r))
                 return -ECONNRESET;
@@ -479,7 +363,7 @@ int kv_redis_put(struct kv_redis *r, uint32_t channel, const struct kv_block_key
     assert(channel < r->channel_count);
     struct request q = request_for("SET", key);
     struct kv_redis_reply reply;
-    struct conn *c;
+    struct kv_redis_conn *c;
     q.value = len ? bytes : "";
     q.len = len;
     int rc = perform(r, &r->channels[channel], &q, &reply, &c);
@@ -506,7 +390,7 @@ static int make_room(struct channel *ch, size_t len)
 }
 
 /* The value behind the head of an answer to GET.  *broken: the connection is of no more use. */
-static int take_value(struct channel *ch, struct conn *c, const struct kv_block_key *key,
+static int take_value(struct channel *ch, struct kv_redis_conn *c, const struct kv_block_key *key,
                       const struct kv_redis_reply *head, kv_redis_take *take, void *user,
                       bool *broken)
 {
@@ -542,7 +426,7 @@ int kv_redis_get(struct kv_redis *r, uint32_t channel, const struct kv_block_key
     struct channel *ch = &r->channels[channel];
     struct request q = request_for("GET", key);
     struct kv_redis_reply reply;
-    struct conn *c;
+    struct kv_redis_conn *c;
     bool broken = false;
     int rc = perform(r, ch, &q, &reply, &c);
     if (rc)
@@ -564,7 +448,7 @@ static struct sent send_ahead(struct kv_redis *r, struct channel *ch, const stru
 {
     uint16_t node = owner_of(r, kv_redis_slot(q->name.text, q->name.len));
     char why[RPC_WHY_CHARS];
-    struct conn *c = node == NO_NODE ? NULL : conn_of(r, ch, node, why);
+    struct kv_redis_conn *c = node == NO_NODE ? NULL : conn_of(r, ch, node, why);
     if (c && write_request(c, q, false) == 0)
         return (struct sent){node, c->number};
     if (c)
@@ -573,12 +457,13 @@ static struct sent send_ahead(struct kv_redis *r, struct channel *ch, const stru
 }
 
 /* The head of the next answer of that node.  NULL: lost, or an error: ask again alone. */
-static struct conn *next_answer(struct channel *ch, struct sent sent, struct kv_redis_reply *reply)
+static struct kv_redis_conn *next_answer(struct channel *ch, struct sent sent,
+                                         struct kv_redis_reply *reply)
 {
-    struct conn *c = sent.conn ? ch->conns[sent.node] : NULL;
+    struct kv_redis_conn *c = sent.conn ? ch->conns[sent.node] : NULL;
     if (!c || c->number != sent.conn)
         return NULL;
-    c->deadline_ns = hw_now_ns() + c->timeout_ns;
+    kv_redis_extend(c);
     if (kv_redis_next(&c->reader, reply)) {
         lose(ch, sent.node);
         return NULL;
@@ -600,7 +485,7 @@ void kv_redis_get_many(struct kv_redis *r, uint32_t channel, const struct kv_red
     for (uint32_t i = 0; i < count; i++) {
         struct kv_redis_reply reply;
         bool broken = false;
-        struct conn *c = next_answer(ch, sent[i], &reply);
+        struct kv_redis_conn *c = next_answer(ch, sent[i], &reply);
         int rc = c ? take_value(ch, c, &wants[i].key, &reply, take, wants[i].user, &broken) : 0;
         if (broken)
             lose(ch, sent[i].node);
@@ -618,7 +503,7 @@ static int has_one(struct kv_redis *r, struct channel *ch, const struct kv_block
 {
     struct request q = request_for("EXISTS", key);
     struct kv_redis_reply reply;
-    struct conn *c;
+    struct kv_redis_conn *c;
     int rc = perform(r, ch, &q, &reply, &c);
     *there = false;
     if (rc)
@@ -642,7 +527,7 @@ static int has_some(struct kv_redis *r, struct channel *ch, const struct kv_bloc
     }
     for (uint32_t i = 0; i < count; i++) {
         struct kv_redis_reply reply;
-        struct conn *c = next_answer(ch, sent[i], &reply);
+        struct kv_redis_conn *c = next_answer(ch, sent[i], &reply);
         again[i] = !c || reply.kind != KV_REDIS_INTEGER;
         if (c && again[i])
             lose(ch, sent[i].node);
@@ -680,7 +565,7 @@ void kv_redis_close(struct kv_redis *r)
         return;
     for (uint32_t i = 0; i < r->channel_count; i++) {
         for (uint32_t n = 0; n < r->node_count; n++)
-            conn_close(r->channels[i].conns[n]);
+            kv_redis_conn_close(r->channels[i].conns[n]);
         free(r->channels[i].value);
     }
     rpc_security_fini(&r->security);
