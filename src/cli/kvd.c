@@ -123,8 +123,9 @@ static const struct cmd_option options[] = {
      "/metrics for Prometheus, /json",
      "ADDR"},
     {"resp", 0, CMD_STRING, AT(resp),
-     "let Redis clients in at host:port or unix:PATH; values are blocks.\n"
-     "On host:port they AUTH with the token of --token-file",
+     "let Redis clients in at unix:PATH, host:port or tls:host:port; values are\n"
+     "blocks.  On host:port they AUTH with the token of --token-file; beyond\n"
+     "this host over TLS",
      "ADDR"},
     {"allow-flush", 0, CMD_FLAG, AT(may_flush),
      "of --resp: FLUSHDB deletes a client's values at this host's daemons"},
@@ -342,7 +343,39 @@ static enum cmd_exit start_metrics(struct kvd *k)
     return CMD_DONE;
 }
 
-/* Redis' protocol has no TLS here, so TCP is for this host; a token tells its users apart. */
+/* Beyond this host with TLS and a token; on TCP of this host a token tells its users apart. */
+static enum cmd_exit check_resp(const struct kvd *k, const struct resp_door_options *o)
+{
+    bool token = o->password_len > 0 || o->tenants;
+    if (o->addr.scheme != RPC_SCHEME_TCP && (o->tls || o->addr.scheme != RPC_SCHEME_UNIX))
+        return cmd_fail(CMD_USAGE,
+                        "kvd: --resp: '%s' is neither host:port nor tls:host:port nor unix:PATH",
+                        k->o->resp);
+    if (k->o->arena_bytes == 0)
+        return cmd_fail(CMD_USAGE, "kvd: --resp: values are blocks: give --blocks, too");
+    if (o->open || k->o->insecure || (token && (o->tls || rpc_addr_is_local(&o->addr))))
+        return CMD_DONE;
+    return cmd_fail(CMD_REFUSED,
+                    "kvd: --resp: others may reach %s: use unix:PATH, or --token-file or --tenants "
+                    "with an address of this host or with tls:host:port, or --insecure",
+                    k->o->resp);
+}
+
+static enum cmd_exit read_resp(const struct kvd *k, struct resp_door_options *o)
+{
+    bool tls = strncmp(k->o->resp, "tls:", 4) == 0;
+    if (tls && !k->listen.tls)
+        return cmd_fail(CMD_USAGE,
+                        "kvd: --resp %s: give --cert and --key, too; hawser keygen makes "
+                        "them",
+                        k->o->resp);
+    o->tls = tls ? k->listen.tls : NULL;
+    enum cmd_exit code = cmd_listen_read("kvd", "--resp", k->o->resp + (tls ? 4 : 0), &o->addr);
+    o->open =
+        code == CMD_DONE && o->addr.scheme == RPC_SCHEME_UNIX; /* only this user may open it */
+    return code == CMD_DONE ? check_resp(k, o) : code;
+}
+
 static enum cmd_exit open_resp(struct kvd *k)
 {
     char why[RPC_WHY_CHARS], text[RPC_ADDR_HOST_CHARS + 16];
@@ -357,29 +390,16 @@ static enum cmd_exit open_resp(struct kvd *k)
         return cmd_fail(CMD_FAILED, "kvd: %s", why);
     o.tenants = k->tenants;
     o.may_flush = k->o->may_flush;
-    enum cmd_exit code = cmd_listen_read("kvd", "--resp", k->o->resp, &o.addr);
+    enum cmd_exit code = read_resp(k, &o);
     if (code != CMD_DONE)
         return code;
-    if (o.addr.scheme != RPC_SCHEME_TCP && o.addr.scheme != RPC_SCHEME_UNIX)
-        return cmd_fail(CMD_USAGE, "kvd: --resp: '%s' is neither host:port nor unix:PATH",
-                        k->o->resp);
-    if (k->o->arena_bytes == 0)
-        return cmd_fail(CMD_USAGE, "kvd: --resp: values are blocks: give --blocks, too");
-    if (o.addr.scheme == RPC_SCHEME_UNIX)
-        o.open = true; /* only this user may open it */
-    else if (!k->o->insecure &&
-             (!rpc_addr_is_local(&o.addr) || (o.password_len == 0 && !o.tenants)))
-        return cmd_fail(CMD_REFUSED,
-                        "kvd: --resp: others may reach %s: use unix:PATH, an address of this host "
-                        "with --token-file or --tenants, or --insecure",
-                        k->o->resp);
     o.host_count = k->unit_count;
     for (uint32_t i = 0; i < k->unit_count; i++)
         o.hosts[i] = k->units[i].host;
     if (resp_door_open(&o, &k->resp, why))
         return cmd_fail(CMD_FAILED, "kvd: --resp: %s", why);
     rpc_addr_format(resp_door_addr(k->resp), text, sizeof(text));
-    printf("Redis clients at %s\n", text);
+    printf("Redis clients at %s%s\n", o.tls ? "tls:" : "", text);
     return CMD_DONE;
 }
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "kv/resp/session.h"
+#include "rpc/transport/tls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,8 @@ enum { BACKLOG = 128, EVENTS_A_LOOK = 64 };
 /* A connection.  It is the loop's, or that of a thread of its own from then on. */
 struct session {
     struct resp_door *door;
-    int fd; /* -1: the place is free (lock) */
+    int fd;                          /* -1: the place is free (lock) */
+    struct rpc_transport *transport; /* of TLS; it has the descriptor */
     struct resp_session *state;
 };
 
@@ -47,7 +49,10 @@ static void session_end(struct session *s)
     struct resp_door *door = s->door;
     resp_session_destroy(s->state);
     pthread_mutex_lock(&door->lock);
-    close(s->fd); /* its epoll entry goes with it */
+    if (s->transport)
+        rpc_transport_destroy(s->transport);
+    else
+        close(s->fd); /* its epoll entry goes with it */
     s->fd = -1;
     door->count--;
     pthread_cond_signal(&door->left);
@@ -94,10 +99,11 @@ static void session_turn(struct session *s)
     }
 }
 
-static struct resp_session *make_session(struct resp_door *door, int fd)
+static struct resp_session *make_session(struct resp_door *door, const struct session *s)
 {
     const struct resp_door_options *o = &door->options;
-    struct resp_session_options options = {.fd = fd,
+    struct resp_session_options options = {.fd = s->fd,
+                                           .transport = s->transport,
                                            .socket = o->socket,
                                            .hosts = door->options.hosts,
                                            .host_count = o->host_count,
@@ -126,6 +132,20 @@ static struct session *take_place(struct resp_door *door, int fd)
     return found;
 }
 
+/* The handshake is the thread's.  A place that fails is free again. */
+static int start_tls(struct session *s)
+{
+    struct resp_door *door = s->door;
+    int rc = rpc_tls_wrap(s->fd, door->options.tls, true, NULL, &s->transport);
+    if (rc == 0)
+        return 0;
+    pthread_mutex_lock(&door->lock);
+    s->fd = -1; /* it is closed */
+    door->count--;
+    pthread_mutex_unlock(&door->lock);
+    return rc;
+}
+
 static void admit(struct resp_door *door, int fd)
 {
     static const char full[] = "-ERR max number of clients reached\r\n";
@@ -139,9 +159,13 @@ static void admit(struct resp_door *door, int fd)
         return;
     }
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = s};
-    s->state = make_session(door, fd);
-    if (!s->state || epoll_ctl(door->epoll, EPOLL_CTL_ADD, fd, &event))
+    if (door->options.tls && start_tls(s))
+        return;
+    s->state = make_session(door, s);
+    if (!s->state || (!s->transport && epoll_ctl(door->epoll, EPOLL_CTL_ADD, fd, &event)))
         session_end(s);
+    else if (s->transport)
+        start_thread(s);
 }
 
 static bool is_stopping(struct resp_door *door)

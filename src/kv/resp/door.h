@@ -17,6 +17,7 @@ struct kv_host;
 
 struct resp_door_options {
     struct rpc_addr addr;                  /* tcp or unix */
+    struct rpc_tls_context *tls;           /* NULL: plain; must stay */
     const char *socket;                    /* of the KV daemon; must stay */
     struct kv_host *hosts[KV_DAEMONS_MAX]; /* every daemon of this process, by index */
     uint32_t host_count;                   /* 0: not in this process */

@@ -122,9 +122,24 @@ static bool await_peer(struct resp_session *s, struct rest *r)
         keep_rest(s, r);
         return !s->broken;
     }
+    int wait_ms = holds ? (int)((s->copy_at_ns - now) / HW_MS) + 1 : SEND_LIMIT_MS;
+    struct rpc_transport *t = s->options.transport;
     struct pollfd look = {.fd = s->options.fd, .events = POLLOUT};
-    int n = poll(&look, 1, holds ? (int)((s->copy_at_ns - now) / HW_MS) + 1 : SEND_LIMIT_MS);
+    int n = t ? t->ops->wait(t, RPC_WAIT_SEND, (uint64_t)wait_ms * HW_MS) == 0
+              : poll(&look, 1, wait_ms);
     return n > 0 || holds || (n < 0 && errno == EINTR);
+}
+
+/* As sendmsg, without waiting. */
+static ssize_t send_some(struct resp_session *s, struct iovec *from, uint32_t count)
+{
+    struct rpc_transport *t = s->options.transport;
+    struct msghdr message = {.msg_iov = from, .msg_iovlen = count};
+    if (!t)
+        return sendmsg(s->options.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t n = t->ops->send(t, from, count < RPC_IOV_MAX ? (int)count : RPC_IOV_MAX);
+    errno = n < 0 ? (int)-n : 0;
+    return n < 0 ? -1 : n;
 }
 
 void resp_flush_out(struct resp_session *s)
@@ -135,8 +150,7 @@ void resp_flush_out(struct resp_session *s)
     rest_of(s, &r);
     resp_leave(s);
     while (r.bytes > 0 && !s->broken && !s->must_wait) {
-        struct msghdr message = {.msg_iov = r.vectors + r.first, .msg_iovlen = r.count - r.first};
-        ssize_t n = sendmsg(s->options.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send_some(s, r.vectors + r.first, r.count - r.first);
         if (n > 0)
             rest_sent(&r, (size_t)n);
         else if (n == 0 || (errno != EAGAIN && errno != EINTR))

@@ -17,6 +17,8 @@ enum {
     LOOK_S = 5                         /* how late a silent peer is noticed */
 };
 
+#define AUTH_NS (10 * HW_SEC) /* for AUTH, in a thread: those are few */
+
 static size_t request_max(const struct resp_session *s)
 {
     return s->allowed ? IN_MAX : IN_MAX_UNKNOWN;
@@ -125,6 +127,22 @@ static bool make_room(struct resp_session *s)
     return grow_in(s, s->need);
 }
 
+/* As recvmsg. */
+static ssize_t receive(struct resp_session *s, struct iovec *into, int count, int flags)
+{
+    struct rpc_transport *t = s->options.transport;
+    struct msghdr message = {.msg_iov = into, .msg_iovlen = (size_t)count};
+    ssize_t n;
+    do
+        n = t ? t->ops->recv(t, into, count, LOOK_S * HW_SEC)
+              : recvmsg(s->options.fd, &message, flags);
+    while (n < 0 && !t && errno == EINTR);
+    if (!t || n > 0)
+        return n;
+    errno = (int)-n;
+    return n == -ESHUTDOWN ? 0 : -1;
+}
+
 /* One read, of the placed value first.  As recv. */
 static ssize_t read_some(struct resp_session *s, int flags)
 {
@@ -133,11 +151,7 @@ static ssize_t read_some(struct resp_session *s, int flags)
     bool brief = value > 0 || s->brief_read;
     struct iovec into[2] = {{value ? p->block + KV_NAMED_HEAD + p->got : NULL, value},
                             {s->in + s->in_len, brief && room > BESIDE ? BESIDE : room}};
-    struct msghdr message = {.msg_iov = value ? into : into + 1, .msg_iovlen = value ? 2 : 1};
-    ssize_t n;
-    do
-        n = recvmsg(s->options.fd, &message, flags);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = receive(s, value ? into : into + 1, value ? 2 : 1, flags);
     if (n <= 0)
         return n;
     size_t placed = (size_t)n < value ? (size_t)n : value;
@@ -172,7 +186,8 @@ enum resp_turn resp_session_turn(struct resp_session *s)
 static bool read_more(struct resp_session *s)
 {
     ssize_t n = make_room(s) ? read_some(s, 0) : 0;
-    if (n == 0 || (n < 0 && errno != EAGAIN))
+    if (n == 0 || (n < 0 && errno != EAGAIN) ||
+        (!s->allowed && hw_now_ns() > s->begun_ns + AUTH_NS))
         return false;
     bool late = s->placed.block && hw_now_ns() > s->placed.expires_ns;
     return !late || take_back(s);
@@ -182,6 +197,7 @@ void resp_session_run(struct resp_session *s)
 {
     struct timeval look = {.tv_sec = LOOK_S};
     (void)setsockopt(s->options.fd, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof(look));
+    s->begun_ns = hw_now_ns();
     s->may_wait = true;
     s->must_wait = false;
     s->need = 1;

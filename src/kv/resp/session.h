@@ -3,22 +3,25 @@
  * A value is a block of the cluster (kv/client/named.h).  A session begins in the loop that it
  * shares with others: there it serves what this process's daemons have and what is short, without
  * waiting.  When something else comes (a key of another daemon, a long value, a peer that does not
- * read), the session goes on in a thread of its own, where it may wait.  Before AUTH, where a
- * password is wanted, a connection may send little and ask for nothing.
+ * read), the session goes on in a thread of its own, where it may wait.  One over TLS has a thread
+ * from its beginning.  Before AUTH, where a password is wanted, a connection may send little and
+ * ask for nothing; in a thread it has 10 s for it.
  *
  * Trust: the peer may send anything.  Threads: one at a time.  Lifetime: create/destroy; the caller
- * owns the socket and the hosts. */
+ * owns the socket, the transport and the hosts. */
 #ifndef HAWSER_KV_RESP_SESSION_H
 #define HAWSER_KV_RESP_SESSION_H
 
 #include "kv/resp/tenants.h"
+#include "rpc/transport/transport.h"
 
 struct kv_host;
 
 struct resp_session_options {
-    int fd;                 /* blocking */
-    const char *socket;     /* of the KV daemon */
-    struct kv_host **hosts; /* every daemon of this process, by index */
+    int fd;                          /* blocking */
+    struct rpc_transport *transport; /* NULL: the socket itself.  Else there are no turns */
+    const char *socket;              /* of the KV daemon */
+    struct kv_host **hosts;          /* every daemon of this process, by index */
     uint32_t host_count;
     uint64_t id;
     const uint8_t *password; /* NULL: none is wanted */

@@ -45,6 +45,7 @@ struct resp_session {
     uint64_t tenant;          /* 0: none */
     bool resp3, ends, broken; /* ends: after this reply; broken: at once */
     bool may_wait;            /* it has a thread of its own */
+    uint64_t begun_ns;        /* since when */
     bool must_wait;           /* it needs one: for the request, or to send what is in `out` */
     char *out;
     size_t out_len, out_size;
