@@ -5,7 +5,7 @@
 #include "base/report/out.h"
 #include "base/units.h"
 #include "command/connect.h"
-#include "kv/client/named.h"
+#include "kv/redis/values.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,19 +18,26 @@
 
 struct kv_options {
     const char *socket;
-    uint64_t expire_ns, timeout_ns, every_ns, count;
+    struct cmd_connect_options remote;
+    uint64_t expire_ns, every_ns, count;
     bool only_new, json;
 };
 
 #define AT(field) offsetof(struct kv_options, field)
 static const struct cmd_option options[] = {
-    {"socket", 's', CMD_STRING, AT(socket), "of the KV daemon on this host", "PATH",
+    {"socket", 's', CMD_STRING, AT(socket), "without ADDR: of the KV daemon on this host", "PATH",
      "/tmp/hawser-kvd.sock"},
     {"expire", 0, CMD_DURATION, AT(expire_ns), "put: the value is gone after so long", "TIME", NULL,
      HW_MS, 3650 * 86400 * HW_SEC},
     {"only-new", 0, CMD_FLAG, AT(only_new), "put: fail if the name has a value"},
-    {"timeout", 0, CMD_DURATION, AT(timeout_ns), "how long to wait for the daemon", "TIME", "5s",
-     10 * HW_MS, KV_TIMEOUT_MAX_NS},
+    {"timeout", 0, CMD_DURATION, AT(remote.timeout_ns),
+     "how long to wait for the daemon, and for each MiB from ADDR", "TIME", "5s", 10 * HW_MS,
+     KV_TIMEOUT_MAX_NS},
+    {"ca", 0, CMD_STRING, AT(remote.ca), "of tls:, its certificate must chain to this PEM file",
+     "FILE"},
+    {"fingerprint", 0, CMD_STRING, AT(remote.fingerprint), "or must have this SHA-256", "HEX"},
+    {"token-file", 0, CMD_STRING, AT(remote.token_file),
+     "of ADDR: the token, of kvd or of a tenant (mode 0600)", "FILE"},
     {"every", 0, CMD_DURATION, AT(every_ns), "watch: between two lines", "TIME", "1s", 10 * HW_MS,
      3600 * HW_SEC},
     {"count", 0, CMD_U64, AT(count), "watch: so many lines; 0: until it is ended", "N", "0", 0,
@@ -40,14 +47,25 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
+    {"VENUS_TLS_CA", "as --ca"},
+    {"VENUS_TLS_FINGERPRINT", "as --fingerprint"},
+    {"VENUS_TOKEN_FILE", "as --token-file"},
     {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
 
-static enum cmd_exit refuse(const char *name, enum kv_result result)
+/* ---- the store: this host's daemon, or one elsewhere ---- */
+
+struct store {
+    struct kv_client *client; /* or */
+    struct kv_values *values;
+    char why[RPC_WHY_CHARS];
+};
+
+/* Results of the store: 0, -ENOENT, -EEXIST; else s->why says why. */
+static int result_of(struct store *s, enum kv_result result)
 {
     static const char *const remedies[KV_RESULT_COUNT] = {
-        [KV_MISS] = "there is no such value",
         [KV_FULL] = "the store is full of what cannot be evicted: give kvd more --blocks",
         [KV_TOO_LARGE] =
             "the value is longer than the store takes: 64 MiB, --blocks or --tenant-max",
@@ -55,12 +73,86 @@ static enum cmd_exit refuse(const char *name, enum kv_result result)
         [KV_TIMEOUT] = "no answer in time: try again, or with a longer --timeout",
         [KV_REFUSED] = "the daemon keeps no blocks: start it with --blocks",
         [KV_PUT_EXPIRED] = "the put took too long: try again",
-        [KV_EXISTS] = "the name has a value already",
         [KV_NOT_OWNER] = "the members are changing: try again",
         [KV_TOO_FEW] = "fewer members than kvd's --min-copies have it: try again when more are up",
     };
-    const char *remedy = remedies[result] ? remedies[result] : "the store refuses";
-    return cmd_fail(CMD_FAILED, "kv: %s: %s (%s)", name, remedy, kv_result_name(result));
+    if (result == KV_OK)
+        return 0;
+    if (result == KV_MISS || result == KV_EXISTS)
+        return result == KV_MISS ? -ENOENT : -EEXIST;
+    snprintf(s->why, sizeof s->why, "%s (%s)",
+             remedies[result] ? remedies[result] : "the store refuses", kv_result_name(result));
+    return -EIO;
+}
+
+static enum cmd_exit refuse(const struct store *s, const char *name, int rc)
+{
+    const char *why = rc == -ENOENT   ? "there is no such value"
+                      : rc == -EEXIST ? "the name has a value already"
+                      : s->values     ? kv_values_why(s->values)
+                                      : s->why;
+    enum cmd_exit code = rc == -EACCES || rc == -EPERM ? CMD_REFUSED
+                         : rc == -ECONNRESET || rc == -ESHUTDOWN || rc == -ETIMEDOUT
+                             ? CMD_UNREACHABLE
+                             : CMD_FAILED;
+    return cmd_fail(code, "kv: %s: %s", name, why);
+}
+
+static int store_set(struct store *s, const struct kv_named_set *set, uint32_t *copies)
+{
+    return s->values ? kv_values_set(s->values, set)
+                     : result_of(s, kv_named_set(s->client, set, copies));
+}
+
+/* A copy, since whoever reads the output may take longer than the lease. */
+static enum kv_result copy_value(struct kv_client *c, const char *name, uint8_t **data,
+                                 uint32_t *len)
+{
+    struct kv_named v;
+    enum kv_result result = kv_named_get(c, name, strlen(name), &v);
+    if (result != KV_OK)
+        return result;
+    uint8_t *copy = malloc(v.len ? v.len : 1);
+    if (copy)
+        memcpy(copy, v.data, v.len);
+    result = copy ? kv_block_check(c, &v.block) : KV_FULL;
+    *len = v.len;
+    kv_named_let_go(c, &v);
+    if (result == KV_OK)
+        *data = copy;
+    else
+        free(copy);
+    return result;
+}
+
+static int store_get(struct store *s, const char *name, uint8_t **data, uint32_t *len)
+{
+    return s->values ? kv_values_get(s->values, name, strlen(name), data, len)
+                     : result_of(s, copy_value(s->client, name, data, len));
+}
+
+static int store_length(struct store *s, const char *name, uint32_t *len)
+{
+    struct kv_named v;
+    if (s->values)
+        return kv_values_length(s->values, name, strlen(name), len);
+    int rc = result_of(s, kv_named_get(s->client, name, strlen(name), &v));
+    if (rc == 0) {
+        *len = v.len;
+        kv_named_let_go(s->client, &v);
+    }
+    return rc;
+}
+
+static int store_delete(struct store *s, const char *name)
+{
+    return s->values ? kv_values_delete(s->values, name, strlen(name))
+                     : result_of(s, kv_named_delete(s->client, name, strlen(name)));
+}
+
+static int store_stat(struct store *s, struct kv_blocks_stat *out)
+{
+    return s->values ? kv_values_stat(s->values, out) : result_of(s, kv_block_stat(s->client, out));
 }
 
 /* ---- putting ---- */
@@ -111,7 +203,7 @@ static enum cmd_exit read_file(const char *path, uint8_t **data, uint32_t *len)
     return CMD_DONE;
 }
 
-static enum cmd_exit put(struct kv_client *c, const struct kv_options *o, const char *name,
+static enum cmd_exit put(struct store *s, const struct kv_options *o, const char *name,
                          const char *path)
 {
     struct kv_named_set set = {.name = name, .name_len = strlen(name), .only_new = o->only_new};
@@ -122,11 +214,14 @@ static enum cmd_exit put(struct kv_client *c, const struct kv_options *o, const 
         return code;
     set.value = data;
     set.end_ms = o->expire_ns ? kv_named_now_ms() + o->expire_ns / HW_MS : 0;
-    enum kv_result result = kv_named_set(c, &set, &copies);
+    int rc = store_set(s, &set, &copies);
     free(data);
-    if (result != KV_OK)
-        return refuse(name, result);
-    printf("%s: %u bytes, %u cop%s\n", name, set.len, copies, copies == 1 ? "y" : "ies");
+    if (rc)
+        return refuse(s, name, rc);
+    printf("%s: %u bytes", name, set.len);
+    if (s->client)
+        printf(", %u cop%s", copies, copies == 1 ? "y" : "ies");
+    putchar('\n');
     return CMD_DONE;
 }
 
@@ -146,34 +241,13 @@ static int write_all(int fd, const uint8_t *data, size_t len)
     return 0;
 }
 
-/* A copy, since whoever reads the output may take longer than the lease. */
-static enum kv_result copy_value(struct kv_client *c, const char *name, uint8_t **data,
-                                 uint32_t *len)
-{
-    struct kv_named v;
-    enum kv_result result = kv_named_get(c, name, strlen(name), &v);
-    if (result != KV_OK)
-        return result;
-    uint8_t *copy = malloc(v.len ? v.len : 1);
-    if (copy)
-        memcpy(copy, v.data, v.len);
-    result = copy ? kv_block_check(c, &v.block) : KV_FULL;
-    *len = v.len;
-    kv_named_let_go(c, &v);
-    if (result == KV_OK)
-        *data = copy;
-    else
-        free(copy);
-    return result;
-}
-
-static enum cmd_exit get(struct kv_client *c, const char *name, const char *path)
+static enum cmd_exit get(struct store *s, const char *name, const char *path)
 {
     uint8_t *data;
     uint32_t len;
-    enum kv_result result = copy_value(c, name, &data, &len);
-    if (result != KV_OK)
-        return refuse(name, result);
+    int got = store_get(s, name, &data, &len);
+    if (got)
+        return refuse(s, name, got);
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : STDOUT_FILENO;
     int rc = fd < 0 ? -errno : write_all(fd, data, len);
     free(data);
@@ -187,23 +261,19 @@ static enum cmd_exit get(struct kv_client *c, const char *name, const char *path
 /* ---- names ---- */
 
 /* One line a name; fails where one is missing. */
-static enum cmd_exit each(struct kv_client *c, const char *const *names, size_t count, bool delete)
+static enum cmd_exit each(struct store *s, const char *const *names, size_t count, bool delete)
 {
     enum cmd_exit code = CMD_DONE;
     for (size_t i = 0; i < count; i++) {
-        struct kv_named v;
-        size_t len = strlen(names[i]);
-        enum kv_result result =
-            delete ? kv_named_delete(c, names[i], len) : kv_named_get(c, names[i], len, &v);
-        if (result != KV_OK && result != KV_MISS)
-            return refuse(names[i], result);
-        if (result == KV_OK && !delete) {
-            printf("%s: %u bytes\n", names[i], v.len);
-            kv_named_let_go(c, &v);
-        } else {
-            printf("%s: %s\n", names[i], result == KV_OK ? "deleted" : "not there");
-        }
-        code = result == KV_OK ? code : CMD_FAILED;
+        uint32_t len = 0;
+        int rc = delete ? store_delete(s, names[i]) : store_length(s, names[i], &len);
+        if (rc && rc != -ENOENT)
+            return refuse(s, names[i], rc);
+        if (rc == 0 && !delete)
+            printf("%s: %u bytes\n", names[i], len);
+        else
+            printf("%s: %s\n", names[i], rc == 0 ? "deleted" : "not there");
+        code = rc == 0 ? code : CMD_FAILED;
     }
     return code;
 }
@@ -217,14 +287,16 @@ static void print_name(void *user, const char *name, size_t len)
     putchar('\n');
 }
 
-static enum cmd_exit keys(struct kv_client *c, const char *pattern)
+static enum cmd_exit keys(struct store *s, const char *pattern)
 {
     uint64_t cursor = 0;
-    enum kv_result result;
+    void *user = (void *)(uintptr_t)pattern;
+    int rc;
     do
-        result = kv_named_list(c, &cursor, print_name, (void *)(uintptr_t)pattern);
-    while (result == KV_OK && cursor);
-    return result == KV_OK ? CMD_DONE : refuse("keys", result);
+        rc = s->values ? kv_values_list(s->values, pattern, &cursor, print_name, user)
+                       : result_of(s, kv_named_list(s->client, &cursor, print_name, user));
+    while (rc == 0 && cursor);
+    return rc == 0 ? CMD_DONE : refuse(s, "keys", rc);
 }
 
 /* ---- watch ---- */
@@ -243,67 +315,48 @@ static void print_change(const struct kv_blocks_stat *now, const struct kv_block
     (void)fflush(stdout);
 }
 
-static enum cmd_exit watch(struct kv_client *c, const struct kv_options *o)
+static enum cmd_exit watch(struct store *s, const struct kv_options *o)
 {
     struct kv_blocks_stat before, now;
     struct timespec pause = {(time_t)(o->every_ns / HW_SEC), (long)(o->every_ns % HW_SEC)};
-    enum kv_result result = kv_block_stat(c, &before);
+    int rc = store_stat(s, &before);
     uint64_t since = hw_now_ns();
-    if (result == KV_OK)
+    if (rc == 0)
         printf("%10s %10s %9s %9s %9s %9s %9s %9s\n", "blocks", "MiB", "hits/s", "misses/s",
                "puts/s", "deletes/s", "evicted/s", "below");
-    for (uint64_t i = 0; result == KV_OK && (o->count == 0 || i < o->count); i++) {
+    for (uint64_t i = 0; rc == 0 && (o->count == 0 || i < o->count); i++) {
         (void)nanosleep(&pause, NULL);
-        result = kv_block_stat(c, &now);
-        if (result != KV_OK)
+        rc = store_stat(s, &now);
+        if (rc)
             break;
         uint64_t at = hw_now_ns();
         print_change(&now, &before, (double)(at - since) / 1e9);
         before = now;
         since = at;
     }
-    return result == KV_OK ? CMD_DONE : refuse("watch", result);
+    return rc == 0 ? CMD_DONE : refuse(s, "watch", rc);
 }
 
 /* ---- info ---- */
 
-static enum cmd_exit info(struct kv_client *c, bool json)
+static enum cmd_exit info(struct store *s, bool json)
 {
     struct kv_blocks_stat b;
-    enum kv_result result = kv_block_stat(c, &b);
-    if (result != KV_OK)
-        return refuse("info", result);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {{"blocks", b.blocks},
-                {"bytes", b.bytes},
-                {"room", b.room},
-                {"room_used", b.room_used},
-                {"cached_replicas", b.cached},
-                {"below_copies", b.below_copies},
-                {"repaired", b.repaired},
-                {"hits", b.hits},
-                {"misses", b.misses},
-                {"committed", b.committed},
-                {"evicted", b.evicted},
-                {"deleted", b.deleted},
-                {"corrupt", b.corrupt},
-                {"leases", b.leases},
-                {"open_puts", b.open_puts},
-                {"puts_expired", b.puts_expired},
-                {"leases_expired", b.leases_expired}};
+    int rc = store_stat(s, &b);
+    if (rc)
+        return refuse(s, "info", rc);
     struct hw_json j;
     if (json) {
         hw_json_begin(&j, stdout);
         hw_json_object_begin(&j);
     }
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (json) {
-            hw_json_put_u64(&j, rows[i].name, rows[i].value);
-        } else {
-            printf("%-16s %llu\n", rows[i].name, (unsigned long long)rows[i].value);
-        }
+    for (unsigned i = 0; i < KV_BLOCKS_FIGURES; i++) {
+        const char *name = kv_blocks_figures[i].name;
+        uint64_t value = *kv_blocks_figure(&b, i);
+        if (json)
+            hw_json_put_u64(&j, name, value);
+        else
+            printf("%-16s %llu\n", name, (unsigned long long)value);
     }
     if (!json)
         return CMD_DONE;
@@ -313,54 +366,103 @@ static enum cmd_exit info(struct kv_client *c, bool json)
 
 /* ---- the command ---- */
 
-static enum cmd_exit run_verb(struct kv_client *c, const struct kv_options *o,
-                              const struct cmd_operands *operands)
+/* What the user said, without ADDR. */
+struct request {
+    const char *verb, *addr;
+    const char *const *args;
+    size_t count;
+};
+
+static enum cmd_exit run_verb(struct store *s, const struct kv_options *o, const struct request *r)
 {
-    const char *verb = operands->items[0];
-    size_t count = operands->count - 1;
-    const char *const *args = operands->items + 1;
-    if (strcmp(verb, "put") == 0)
-        return put(c, o, args[0], count > 1 ? args[1] : NULL);
-    if (strcmp(verb, "get") == 0)
-        return get(c, args[0], count > 1 ? args[1] : NULL);
-    if (strcmp(verb, "info") == 0)
-        return info(c, o->json);
-    if (strcmp(verb, "keys") == 0)
-        return keys(c, count > 0 ? args[0] : NULL);
-    if (strcmp(verb, "watch") == 0)
-        return watch(c, o);
-    return each(c, args, count, strcmp(verb, "del") == 0);
+    const char *first = r->count > 0 ? r->args[0] : NULL, *file = r->count > 1 ? r->args[1] : NULL;
+    if (strcmp(r->verb, "put") == 0)
+        return put(s, o, first, file);
+    if (strcmp(r->verb, "get") == 0)
+        return get(s, first, file);
+    if (strcmp(r->verb, "info") == 0)
+        return info(s, o->json);
+    if (strcmp(r->verb, "keys") == 0)
+        return keys(s, first);
+    if (strcmp(r->verb, "watch") == 0)
+        return watch(s, o);
+    return each(s, r->args, r->count, strcmp(r->verb, "del") == 0);
 }
 
-static bool is_verb(const struct cmd_operands *operands)
+static bool is_address(const char *text)
+{
+    return strncmp(text, "tcp:", 4) == 0 || strncmp(text, "tls:", 4) == 0 ||
+           strncmp(text, "unix:", 5) == 0;
+}
+
+static bool read_request(const struct cmd_operands *operands, struct request *out)
 {
     static const struct {
         const char *name;
         size_t min, max;
     } verbs[] = {{"put", 1, 2},  {"get", 1, 2},  {"del", 1, SIZE_MAX}, {"exists", 1, SIZE_MAX},
                  {"keys", 0, 1}, {"info", 0, 0}, {"watch", 0, 0}};
-    size_t count = operands->count - 1;
+    bool addressed = operands->count > 1 && is_address(operands->items[1]);
+    *out = (struct request){.verb = operands->items[0],
+                            .addr = addressed ? operands->items[1] : NULL,
+                            .args = operands->items + 1 + addressed,
+                            .count = operands->count - 1 - addressed};
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
-        if (strcmp(operands->items[0], verbs[i].name) == 0)
-            return count >= verbs[i].min && count <= verbs[i].max;
+        if (strcmp(out->verb, verbs[i].name) == 0)
+            return out->count >= verbs[i].min && out->count <= verbs[i].max;
     return false;
+}
+
+static enum cmd_exit open_local(struct store *s, const struct kv_options *o)
+{
+    char why[RPC_WHY_CHARS];
+    struct kv_client_options attach = {
+        .socket = o->socket, .staging_bytes = KV_NAMED_STAGING, .timeout_ns = o->remote.timeout_ns};
+    int rc = kv_client_open(&attach, &s->client, why);
+    return rc ? cmd_fail(cmd_exit_for(rc), "kv: %s", why) : CMD_DONE;
+}
+
+static enum cmd_exit dial(struct store *s, const struct kv_options *o, const char *addr,
+                          const struct rpc_security *security)
+{
+    char why[RPC_WHY_CHARS];
+    bool tls = strncmp(addr, "tls:", 4) == 0;
+    struct kv_values_options open = {
+        .security = security, .tls = tls, .timeout_ns = o->remote.timeout_ns};
+    if (rpc_addr_parse(tls ? addr + 4 : addr, &open.addr, why))
+        return cmd_fail(CMD_USAGE, "kv: %s", why);
+    if (tls && !security->tls)
+        return cmd_fail(CMD_USAGE,
+                        "kv: %s: whose certificate is right?  Give --ca or --fingerprint", addr);
+    int rc = kv_values_open(&open, &s->values, why);
+    return rc ? cmd_fail(cmd_exit_for(rc), "kv: %s", why) : CMD_DONE;
+}
+
+static enum cmd_exit open_remote(struct store *s, const struct kv_options *o, const char *addr)
+{
+    struct rpc_security security;
+    enum cmd_exit code = cmd_load_security(&o->remote, &security);
+    if (code != CMD_DONE)
+        return code;
+    code = dial(s, o, addr, &security);
+    rpc_security_fini(&security);
+    return code;
 }
 
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const struct kv_options *o = values;
-    char why[RPC_WHY_CHARS];
-    struct kv_client *client;
-    struct kv_client_options attach = {
-        .socket = o->socket, .staging_bytes = KV_NAMED_STAGING, .timeout_ns = o->timeout_ns};
-    if (!is_verb(operands))
+    struct store s = {0};
+    struct request r;
+    if (!read_request(operands, &r))
         return cmd_fail(CMD_USAGE, "kv: use put NAME [FILE], get NAME [FILE], del NAME..., exists"
-                                   " NAME..., keys [PATTERN], info or watch; see hawser kv --help");
-    int rc = kv_client_open(&attach, &client, why);
-    if (rc)
-        return cmd_fail(cmd_exit_for(rc), "kv: %s", why);
-    enum cmd_exit code = run_verb(client, o, operands);
-    kv_client_close(client);
+                                   " NAME..., keys [PATTERN], info or watch, each with an ADDR"
+                                   " before the NAME or none; see hawser kv --help");
+    enum cmd_exit code = r.addr ? open_remote(&s, o, r.addr) : open_local(&s, o);
+    if (code == CMD_DONE)
+        code = run_verb(&s, o, &r);
+    kv_values_close(s.values);
+    kv_client_close(s.client);
     if (fflush(stdout))
         return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(errno));
     return code;
@@ -369,7 +471,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 const struct cmd_command cmd_kv = {
     .name = "kv",
     .summary = "put, get and delete values of the key-value store",
-    .operands = "put|get|del|exists|keys|info|watch [NAME...] [FILE]",
+    .operands = "put|get|del|exists|keys|info|watch [ADDR] [NAME...] [FILE]",
     .operands_min = 1,
     .operands_max = CMD_OPERANDS_MAX,
     .description =
@@ -377,11 +479,15 @@ const struct cmd_command cmd_kv = {
         "get NAME [FILE]    write the value to FILE, or out\n"
         "del NAME...        delete values\n"
         "exists NAME...     say which are there, and how long they are\n"
-        "keys [PATTERN]     names of the values at this host's daemons; * stands for any part of "
+        "keys [PATTERN]     names of the values at that host's daemons; * stands for any part of "
         "a\n"
         "                   name, ? for any character\n"
-        "info               figures of this host's daemons\n"
+        "info               figures of that host's daemons\n"
         "watch              what happens there, a line each --every\n"
+        "\n"
+        "ADDR, before the names, is where a daemon, here or elsewhere, lets Redis clients in with\n"
+        "--resp: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH.  Without it the daemon of this host\n"
+        "is asked.  For a name that begins like an ADDR, give an ADDR before it.\n"
         "\n"
         "Values are blocks of the daemon's cluster, the same that kvd --resp shows to Redis\n"
         "clients.  A name that is not there is a failure.",
@@ -389,7 +495,8 @@ const struct cmd_command cmd_kv = {
     .environment = environment,
     .examples = "hawser kv put greeting < hello.txt\n"
                 "hawser kv get greeting\n"
-                "hawser kv info --json",
+                "hawser kv info --json\n"
+                "hawser kv get tls:kv0.example:6380 greeting --ca server.crt --token-file token",
     .values_size = sizeof(struct kv_options),
     .run = run,
 };

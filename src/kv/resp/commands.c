@@ -353,12 +353,12 @@ static void do_dbsize(struct resp_session *s, const struct resp_arg *args, uint3
 static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     struct kv_blocks_stat b;
-    char text[1024];
+    char text[2048];
     (void)args;
     (void)count;
     if (!stat_of(s, &b))
         return;
-    if (s->tenant)
+    if (s->tenant) /* no figures: how much others keep is not its business */
         b = (struct kv_blocks_stat){.room = b.room};
     int n = snprintf(text, sizeof(text),
                      "# Server\r\nredis_version:" REDIS_VERSION "\r\nredis_mode:standalone\r\n"
@@ -372,6 +372,11 @@ static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_
                      (unsigned long long)b.hits, (unsigned long long)b.misses,
                      (unsigned long long)b.evicted, (unsigned long long)b.below_copies,
                      (unsigned long long)b.repaired, (unsigned long long)(b.blocks - b.cached));
+    if (!s->tenant)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "# Blocks\r\n");
+    for (unsigned i = 0; i < KV_BLOCKS_FIGURES && !s->tenant; i++)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s:%llu\r\n", kv_blocks_figures[i].name,
+                      (unsigned long long)*kv_blocks_figure(&b, i));
     assert(n > 0 && (size_t)n < sizeof(text));
     resp_bulk(s, text, (size_t)n);
 }

@@ -798,6 +798,30 @@ uint32_t kv_blocks_walk(const struct kv_blocks *b, uint32_t from, uint32_t steps
 
 /* ---- figures ---- */
 
+#define FIGURE(name, field)                                                                        \
+    {                                                                                              \
+        name, offsetof(struct kv_blocks_stat, field)                                               \
+    }
+const struct kv_blocks_figure kv_blocks_figures[KV_BLOCKS_FIGURES] = {
+    FIGURE("blocks", blocks),
+    FIGURE("bytes", bytes),
+    FIGURE("room", room),
+    FIGURE("room_used", room_used),
+    FIGURE("cached_replicas", cached),
+    FIGURE("below_copies", below_copies),
+    FIGURE("repaired", repaired),
+    FIGURE("hits", hits),
+    FIGURE("misses", misses),
+    FIGURE("committed", committed),
+    FIGURE("evicted", evicted),
+    FIGURE("deleted", deleted),
+    FIGURE("corrupt", corrupt),
+    FIGURE("leases", leases),
+    FIGURE("open_puts", open_puts),
+    FIGURE("puts_expired", puts_expired),
+    FIGURE("leases_expired", leases_expired),
+};
+
 void kv_blocks_stat(const struct kv_blocks *b, struct kv_blocks_stat *out)
 {
     *out = b->stat;

@@ -217,6 +217,17 @@ struct kv_blocks_stat {
 };
 
 void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);
+/* What users are shown of it: each is a uint64_t at `at`. */
+struct kv_blocks_figure {
+    const char *name;
+    size_t at;
+};
+enum { KV_BLOCKS_FIGURES = 17 };
+extern const struct kv_blocks_figure kv_blocks_figures[KV_BLOCKS_FIGURES];
+static inline uint64_t *kv_blocks_figure(struct kv_blocks_stat *stat, unsigned i)
+{
+    return (uint64_t *)(void *)((char *)stat + kv_blocks_figures[i].at);
+}
 /* What a tenant has in the arena. */
 uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *blocks, uint64_t tenant);
 

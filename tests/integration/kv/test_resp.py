@@ -149,7 +149,7 @@ class RespCase(Case):
         self.assertEqual((self.dir / "out").read_bytes(), large)
         self.assertEqual(self.expect(kv("get", "a"), DONE).stdout, "two")
         self.expect(kv("put", "--only-new", "a", self.dir / "in"), FAILED, "the name has a value already")
-        self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")
+        self.expect(kv("get", "no"), FAILED, "no: there is no such value")
         self.assertEqual(self.expect(kv("exists", "a", "no"), FAILED).stdout, "a: 3 bytes\nno: not there\n")
         self.assertEqual(self.expect(kv("keys", "f*"), DONE).stdout, "file\n")
         self.expect(kv("put", "--expire", "1000s", "brief", self.dir / "in"), DONE)
@@ -229,6 +229,67 @@ class RespCase(Case):
         for wrong in (("red", "b" * 32), ("green", "r" * 32), ("default", "r" * 32), ("r" * 31,)):
             self.error(self.connect(address)("AUTH", *wrong), "WRONGPASS")
 
+    def test_a_client_on_another_host(self):
+        """hawser kv over TLS, with a token and with a tenant's; what a laptop sees of it."""
+        self.expect(hawser("keygen", self.dir / "keys", "--name", "127.0.0.1"), DONE)
+        tenants, red = self.dir / "tenants", self.dir / "red"
+        tenants.write_text(f"red {'r' * 32}\n")
+        red.write_text("r" * 32)
+        (self.dir / "wrong").write_text("w" * 32)
+        for path in (tenants, red, self.dir / "wrong"):
+            path.chmod(0o600)
+        server = ("--cert", self.dir / "keys/server.crt", "--key", self.dir / "keys/server.key")
+        address = self.start("--resp", "tls:127.0.0.1:0", *server, "--token-file", self.dir / "keys/token", "--tenants",
+                             tenants)
+        self.assertEqual(address[:14], "tls:127.0.0.1:")
+
+        def kv(*args, token=self.dir / "keys/token", ca=self.dir / "keys/server.crt", **kwargs):
+            return hawser("kv", args[0], address, *args[1:], "--token-file", token, "--ca", ca, **kwargs)
+
+        def out(*args, **kwargs):
+            return self.expect(kv(*args, **kwargs), DONE).stdout
+
+        large = os.urandom(1 << 20) * 12 + b"end"
+        (self.dir / "in").write_bytes(large)
+        self.assertEqual(out("put", "file", self.dir / "in", leaks=True), f"file: {len(large)} bytes\n")
+        out("get", "file", self.dir / "out", leaks=True)
+        self.assertEqual((self.dir / "out").read_bytes(), large)
+        self.assertEqual(self.expect(hawser("kv", "--socket", self.dir / "kvd", "exists", "file"), DONE).stdout,
+                         f"file: {len(large)} bytes\n")
+        self.assertEqual(out("put", "tcp:name", "--expire", "1000s", "--only-new", input="hello"), "tcp:name: 5 bytes\n")
+        self.assertEqual(out("get", "tcp:name"), "hello")
+        self.expect(kv("put", "tcp:name", "--only-new", input="x"), FAILED, "the name has a value already")
+        self.assertEqual(out("put", "empty", input=""), "empty: 0 bytes\n")
+        self.assertEqual(out("get", "empty"), "")
+        self.assertEqual(self.expect(kv("exists", "empty", "no"), FAILED).stdout, "empty: 0 bytes\nno: not there\n")
+        self.assertEqual((sorted(out("keys").split()), out("keys", "f*")), (["empty", "file", "tcp:name"], "file\n"))
+        here = json.loads(self.expect(hawser("kv", "--socket", self.dir / "kvd", "info", "--json"), DONE).stdout)
+        there = json.loads(out("info", "--json"))
+        self.assertEqual((there.keys(), there["blocks"], there["bytes"]), (here.keys(), 3, here["bytes"]))
+        self.assertEqual(len(out("watch", "--every", "10ms", "--count", "2").splitlines()), 3)
+        self.assertEqual(out("del", "empty"), "empty: deleted\n")
+        self.expect(kv("get", "no"), FAILED, "no: there is no such value")
+
+        self.assertEqual((out("keys", token=red), out("put", "file", input="mine", token=red)), ("", "file: 4 bytes\n"))
+        self.assertEqual((out("get", "file", token=red), out("keys", token=red)), ("mine", "file\n"))
+        self.assertEqual(out("exists", "file"), f"file: {len(large)} bytes\n")
+        self.expect(kv("info", token=red), REFUSED, "the token is a tenant's")
+
+        plain = address.replace("tls:", "tcp:")
+        self.expect(kv("get", "file", token=self.dir / "wrong"), REFUSED, "WRONGPASS", "--token-file")
+        self.expect(kv("get", "file", token="none"), REFUSED, "NOAUTH", "give --token-file")
+        self.expect(hawser("kv", "get", address, "file"), USAGE, "--ca or --fingerprint")
+        self.expect(hawser("kv", "get", address, "file", "--fingerprint", "0" * 64), REFUSED, "fingerprint")
+        self.expect(hawser("kv", "get", plain, "file"), UNREACHABLE, "use tls:")
+        self.expect(hawser("kv", "info", "tcp:192.0.2.1:1", "--token-file", red), REFUSED, "for all to read", "tls:")
+        self.expect(hawser("kv", "info", "tcp:127.0.0.1:1"), UNREACHABLE, "hawser kvd --resp")
+        self.expect(hawser("kv", "info", "tcp:x:y"), USAGE, "is not an address")
+        if shutil.which("redis-cli"):
+            cli = ["redis-cli", "--tls", "--cacert", str(self.dir / "keys/server.crt"), "-p", address.rsplit(":", 1)[1],
+                   "-h", "127.0.0.1", "--no-auth-warning", "-a", (self.dir / "keys/token").read_text().strip()]
+            run = subprocess.run([*cli, "--raw", "GET", "file"], timeout=TIMEOUT, capture_output=True)
+            self.assertEqual(run.stdout, large + b"\n", run.stderr)
+
     def test_what_is_not_safe_is_refused(self):
         tenants = self.dir / "tenants"
         for text, why in (("red", "NAME TOKEN"), ("red short", "16 to 256"), ("", "no tenant"),
@@ -241,6 +302,11 @@ class RespCase(Case):
         base = ("kvd", "--socket", self.dir / "kvd", "--blocks", "1MiB", "--resp")
         self.expect(hawser(*base, "127.0.0.1:0"), REFUSED, "--token-file")
         self.expect(hawser(*base, "0.0.0.0:0"), REFUSED, "unix:PATH")
+        self.expect(hawser(*base, "tls:0.0.0.0:0"), USAGE, "--cert")
+        self.expect(hawser("keygen", self.dir / "keys"), DONE)
+        server = ("--cert", self.dir / "keys/server.crt", "--key", self.dir / "keys/server.key")
+        self.expect(hawser(*base, "tls:0.0.0.0:0", *server), REFUSED, "--token-file")
+        self.expect(hawser(*base, f"tls:unix:{self.dir}/r", *server), USAGE, "tls:host:port")
         self.expect(hawser(*base, "shm:/tmp/x"), USAGE, "unix:PATH")
         self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--resp", "unix:/tmp/x"), USAGE, "--blocks")
 
