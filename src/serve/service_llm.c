@@ -13,11 +13,11 @@
 
 const char *const service_llm_backends[] = {"cpu", "vulkan", "reference", NULL};
 
-static const struct llm_shadow_ops *host_store = &llm_shadow_memory;
+static service_llm_store_fn *wrap_store;
 
-void service_llm_set_host_store(const struct llm_shadow_ops *store)
+void service_llm_wrap_store(service_llm_store_fn *wrap)
 {
-    host_store = store;
+    wrap_store = wrap;
 }
 
 /* The given option that needs a shadow store; NULL: none. */
@@ -43,7 +43,7 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
                                              .ca = o->shadow_ca,
                                              .login = o->shadow_login};
     if (strcmp(o->shadow, "host") == 0)
-        out->shadow_ops = host_store;
+        out->shadow_ops = &llm_shadow_memory;
     else if (strncmp(o->shadow, kvd, sizeof kvd - 1) == 0 && o->shadow[sizeof kvd - 1])
         out->shadow_ops = &llm_shadow_kvd;
     else if (strncmp(o->shadow, redis, sizeof redis - 1) == 0 && strstr(o->shadow, "://"))
@@ -61,6 +61,8 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
                         o->shadow_ca ? "--shadow-ca" : "--shadow-login");
     if (out->shadow_ops == &llm_shadow_kvd)
         out->shadow.socket = o->shadow + sizeof kvd - 1;
+    if (wrap_store)
+        out->shadow_ops = wrap_store(out->shadow_ops);
     uint32_t layers = llm_file_config(s->files[0])->layers;
     if (o->evict && llm_evict_rule_parse(o->evict, layers, &out->evict))
         return cmd_fail(

@@ -202,9 +202,10 @@ struct service_llm {
     struct llm_stage *stage;   /* of those; NULL: none */
 };
 
-/* Replaces the store of `--shadow host` in this process: an experiment puts a slow link before it.
- * The ops must outlive the service. */
-void service_llm_set_host_store(const struct llm_shadow_ops *store);
+/* Puts something before the store of --shadow in this process: an experiment a slow link.  What it
+ * answers must outlive the service. */
+typedef const struct llm_shadow_ops *service_llm_store_fn(const struct llm_shadow_ops *store);
+void service_llm_wrap_store(service_llm_store_fn *wrap);
 
 /* Loads the models and starts the worker, or does nothing without a model.  in_turn: models are
  * computed by the GPUs in turn, not all by the first.  CMD_DONE, or the exit status after a

@@ -48,7 +48,7 @@ static const char *const pressure_modes[] = {"remote_cache",
                                              NULL};
 
 struct experiment_options {
-    const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host, *rate;
+    const char *model, *tokenizer, *prompt, *output, *report, *returns, *gpu_host, *rate, *shadow;
     struct cmd_list modes, points;
     int phase, sweep, backend;
     bool external_server, lossy, json;
@@ -89,12 +89,19 @@ static const struct cmd_option options[] = {
      "1,2,4; from none to all]",
      "LIST"},
     {"rtt", 0, CMD_DURATION, AT(rtt_ns),
-     "added to the link's round trip while something else is varied", "TIME", "0", 0, RTT_MAX},
+     "added to the link's round trip while something else is varied; of a sweep\n"
+     "of pressure also to that between the worker and its KV store",
+     "TIME", "0", 0, RTT_MAX},
     {"rate", 0, CMD_STRING, AT(rate),
      "of the link, each way, while something else is varied: 100Mbit, 1Gbit; of a\n"
      "sweep of pressure also that between the worker and its KV store\n"
      "[default: as it is]",
      "RATE"},
+    {"shadow", 0, CMD_STRING, AT(shadow),
+     "of a sweep of pressure: the worker's KV store, as of hawser serve.  A cluster\n"
+     "is kvd:SOCKET of its member here, or redis://HOST:PORT,...\n"
+     "[default: host]",
+     "WHERE"},
     {"return", 0, CMD_STRING, AT(returns), "semantic: as hawser llm", "WHAT", "tokens"},
     {"lossy", 0, CMD_FLAG, AT(lossy),
      "semantic with --return logits: as hawser llm; the report then says how many\n"
@@ -202,13 +209,19 @@ static enum cmd_exit read_link(const struct experiment_options *o, uint64_t *bit
 {
     if (o->rtt_ns && o->sweep == EXPERIMENT_SWEEP_RTT)
         return cmd_fail(CMD_USAGE, "experiment: --rtt: a sweep of rtt has its own, --points");
+    bool pressure = o->sweep == EXPERIMENT_SWEEP_PRESSURE;
+    const char *store = o->shadow ? "--shadow" : o->rate ? "--rate" : o->rtt_ns ? "--rtt" : NULL;
+    if (pressure && o->external_server && store)
+        return cmd_fail(CMD_USAGE,
+                        "experiment: %s: an external worker has its own KV store and its "
+                        "own link to it; drop --external_server",
+                        store);
+    if (!pressure && o->shadow)
+        return cmd_fail(CMD_USAGE, "experiment: --shadow goes with --sweep pressure");
     if (!o->rate)
         return CMD_DONE;
     if (o->sweep == EXPERIMENT_SWEEP_RATE)
         return cmd_fail(CMD_USAGE, "experiment: --rate: a sweep of rate has its own, --points");
-    if (o->sweep == EXPERIMENT_SWEEP_PRESSURE && o->external_server)
-        return cmd_fail(CMD_USAGE, "experiment: --rate: the KV store of an external worker has a "
-                                   "link of its own; a sweep of pressure starts its own worker");
     if (bench_delay_parse_rate(o->rate, bits_s))
         return cmd_fail(CMD_USAGE, "experiment: --rate: '%s' is no rate, such as %s", o->rate,
                         point_examples[EXPERIMENT_SWEEP_RATE]);
@@ -286,6 +299,8 @@ static enum cmd_exit look_at_model(struct experiment *x)
     x->settings ^= XXH3_64bits(o->prompt, strlen(o->prompt));
     if (o->rate)
         x->settings ^= XXH3_64bits_withSeed(o->rate, strlen(o->rate), 1);
+    if (o->shadow)
+        x->settings ^= XXH3_64bits_withSeed(o->shadow, strlen(o->shadow), 2);
     return CMD_DONE;
 }
 
@@ -343,10 +358,13 @@ static enum cmd_exit prepare(struct experiment *x)
                                          .tokens_per_request = o->tokens_per_request,
                                          .backend = llm_run_backends[o->backend],
                                          .layers = x->layers,
-                                         .shadow = o->sweep == EXPERIMENT_SWEEP_PRESSURE,
                                          .own_server = !o->external_server,
-                                         .lossy = o->lossy,
-                                         .store_bits_s = x->points[0].bits_s};
+                                         .lossy = o->lossy};
+    if (o->sweep == EXPERIMENT_SWEEP_PRESSURE) {
+        x->setup.shadow = o->shadow ? o->shadow : "host";
+        x->setup.store_link = (struct bench_line){.one_way_ns = x->points[0].rtt_ns / 2,
+                                                  .bits_s = x->points[0].bits_s};
+    }
     return open_output(x);
 }
 

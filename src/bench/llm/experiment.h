@@ -10,6 +10,7 @@
 #define HAWSER_BENCH_LLM_EXPERIMENT_H
 
 #include "bench/llm/gpu_use.h"
+#include "bench/rpc/delay.h"
 #include "bench/serve/child.h"
 #include "command/command.h"
 #include "llm/worker/byte_account.h"
@@ -84,12 +85,12 @@ int experiment_file_append(FILE *file, const struct experiment_row *row) MUST_CH
 struct experiment_setup {
     const char *model, *tokenizer, *prompt, *returns, *gpu_host;
     uint64_t port, prompt_tokens, seed, threads, tokens_per_request;
-    const char *backend;   /* of local and of our server */
-    uint32_t layers;       /* of the model */
-    bool shadow;           /* our server moves KV out when it is told to */
-    bool own_server;       /* the server runs on this machine, because we start it */
-    bool lossy;            /* mode semantic may lose digits of logits */
-    uint64_t store_bits_s; /* of the link to where it moves; 0: as it is */
+    const char *backend;          /* of local and of our server */
+    uint32_t layers;              /* of the model */
+    const char *shadow;           /* where our server moves KV when it is told to; NULL: nowhere */
+    bool own_server;              /* the server runs on this machine, because we start it */
+    bool lossy;                   /* mode semantic may lose digits of logits */
+    struct bench_line store_link; /* to where it moves */
     struct gpu_use gpu;
 };
 

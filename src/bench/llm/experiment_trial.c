@@ -51,28 +51,36 @@ static void add_u64(struct args *a, const char *name, uint64_t value)
     add(a, name, a->numbers[a->count]);
 }
 
-/* `hawser serve` in this process, with a link of so many bits a second before its KV store. */
-static _Noreturn void serve_over_link(const struct args *a, uint64_t bits_s)
+static struct bench_line store_link; /* of the process that serves */
+
+static const struct llm_shadow_ops *over_link(const struct llm_shadow_ops *store)
 {
-    static struct llm_shadow_ops link;
-    link = store_line_over(&llm_shadow_memory, bits_s);
-    service_llm_set_host_store(&link);
+    static struct llm_shadow_ops ops;
+    ops = store_line_over(store, store_link);
+    return &ops;
+}
+
+/* `hawser serve` in this process, with a link before its KV store. */
+static _Noreturn void serve_over_link(const struct args *a, struct bench_line link)
+{
+    store_link = link;
+    service_llm_wrap_store(over_link);
     enum cmd_exit code = cmd_run(&cmd_serve, (int)a->count - 1, (char **)(uintptr_t)(a->items + 1));
     fflush(stdout);
     _exit((int)code);
 }
 
-/* This program again; its standard output comes through *out.  store_bits_s: see above; 0: the
- * command is whatever the arguments say. */
-static pid_t spawn(const struct args *a, uint64_t store_bits_s, int *out)
+/* This program again; its standard output comes through *out.  link: see above; where there is none
+ * the command is whatever the arguments say. */
+static pid_t spawn(const struct args *a, struct bench_line link, int *out)
 {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC))
         return -1;
     pid_t pid = bench_fork();
     if (pid == 0) {
-        if (store_bits_s && dup2(fds[1], STDOUT_FILENO) >= 0)
-            serve_over_link(a, store_bits_s);
+        if (bench_delay_is_needed(&link) && dup2(fds[1], STDOUT_FILENO) >= 0)
+            serve_over_link(a, link);
         bench_become(a->items, fds[1]);
     }
     close(fds[1]);
@@ -107,8 +115,8 @@ int experiment_server_start(const struct experiment_setup *setup, uint64_t kv_by
     add_u64(&a, "--threads", setup->threads);
     add_u64(&a, "--kv-memory", kv_bytes);
     if (setup->shadow)
-        add(&a, "--shadow", "host");
-    server.pid = spawn(&a, setup->shadow ? setup->store_bits_s : 0, &fd);
+        add(&a, "--shadow", setup->shadow);
+    server.pid = spawn(&a, setup->store_link, &fd);
     if (server.pid < 0)
         return -errno;
     int rc = bench_child_hear(&server, fd, "listening on ");
@@ -175,7 +183,7 @@ static int start_client(const struct experiment_setup *s, const struct experimen
     }
     add(&a, "--ignore-end", "--trace");
     c->began_ns = hw_now_ns();
-    c->pid = spawn(&a, 0, &c->fd);
+    c->pid = spawn(&a, (struct bench_line){0}, &c->fd);
     if (c->pid < 0) {
         c->pid = 0;
         c->fd = -1;

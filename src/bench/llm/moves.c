@@ -362,11 +362,12 @@ static int measure(struct moves *m, char *why)
 
 int bench_moves_run(const struct bench_moves *options, struct hw_bench *bench, char *why)
 {
-    struct moves m = {.o = options,
-                      .bench = bench,
-                      .ops = store_line_over(&llm_shadow_kvd, options->bits_s),
-                      .layers = llm_file_config(options->file)->layers,
-                      .prompt = malloc(options->prefill * sizeof *m.prompt)};
+    struct moves m = {
+        .o = options,
+        .bench = bench,
+        .ops = store_line_over(&llm_shadow_kvd, (struct bench_line){.bits_s = options->bits_s}),
+        .layers = llm_file_config(options->file)->layers,
+        .prompt = malloc(options->prefill * sizeof *m.prompt)};
     char cause[RPC_WHY_CHARS];
     assert(options->repeats >= 1 && options->repeats <= BENCH_MOVES_REPEATS_MAX);
     why[0] = '\0';

@@ -8,22 +8,34 @@ enum way { OUT, IN, WAYS };
 static struct {
     pthread_mutex_t lock;
     const struct llm_shadow_ops *store;
-    uint64_t bits_s;
+    struct bench_line link;
     uint64_t free_ns[WAYS]; /* when the last byte will have passed (lock) */
 } line = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void sleep_ns(uint64_t ns)
+{
+    struct timespec pause = {(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
+    if (ns)
+        (void)nanosleep(&pause, NULL);
+}
+
+/* A request and the beginning of its answer. */
+static void round_trip(void)
+{
+    sleep_ns(2 * line.link.one_way_ns);
+}
 
 /* Returns when the link has carried so many bytes, after those before them. */
 static void pass(enum way way, uint32_t bytes)
 {
-    if (!line.bits_s)
+    if (!line.link.bits_s)
         return;
     pthread_mutex_lock(&line.lock);
     uint64_t now = hw_now_ns(), *at = &line.free_ns[way];
-    *at = (*at > now ? *at : now) + bytes * UINT64_C(8) * HW_SEC / line.bits_s;
+    *at = (*at > now ? *at : now) + bytes * UINT64_C(8) * HW_SEC / line.link.bits_s;
     uint64_t ns = *at - now;
     pthread_mutex_unlock(&line.lock);
-    struct timespec pause = {(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
-    (void)nanosleep(&pause, NULL);
+    sleep_ns(ns);
 }
 
 struct passing {
@@ -49,6 +61,7 @@ static int line_put(struct llm_shadow_store *store, unsigned lane, const struct 
                     const void *bytes, uint32_t len)
 {
     pass(OUT, len);
+    round_trip();
     return line.store->put(store, lane, key, bytes, len);
 }
 
@@ -56,6 +69,7 @@ static int line_get(struct llm_shadow_store *store, unsigned lane, const struct 
                     llm_shadow_take *take, void *user)
 {
     struct passing p = {.take = take, .user = user};
+    round_trip();
     return line.store->get(store, lane, key, take_after, &p);
 }
 
@@ -69,16 +83,25 @@ static void line_get_many(struct llm_shadow_store *store, unsigned lane,
         passing[i] = (struct passing){.take = take, .came = came, .user = wants[i].user};
         ours[i] = (struct llm_shadow_want){.key = wants[i].key, .user = &passing[i]};
     }
+    round_trip();
     line.store->get_many(store, lane, ours, count, take_after, came_after);
 }
 
-struct llm_shadow_ops store_line_over(const struct llm_shadow_ops *store, uint64_t bits_s)
+static int line_has(struct llm_shadow_store *store, unsigned lane, const struct kv_block_key *keys,
+                    uint32_t count, bool *there)
+{
+    round_trip();
+    return line.store->has(store, lane, keys, count, there);
+}
+
+struct llm_shadow_ops store_line_over(const struct llm_shadow_ops *store, struct bench_line link)
 {
     struct llm_shadow_ops ops = *store;
     line.store = store;
-    line.bits_s = bits_s;
+    line.link = link;
     ops.put = line_put;
     ops.get = line_get;
     ops.get_many = store->get_many ? line_get_many : NULL;
+    ops.has = line_has;
     return ops;
 }

@@ -1,8 +1,11 @@
 """hawser serve --shadow, hawser llm --evict, hawser experiment --sweep pressure: what comes back."""
 
+import json
+import subprocess
 import unittest
 
-from test_modes import DONE, FAILED, LAYERS, USAGE, WIDTH, Modes, hawser
+from test_modes import DONE, FAILED, HAWSER, LAYERS, USAGE, WIDTH, Modes, hawser
+from harness import clean_environment, free_port, lines_of
 
 PROMPT, STEPS, CONTEXT, EVICT_AT = 140, 6, 256, 3
 ROW = 2 * WIDTH * 2  # bytes of a layer, of a position
@@ -79,6 +82,49 @@ class Recovery(Modes):
         self.assertGreater(float(row["kv_fetched"]), 0)
         # Not how fast it is, but that all of it was on the line.
         self.assertGreater(float(row["latency_s"]), 8 * float(row["kv_fetched"]) / rate)
+
+    def sweep(self, name, *args):
+        """Rows of a sweep of pressure at one point, all layers."""
+        csv = self.dir / f"{name}.csv"
+        self.expect(hawser("experiment", "--model", self.model, "--threads", 1, "--prompt_tokens", PROMPT,
+                           "--decode_steps", STEPS, "--trials", 1, "--sweep", "pressure", "--points", LAYERS, "--modes",
+                           "remote_cache", "--output", csv, "--report", self.dir / "p.html", *args), DONE)
+        head, *lines = csv.read_text().splitlines()
+        return [dict(zip(head.split(","), line.split(","))) for line in lines]
+
+    def test_the_link_to_the_store_has_a_round_trip(self):
+        rtt = 0.2
+        row, = self.sweep("rtt", "--rtt", "200ms")
+        # Not how long it takes, but what must be in it: a round trip to the worker for each token and to make it evict,
+        # and one to the store for what comes back.  Half of that one is enough to tell.
+        self.assertGreater(float(row["latency_s"]), rtt * (STEPS - 1) + rtt + rtt / 2)
+
+    def test_the_store_is_a_cluster(self):
+        plain, = self.sweep("plain")
+        ports = [free_port()]
+        ports.append(ports[0] + 64)
+        members = ",".join(f"{name}=127.0.0.1:{port}" for name, port in zip("ab", ports))
+        for name in "ab":
+            daemon = subprocess.Popen([HAWSER, "kvd", "--socket", self.dir / name, "--members", members, "--name", name,
+                                       "--blocks", "64MiB", "--copies", "2", "--min-copies", "2"],
+                                      stdout=subprocess.PIPE, env=clean_environment())
+            self.addCleanup(daemon.stdout.close)
+            self.addCleanup(daemon.wait)
+            self.addCleanup(daemon.terminate)
+            next(lines_of(daemon.stdout.fileno()))
+        row, = self.sweep("cluster", "--shadow", f"kvd:{self.dir}/a", "--rtt", "1ms")
+        self.assertEqual(row["kv_recovered"], plain["kv_recovered"])
+        there = hawser("kv", "info", "--json", "--socket", self.dir / "b")  # the other member has a copy of each
+        self.assertGreater(json.loads(self.expect(there, DONE).stdout)["blocks"], 0)
+
+    def test_bad_store(self):
+        base = ("experiment", "--model", self.model, "--output", self.dir / "x.csv", "--report", self.dir / "x.html")
+        self.expect(hawser(*base, "--shadow", "host"), USAGE, "--sweep pressure")
+        for option in (("--shadow", "host"), ("--rtt", "1ms"), ("--rate", "1Gbit")):
+            self.expect(hawser(*base, "--sweep", "pressure", "--external_server", *option), USAGE, option[0],
+                        "drop --external_server")
+        for where, why in (("moon", "kvd:"), (f"kvd:{self.dir}/none", "none"), ("redis://127.0.0.1:1", "127.0.0.1:1")):
+            self.expect(hawser(*base, "--sweep", "pressure", "--shadow", where), FAILED, why, "did not start")
 
     def test_bad_input(self):
         self.llm(("semantic",), self.serve(), "--evict", "0@2", code=FAILED, says=["--shadow"])
