@@ -95,6 +95,7 @@ struct rpc_config {
     bool tolerates_silence;
     /* A connector's, over tcp and tls: may go on after a cut (rpc/resume/resume.h). */
     bool resumes;
+    uint64_t resumes_ns;   /* how long after a cut at most; 0: as long as the acceptor waits */
     bool owner_tells;      /* the owner tells people rpc_ep_reason when it fails; no warning here */
     bool resuming;         /* the same: this connection is to take the place of one that was cut */
     uint32_t capabilities; /* ours; the layers above define the bits */

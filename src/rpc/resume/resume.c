@@ -223,7 +223,8 @@ static int on_offer(struct rpc_ep *ep, const struct rpc_frame *frame)
         return rpc_ep_fail(ep, -EPROTO, "acknowledged what it was not sent");
     rpc_kept_set_limit(ep->tx.kept, kept_limit(ep));
     r->offset = (uint64_t)(have - frame->len) - rpc_rope_received(r->rope);
-    agree(ep, &key, window_ns);
+    uint64_t own_ns = ep->config.resumes_ns;
+    agree(ep, &key, own_ns && own_ns < window_ns ? own_ns : window_ns);
     return 0;
 }
 

@@ -124,12 +124,14 @@ struct world {
     size_t lent_len;
     bool lent_out;
     uint64_t resumes;
+    uint64_t resumes_ns; /* the client's own limit */
 };
 
 static struct rpc_config config_of(struct world *w, bool accepting)
 {
     return (struct rpc_config){.accepting = accepting,
                                .resumes = !accepting,
+                               .resumes_ns = w->resumes_ns,
                                .window_bytes = RPC_WINDOW_MIN << 5,
                                .clock = rpc_loopnet_clock(w->net)};
 }
@@ -476,6 +478,20 @@ static void after_silence_the_window_passes(void **state)
     world_open(&w, 3, 300);
     cut_both(&w, true);
     expect_end_after(&w, WINDOW_SECONDS * HW_SEC, -EHOSTDOWN);
+    world_close(&w);
+}
+
+static void a_connector_may_give_up_before_the_window_passes(void **state)
+{
+    (void)state;
+    struct world w = {.resumes_ns = WINDOW_SECONDS * HW_SEC / 2};
+    world_open(&w, 3, 300);
+    cut_both(&w, true);
+    pass(&w, w.resumes_ns - 200 * HW_MS);
+    assert_true(rpc_ep_is_cut(w.ep[CLIENT]));
+    pass(&w, 400 * HW_MS);
+    assert_int_equal(rpc_ep_status(w.ep[CLIENT]), -EHOSTDOWN);
+    assert_true(rpc_ep_is_cut(w.ep[SERVER]));
     world_close(&w);
 }
 
@@ -898,6 +914,7 @@ int main(void)
         cmocka_unit_test(cut_at_every_byte_of_a_resumption),
         cmocka_unit_test(many_cuts_of_large_traffic),
         cmocka_unit_test(after_silence_the_window_passes),
+        cmocka_unit_test(a_connector_may_give_up_before_the_window_passes),
         cmocka_unit_test(an_end_that_was_told_is_waited_for_shortly),
         cmocka_unit_test(attempts_that_fail_say_how_long_to_wait),
         cmocka_unit_test(without_an_offer_a_cut_is_the_end),
