@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "llm/tp/command.h"
 #include "llm/worker/remote.h"
+#include "rpc/resume/resume.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -91,7 +92,10 @@ int llm_link_connect(struct llm_links *links, struct llm_link *link, char *why)
 {
     struct rpc_net_options net = {.security = links->security};
     struct rpc_client_options options = {
-        .config = {.security = links->security, .name = "hawser front"},
+        .config = {.security = links->security,
+                   .name = "hawser front",
+                   .resumes = rpc_resume_is_wanted(&link->addr),
+                   .resumes_ns = RPC_RESUME_TOLD_NS}, /* what needs no stage waits, too */
         .on_push = on_push,
         .push_user = link};
     char cause[LLM_WHY_CHARS] = "";

@@ -1,8 +1,8 @@
 /* llm/stage/link.h - private to src/llm: a front's connections to the servers that compute some
  * layers of its model, or a share of every layer.
  *
- * A link that ends, or that is silent for too long, takes all KV of its server with it: then
- * kv_lost of the backend is set.
+ * A link to another host resumes after a cut.  One that ends, or that is silent for too long, takes
+ * all KV of its server with it: then kv_lost of the backend is set.
  *
  * Trust: the servers are peers; what they answer is checked by length, and is believed.
  * Threads: one, and that of an attempt to reach lost servers.  Lifetime: init/fini; the names are

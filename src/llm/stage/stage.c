@@ -9,6 +9,7 @@
 #include "llm/tp/side.h"
 #include "llm/tp/tp.h"
 #include "page/page.h"
+#include "rpc/resume/resume.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -537,6 +538,19 @@ static void take_post(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *ms
     rpc_release(ep, msg);
 }
 
+/* A front that was cut off may resume.  One that opens is here: it has given up, or was started
+ * again. */
+static void end_cut_front(struct llm_stage *s, const struct rpc_ep *opens)
+{
+    pthread_mutex_lock(&s->lock);
+    struct rpc_ep *front = s->front_left ? NULL : s->front;
+    pthread_mutex_unlock(&s->lock);
+    if (!front || front == opens || !rpc_ep_is_cut(front))
+        return;
+    rpc_ep_shutdown(front, 0, NULL);
+    llm_stage_closed(s, front);
+}
+
 bool llm_stage_handle(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     static const char full[] = "too many calls wait at this stage";
@@ -546,6 +560,8 @@ bool llm_stage_handle(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *ms
         take_post(s, ep, msg);
         return true;
     }
+    if (msg->method == LLM_STAGE_OPEN || msg->method == LLM_STAGE_SHARE)
+        end_cut_front(s, ep);
     struct job *job = s->job_count < JOBS_MAX ? calloc(1, sizeof *job + msg->len) : NULL;
     if (!job) {
         (void)answer(ep, msg, -EBUSY, full, sizeof full - 1);

@@ -4,6 +4,7 @@ The program's path is in HAWSER.  Tests wait for conditions (a line, an exit), n
 TIMEOUT only bounds how long a failure takes.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 
 HAWSER = os.environ["HAWSER"]
@@ -113,6 +115,54 @@ class Server:
 
     def __exit__(self, *_):
         self.stop()
+
+
+class CuttingRelay:
+    """Carries connections to an address, and cuts each after so many bytes, both ways together."""
+
+    def __init__(self, address, cut_after):
+        host, port = address.rsplit(":", 1)
+        self.target, self.cut_after, self.cuts = (host, int(port)), itertools.cycle(cut_after), 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "%s:%d" % self.listener.getsockname()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+                far = socket.create_connection(self.target)
+            except OSError:
+                if self.listener.fileno() < 0:
+                    return
+                near.close()
+                continue
+            left, lock = [next(self.cut_after)], threading.Lock()
+            for ends in ((near, far), (far, near)):
+                threading.Thread(target=self.carry, args=(*ends, left, lock), daemon=True).start()
+
+    def carry(self, source, sink, left, lock):
+        try:
+            while data := source.recv(1 << 16):
+                with lock:
+                    data, before = data[:left[0]], left[0]
+                    left[0] -= len(data)
+                    self.cuts += before > 0 and left[0] == 0
+                sink.sendall(data)
+                if left[0] == 0:
+                    break
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        source.close()
+
+    def stop(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
 
 
 class Case(unittest.TestCase):

@@ -1,20 +1,17 @@
 """kvd in a cluster of members: its options, a list, and a real etcd where one is installed."""
 
-import itertools
 import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, free_port, hawser, lines_of
+from harness import CuttingRelay, DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, free_port, hawser, lines_of
 
 NOBODY = "http://127.0.0.1:1"  # a port that nobody listens at
 
@@ -71,58 +68,11 @@ class Members(Case):
         return daemon
 
 
-class CuttingRelay:
-    """Carries connections to an address, and cuts each after so many bytes, both ways together."""
-
-    def __init__(self, port, cut_after):
-        self.target, self.cut_after, self.cuts = ("127.0.0.1", port), itertools.cycle(cut_after), 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "%s:%d" % self.listener.getsockname()
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near = self.listener.accept()[0]
-                far = socket.create_connection(self.target)
-            except OSError:
-                if self.listener.fileno() < 0:
-                    return
-                near.close()
-                continue
-            left, lock = [next(self.cut_after)], threading.Lock()
-            for ends in ((near, far), (far, near)):
-                threading.Thread(target=self.carry, args=(*ends, left, lock), daemon=True).start()
-
-    def carry(self, source, sink, left, lock):
-        try:
-            while data := source.recv(1 << 16):
-                with lock:
-                    data, before = data[:left[0]], left[0]
-                    left[0] -= len(data)
-                    self.cuts += before > 0 and left[0] == 0
-                sink.sendall(data)
-                if left[0] == 0:
-                    break
-        except OSError:
-            pass
-        for end in (source, sink):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-        source.close()
-
-    def stop(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-
 class Cuts(Members):
     def test_connections_that_are_cut_under_transfers_fail_no_request(self):
         there = free_port()
         here = f"127.0.0.1:{free_port()}"
-        relay = CuttingRelay(there, [1500000, 300000, 2100000, 1200000])
+        relay = CuttingRelay(f"127.0.0.1:{there}", [1500000, 300000, 2100000, 1200000])
         self.addCleanup(relay.stop)
         blocks = ("--blocks", "64MiB")
         b = self.member("b", "--members", f"a={here},b=127.0.0.1:{there}", *blocks)

@@ -14,7 +14,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, HAWSER, TIMEOUT, UNREACHABLE, USAGE, Case, Server, hawser, lines_of
+from harness import CuttingRelay, DONE, FAILED, HAWSER, TIMEOUT, UNREACHABLE, USAGE, Case, Server, hawser, lines_of
 
 LAYERS, WIDTH, HEADS, VOCAB, CONTEXT = 2, 64, 4, 2048, 256
 CLIENTS, STEPS = 4, 16
@@ -167,6 +167,28 @@ class Serving(Case):
         self.assertIn(message + " is lost", stderr)
         return last
 
+    def cut_one(self, alone, part, args):
+        """Texts of a front whose connection to a server is cut again and again: none is computed again.  A front that
+        is killed and started again has its place, although it might have come back."""
+        server = self.serve_three(*part)
+        relay = CuttingRelay(server.addresses[0], [30000, 9000, 14000, 25000])
+        self.addCleanup(relay.stop)
+        front, env = ["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], {"VENUS_RESUME": "1"}
+        with self.serve_three(*args(relay.address), *front, env=env) as cut, ThreadPoolExecutor(len(alone)) as pool:
+            runs = [pool.submit(self.complete, cut, prompt, 1, 40) for prompt in alone]
+            self.assertEqual([run.result()[0] for run in runs], list(alone.values()))
+            figures = self.figures(cut)
+            self.assertGreater(relay.cuts, 4)
+            self.assertEqual(figures["llm_prompt_rows_total"], sum(map(len, alone)))
+            _, stderr = cut.stop()
+        self.assertNotIn("is lost", stderr)
+        direct = [*args(server.addresses[0]), *front]
+        self.serve_three(*direct, env=env).stop(signal.SIGKILL)
+        with self.serve_three(*direct, env=env) as again:
+            prompt = next(iter(alone))
+            self.assertEqual(self.complete(again, prompt, 1, 40)[0], alone[prompt])
+        server.stop()
+
     def refuse(self, args, code, *texts, model="three.gguf"):
         self.expect(hawser("serve", "--no-devices", "--model", self.dir / model, "--listen", "127.0.0.1:0", *args),
                     code, *texts)
@@ -203,6 +225,7 @@ class Serving(Case):
         self.refuse(["--layers", f"0@local,1@{there}"], FAILED, "give both servers the same file", model="m.gguf")
         last.stop()
         self.refuse(front, UNREACHABLE, f"stage 2@{there}: cannot reach")
+        self.cut_one(alone, ["--layers", "1-2"], lambda at: ["--layers", f"0@local,1-2@{at}"])
 
     def check_shares(self, alone):
         last = self.serve_three("--tp-share")
@@ -225,6 +248,7 @@ class Serving(Case):
         self.refuse(["--tp", 2, "--tp-peers", there], FAILED, "give both servers the same file", model="m.gguf")
         last.stop()
         self.refuse(front, UNREACHABLE, f"tensor-parallel worker 2 at {there}: cannot reach")
+        self.cut_one(alone, ["--tp-share"], lambda at: ["--tp", 2, "--tp-peers", at])
 
     def check_hosts(self):
         """Two network namespaces, with TLS and a token: shares, then layers."""
