@@ -32,7 +32,7 @@ struct kvd_options {
     uint64_t store_bytes, entries, max_clients, heartbeat_ns;
     uint64_t arena_bytes, block_entries, copies, min_copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
-    bool numa, insecure, plain, may_flush;
+    bool numa, insecure, may_flush;
     const char *cert, *key, *token_file, *ca, *fingerprint;
     const char *metrics;
     const char *resp, *tenants;
@@ -104,8 +104,6 @@ static const struct cmd_option options[] = {
     {"heartbeat", 0, CMD_DURATION, AT(heartbeat_ns), "a rank that is silent for so long is lost",
      "TIME", "2s", 100 * HW_MS, 3600 * HW_SEC},
     {"numa-isolate", 0, CMD_FLAG, AT(numa), "pin each daemon to a core of one memory node"},
-    {"plain", 0, CMD_FLAG, AT(plain),
-     "without what makes a request cheaper: the reference of benchkv"},
     {"cert", 0, CMD_STRING, AT(cert),
      "TLS certificate (PEM) for other ranks; hawser keygen makes one", "FILE"},
     {"key", 0, CMD_STRING, AT(key), "its private key (PEM, mode 0600)", "FILE"},
@@ -288,7 +286,6 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
         .flush = (enum rpc_flush_policy)o->flush,
         .wait = (enum rpc_wait_mode)o->wait,
         .heartbeat_ns = o->heartbeat_ns,
-        .plain = o->plain,
     };
     char why[RPC_WHY_CHARS];
     if (kv_host_create(&host, &k->units[index].host, why))

@@ -33,7 +33,7 @@ struct benchkv_options {
     uint64_t duration_ns, warmup_ns;
     const char *read_ratio, *csv, *report, *seed_text;
     int distribution, transport, flush, wait;
-    bool numa, plain, json, optimisations, no_single;
+    bool numa, json, optimisations, no_single;
 };
 
 static const char *const transport_names[] = {[RPC_SCHEME_TCP] = "tcp",
@@ -69,7 +69,6 @@ static const struct cmd_option options[] = {
      "pin daemons and clients to cores of their own, near each other"},
     {"wait", 0, CMD_CHOICE, AT(wait), "how daemons and clients wait", NULL, "adaptive", 0, 0,
      cmd_wait_names},
-    {"plain", 0, CMD_FLAG, AT(plain), "daemons without what makes a request cheaper"},
     {"seed", 0, CMD_STRING, AT(seed_text), "of client 0; client i has N + i [default: rank * 1000]",
      "N"},
     {"rate", 0, CMD_U64, AT(rate),
@@ -140,10 +139,6 @@ static void two_daemons(struct bkv_point *p)
 {
     p->daemons = 2;
 }
-static void be_lean(struct bkv_point *p)
-{
-    p->plain = false;
-}
 static void place_by_node(struct bkv_point *p)
 {
     p->numa = true;
@@ -159,7 +154,6 @@ static const struct {
     {"adaptive flush", flush_as_it_pays, true},
     {"depth 16", go_deep, true},
     {"2 daemons", two_daemons, true},
-    {"lean requests", be_lean, true},
     {"numa placement", place_by_node, true},
 };
 
@@ -182,7 +176,6 @@ static void plan_optimisations(struct plan *plan, const struct bkv_point *like)
     struct bkv_point base = *like;
     base.flush = RPC_FLUSH_BATCH;
     base.depth = base.daemons = 1;
-    base.plain = true;
     base.numa = false;
     plan->others = plan->count;
     add_point(plan, &base, "base");
@@ -206,7 +199,6 @@ static enum cmd_exit common_point(const struct benchkv_options *o, uint32_t rank
         .value_size = (uint32_t)o->value_size,
         .zipfian = o->distribution == 1,
         .numa = o->numa,
-        .plain = o->plain,
         .flush = (enum rpc_flush_policy)o->flush,
         .wait = (enum rpc_wait_mode)o->wait,
         .duration_ns = o->duration_ns,

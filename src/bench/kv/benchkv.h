@@ -37,7 +37,7 @@ struct bkv_point {
     uint32_t key_range; /* keys of each rank */
     uint32_t value_size;
     double read_ratio;
-    bool zipfian, numa, plain;
+    bool zipfian, numa;
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
     uint64_t duration_ns, warmup_ns;

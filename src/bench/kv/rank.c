@@ -77,7 +77,6 @@ static int unit_start(struct rank_run *r, uint32_t index, char why[RPC_WHY_CHARS
         .max_clients = p->clients + 1,
         .flush = p->flush,
         .wait = p->wait,
-        .plain = p->plain,
         .probe = &u->probe,
     };
     rc = kv_host_create(&options, &u->host, why);

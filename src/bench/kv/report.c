@@ -495,7 +495,7 @@ static void build_optimisations(const struct bkv_set *s, struct hw_table *t, cha
                        m->client_p50_us, m->client_p99_us, m->client_p999_us);
     }
     add_note(note,
-             "Base: batch flush, depth 1, one daemon, plain loop, threads anywhere; %u "
+             "Base: batch flush, depth 1, one daemon, threads anywhere; %u "
              "clients a rank.",
              s->points[s->others].clients);
 }

@@ -155,23 +155,13 @@ static bool is_asleep(const struct kv_client_slot *s)
     return atomic_load_explicit(&s->region.client->sleeps, memory_order_relaxed);
 }
 
-static void wake(struct kv_daemon *d, struct kv_client_slot *s)
-{
-    hw_counter_bump(&d->stats.wakeups, 1);
-    s->ring(s->user);
-}
-
 static void note_answered(struct kv_daemon *d, struct kv_client_slot *s)
 {
-    if (d->config.plain) {
-        atomic_thread_fence(memory_order_seq_cst); /* pairs as in kv_client_slots_wake */
-        if (is_asleep(s))
-            wake(d, s);
-    } else if (!s->to_wake) {
-        s->to_wake = true;
-        s->wake_next = d->wake;
-        d->wake = s;
-    }
+    if (s->to_wake)
+        return;
+    s->to_wake = true;
+    s->wake_next = d->wake;
+    d->wake = s;
 }
 
 void kv_client_slot_answer(struct kv_pending *p, enum kv_result result, const void *value,
@@ -217,8 +207,10 @@ void kv_client_slots_wake(struct kv_daemon *d)
             asleep = s;
         }
     }
-    for (struct kv_client_slot *s = asleep; s; s = s->wake_next)
-        wake(d, s);
+    for (struct kv_client_slot *s = asleep; s; s = s->wake_next) {
+        hw_counter_bump(&d->stats.wakeups, 1);
+        s->ring(s->user);
+    }
 }
 
 /* ---- leases ---- */

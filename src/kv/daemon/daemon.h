@@ -59,9 +59,6 @@ struct kv_daemon_config {
     struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
     struct kv_memory memory;
     struct kv_probe *probe; /* NULL: no timing */
-    /* The reference for benchmarks: poll every endpoint in every turn, a fence for every answer, no
-     * prefetch of the next request's entry. */
-    bool plain;
     /* NULL: every turn looks at every endpoint.  Else those on which nothing happens rest, all of
      * them during a sleep: watch() is told which peer an endpoint is, and whether it waits to send,
      * and its driver calls kv_daemon_wake when the endpoint's descriptor says that it can read or

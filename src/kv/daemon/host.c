@@ -584,7 +584,6 @@ static int create_daemon(struct kv_host *h)
         .max_clients = o->max_clients,
         .blocks = o->blocks,
         .seed = o->seed,
-        .plain = o->plain,
         .probe = o->probe,
         .watch = watch_peer,
         .user = h,

@@ -43,7 +43,6 @@ struct kv_host_options {
     enum rpc_wait_mode wait;
     uint64_t heartbeat_ns; /* 0: copyrpc's default */
     uint64_t seed;         /* 0: from the kernel */
-    bool plain;
     struct kv_probe *probe;
 };
 

@@ -69,7 +69,7 @@ static uint32_t scan_client(struct kv_daemon *d, struct kv_client_slot *s)
 {
     uint32_t n = 0;
     while (n <= s->region.mask && !s->broken && kv_client_slot_has_request(s)) {
-        if (s->region.mask > 0 && !d->config.plain)
+        if (s->region.mask > 0)
             fetch_ahead(d, s);
         serve(d, s);
         n++;

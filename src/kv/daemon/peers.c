@@ -696,14 +696,14 @@ static uint32_t poll_unjoined(struct kv_daemon *d)
 
 static bool may_skip(const struct kv_daemon *d, const struct kv_peer *peer)
 {
-    return peer->quiet >= QUIET_POLLS && peer->in_flight == 0 && !peer->queue && !d->config.plain &&
+    return peer->quiet >= QUIET_POLLS && peer->in_flight == 0 && !peer->queue &&
            hw_counter_load(&d->stats.loops) % QUIET_EVERY != 0;
 }
 
 static bool may_rest(const struct kv_daemon *d, const struct kv_peer *peer)
 {
     return d->awake_count > AWAKE_MANY && peer->awake && peer->quiet >= QUIET_RESTS &&
-           peer->in_flight == 0 && !d->config.plain && !rpc_pending(peer->ep);
+           peer->in_flight == 0 && !rpc_pending(peer->ep);
 }
 
 /* Of many members only those are connected that are needed: ends what nobody has used for long.

@@ -139,7 +139,7 @@ class Benchkv(Case):
     def test_settings_reach_the_ranks(self):
         rows = self.rows("--client-threads", "2", "--queue-depth", "8", "--daemons", "2", "--flush",
                          "batch", "--distribution", "zipfian", "--read-ratio", "0.9", "--value-size",
-                         "100", "--transport", "tcp", "--seed", "5", "--numa-isolate", "--plain",
+                         "100", "--transport", "tcp", "--seed", "5", "--numa-isolate",
                          "--runs", "2", "--no-single", "--key-range", "50")
         self.assertGreater(rows["c2.d8.rps"]["value"], 0)
         self.assertEqual(rows["c2.d8.errors"]["value"], 0)
@@ -153,9 +153,9 @@ class Benchkv(Case):
                                        "--no-single", "--transport", "unix", "--duration", "10ms"))
         names = [row[0] for row in report["tables"][-1]["rows"]]
         self.assertEqual(names, ["base", "incremental flush", "adaptive flush", "depth 16", "2 daemons",
-                                 "lean requests", "numa placement", "all together",
+                                 "numa placement", "all together",
                                  *(f"all but {name}" for name in ("adaptive flush", "depth 16", "2 daemons",
-                                                                  "lean requests", "numa placement"))])
+                                                                  "numa placement"))])
 
     def ranks_meet(self, start):
         """Two ranks, each started by start(rank); rank 0 alone reports, and both took part."""

@@ -158,7 +158,6 @@ static void rank_start(struct sim *s, uint32_t r)
         .store_bytes = 200 + below(s, 2000),
         .store_entries = 16,
         .seed = below(s, UINT64_MAX),
-        .plain = below(s, 4) == 0,
         .clock = rpc_loopnet_clock(s->net),
         .memory = {.alloc = sim_alloc, .release = sim_release, .user = s},
         .watch = below(s, 4) == 0 ? NULL : watch_peer,
