@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     REPEATS_MAX = 99,
@@ -34,7 +33,7 @@ static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
 
 struct bench_llm_options {
     const char *model;
-    uint64_t threads, tp, prefill, decode, repeats, beside, batch, mixed_rows, idle_ns;
+    uint64_t threads, tp, prefill, decode, repeats, batch;
     struct cmd_list clients, moves;
     int backend, math;
     bool json, no_gather, no_warm;
@@ -42,7 +41,7 @@ struct bench_llm_options {
 
 #define AT(field) offsetof(struct bench_llm_options, field)
 static const struct cmd_option options[] = {
-    {"model", 'm', CMD_STRING, AT(model), "a GGUF file, or llama2.c's format", "FILE"},
+    {"model", 'm', CMD_STRING, AT(model), "a GGUF file", "FILE"},
     {"threads", 't', CMD_U64, AT(threads), "0: the cores there are", "N", "0", 0, 256},
     {"tp", 0, CMD_U64, AT(tp),
      "tensor-parallel workers, with --threads threads each; beside one worker\n"
@@ -57,15 +56,9 @@ static const struct cmd_option options[] = {
      "a worker in this process and N clients that decode at a time;\n"
      "several: 1,2,4,8,16; the first is the baseline of the others",
      "N"},
-    {"beside", 0, CMD_U64, AT(beside),
-     "with --clients: one more client sends prompts of N tokens all the while", "N", NULL, 1,
-     LLM_ROWS_MAX},
     {"batch", 0, CMD_U64, AT(batch),
      "with --clients: sequences in a step; 1: they take turns; 0: as many\nas come", "N", "0", 0,
      LLM_WORKER_BATCH_MAX},
-    {"mixed-rows", 0, CMD_U64, AT(mixed_rows),
-     "with --clients: rows of prompts in a step that also decodes;\n0: the worker's own", "N", "0",
-     0, LLM_WORKER_MIXED_MAX},
     {"no-gather", 0, CMD_FLAG, AT(no_gather),
      "with --clients: steps do not wait for clients that were just answered"},
     {"moves", 0, CMD_LIST, AT(moves),
@@ -77,14 +70,11 @@ static const struct cmd_option options[] = {
      "exact", 0, 0, llm_math_names},
     {"no-warm", 0, CMD_FLAG, AT(no_warm),
      "nothing is compiled or taken before the first prompt asks for it"},
-    {"idle", 0, CMD_DURATION, AT(idle_ns),
-     "also shows a prompt and steps after so long without work", "TIME", "0", 0,
-     UINT64_C(600) * 1000000000},
     {"json", 0, CMD_FLAG, AT(json), "figures as JSON"},
     {NULL},
 };
 
-/* What the first prompt and steps took, of a process or after a pause. */
+/* What the first prompt and steps took. */
 struct first_steps {
     double prefill_ms, prefill_kernel_ms;
     double step_ms, step_kernel_ms; /* means */
@@ -106,7 +96,7 @@ struct bench_run {
     double exchange[REPEATS_MAX], gathered[REPEATS_MAX]; /* of decoding: of the time; bytes */
     double warm_ms;
     uint64_t warm_made;
-    struct first_steps first, idle;
+    struct first_steps first;
     char why[LLM_WHY_CHARS];
 };
 
@@ -243,8 +233,9 @@ static double ms_since(uint64_t began)
     return (double)(hw_now_ns() - began) / 1e6;
 }
 
-static int first_steps_of(struct bench_run *r, struct llm_seq *seq, struct first_steps *f)
+static int first_steps_of(struct bench_run *r, struct llm_seq *seq)
 {
+    struct first_steps *f = &r->first;
     uint64_t made = llm_engine_made(r->engine), began = hw_now_ns();
     int rc = llm_engine_step(r->engine, r->rows, (uint32_t)r->o->prefill, r->logits, r->why);
     f->prefill_ms = ms_since(began);
@@ -264,26 +255,16 @@ static int first_steps_of(struct bench_run *r, struct llm_seq *seq, struct first
     return rc;
 }
 
-static int measure_first(struct bench_run *r, struct first_steps *f)
+static int measure_first(struct bench_run *r)
 {
     struct llm_seq *seq;
     int rc = llm_seq_create(r->engine, &seq);
     if (rc)
         return rc;
     give_prompt(r, seq);
-    rc = first_steps_of(r, seq, f);
+    rc = first_steps_of(r, seq);
     llm_seq_destroy(seq);
     return rc;
-}
-
-static int measure_after_idle(struct bench_run *r)
-{
-    uint64_t ns = r->o->idle_ns;
-    struct timespec pause = {(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
-    if (!ns)
-        return 0;
-    (void)nanosleep(&pause, NULL);
-    return measure_first(r, &r->idle);
 }
 
 /* Bytes of weights that one token reads: all but the table of tokens, unless it also serves as the
@@ -313,16 +294,14 @@ static void add_kernel(struct hw_bench *bench, double ms)
         hw_bench_field(bench, "kernel_ms", "%.3f", ms);
 }
 
-static void report_first(struct bench_run *r, struct hw_bench *bench, const char *when,
-                         const struct first_steps *f)
+static void report_first(struct bench_run *r, struct hw_bench *bench)
 {
     const struct bench_llm_options *o = r->o;
-    char name[64];
-    snprintf(name, sizeof name, "%s prefill", when);
-    hw_bench_row(bench, name, f->prefill_ms, "ms", hw_median(r->prefill_s, o->repeats) * 1e3);
+    const struct first_steps *f = &r->first;
+    hw_bench_row(bench, "first prefill", f->prefill_ms, "ms",
+                 hw_median(r->prefill_s, o->repeats) * 1e3);
     add_kernel(bench, f->prefill_kernel_ms);
-    snprintf(name, sizeof name, "%s steps", when);
-    hw_bench_row(bench, name, f->step_ms, "ms",
+    hw_bench_row(bench, "first steps", f->step_ms, "ms",
                  hw_median(r->decode_s, o->repeats) * 1e3 / (double)o->decode);
     hw_bench_field(bench, "steps", "%u", r->first_count);
     add_kernel(bench, f->step_kernel_ms);
@@ -384,9 +363,7 @@ static enum cmd_exit report(struct bench_run *r)
         hw_bench_row(&bench, "warm-up", r->warm_ms, "ms", NAN);
         hw_bench_field(&bench, "made", "%llu", (unsigned long long)r->warm_made);
     }
-    report_first(r, &bench, "first", &r->first);
-    if (o->idle_ns)
-        report_first(r, &bench, "after idle:", &r->idle);
+    report_first(r, &bench);
     enum cmd_exit code = print(o, &bench);
     hw_bench_end(&bench);
     return code;
@@ -446,7 +423,7 @@ static int measure(struct bench_run *r)
         words[i] = 1;
     struct stream stream = {.words = words};
     if (rc == 0)
-        rc = measure_first(r, &r->first); /* which also reads the file */
+        rc = measure_first(r); /* which also reads the file */
     for (uint64_t i = 0; i < r->o->repeats && rc == 0; i++) {
         rc = measure_stream(r, i, pool, &stream);
         if (rc == 0)
@@ -454,8 +431,6 @@ static int measure(struct bench_run *r)
     }
     if (rc == 0)
         rc = measure_kv(r);
-    if (rc == 0)
-        rc = measure_after_idle(r);
     llm_pool_destroy(pool);
     free(words);
     return rc;
@@ -499,10 +474,8 @@ static enum cmd_exit run_serving(struct bench_run *r)
                                     .client_counts = o->clients.count,
                                     .prefill = (uint32_t)o->prefill,
                                     .decode = (uint32_t)o->decode,
-                                    .beside = (uint32_t)o->beside,
                                     .repeats = (uint32_t)o->repeats,
                                     .batch = (uint32_t)o->batch,
-                                    .mixed_rows = (uint32_t)o->mixed_rows,
                                     .no_gather = o->no_gather};
     struct hw_bench bench;
     hw_bench_begin(&bench, "llm-serving");
@@ -561,8 +534,6 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     enum cmd_exit code;
     if (!r->o->model)
         code = cmd_fail(CMD_USAGE, "bench-llm: --model FILE is needed");
-    else if (r->o->beside && !r->o->clients.count)
-        code = cmd_fail(CMD_USAGE, "bench-llm: --beside needs --clients");
     else if (r->o->clients.count && r->o->moves.count)
         code = cmd_fail(CMD_USAGE, "bench-llm: --clients or --moves, not both");
     else if (r->o->clients.count)
@@ -599,7 +570,7 @@ const struct cmd_command cmd_bench_llm = {
     .environment = (const struct cmd_env[]){{NULL}},
     .examples = "hawser bench-llm --model model.gguf -t 2\n"
                 "hawser bench-llm --model model.gguf -p 512 -n 64 --json\n"
-                "hawser bench-llm --model model.gguf --backend vulkan --idle 5s\n"
+                "hawser bench-llm --model model.gguf --backend vulkan\n"
                 "hawser bench-llm --model model.gguf --clients 1,2,4,8,16\n"
                 "hawser bench-llm --model model.gguf -p 500 --moves 1Gbit,10Gbit,100Gbit",
     .values_size = sizeof(struct bench_llm_options),

@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,29 +25,26 @@ struct member {
     pthread_t thread;
     struct hw_hist gaps; /* between two tokens */
     uint32_t *prompt;
-    uint32_t prompt_count;
     uint64_t began_ns, ended_ns;
-    uint64_t prompts; /* that the client beside the others has sent */
     int status;
     char why[LLM_WHY_CHARS];
 };
 
 /* What the worker has done. */
 struct counts {
-    uint64_t steps, parts, prompt_rows;
+    uint64_t steps, parts;
 };
 
 struct serving {
     const struct bench_serving *o;
     struct bench_rig rig;
-    struct member *members; /* the client that sends prompts beside the others is the last */
+    struct member *members;
     uint32_t member_count;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint32_t waiting;         /* at the start line (lock) */
     bool started;             /* (lock) */
     struct counts start, end; /* when the clients began to decode, and when all had ended */
-    _Atomic bool over;        /* relaxed: one prompt more or less does not matter */
 };
 
 /* ---- a server with a worker ---- */
@@ -57,13 +53,10 @@ static int start_server(struct serving *s, char *why)
 {
     const struct llm_config *c = llm_file_config(s->o->file);
     uint32_t longest = s->o->prefill + s->o->decode;
-    if (longest < s->o->beside)
-        longest = s->o->beside;
     uint64_t rows = (longest + UINT64_C(2) * LLM_KV_POSITIONS) * s->member_count;
     struct llm_worker_options worker = {.file = s->o->file,
                                         .engine = s->o->engine,
                                         .batch = s->o->batch,
-                                        .mixed_rows = s->o->mixed_rows,
                                         .no_gather = s->o->no_gather};
     worker.engine.context = longest;
     worker.engine.kv_bytes = rows * c->layers * c->kv_heads * c->head_dim * 2 * sizeof(uint16_t);
@@ -107,9 +100,7 @@ static uint64_t counted(const char *name)
 
 static struct counts count_worker(void)
 {
-    return (struct counts){.steps = counted("llm_steps"),
-                           .parts = counted("llm_step_sequences"),
-                           .prompt_rows = counted("llm_prompt_rows")};
+    return (struct counts){.steps = counted("llm_steps"), .parts = counted("llm_step_sequences")};
 }
 
 static void start_all(struct serving *s, uint32_t count)
@@ -125,14 +116,13 @@ static void start_all(struct serving *s, uint32_t count)
 
 /* ---- a client ---- */
 
-/* A sequence with a prompt of so many tokens; how to go on with it, and how to end it. */
-static int begin_sequence(struct member *m, uint32_t tokens, struct llm_request *decode,
-                          struct llm_request *release)
+/* A sequence with the prompt; how to go on with it, and how to end it. */
+static int begin_sequence(struct member *m, struct llm_request *decode, struct llm_request *release)
 {
     struct llm_request prefill = {.method = LLM_METHOD_PREFILL_SEMANTIC,
                                   .wish = {.kind = LLM_WISH_TOKENS},
                                   .tokens = m->prompt,
-                                  .token_count = tokens};
+                                  .token_count = m->all->o->prefill};
     struct wire_dec d;
     int rc = llm_remote_call(m->remote, &prefill, LLM_TOKENS, &d, m->why);
     if (rc)
@@ -169,28 +159,12 @@ static void *chat(void *user)
 {
     struct member *m = user;
     struct llm_request decode, release;
-    int rc = begin_sequence(m, m->all->o->prefill, &decode, &release);
+    int rc = begin_sequence(m, &decode, &release);
     line_up(m->all); /* also after an error: start_all waits for all */
     if (rc == 0)
         rc = decode_tokens(m, &decode);
     if (rc == 0)
         rc = end_sequence(m, &release);
-    m->status = rc;
-    return NULL;
-}
-
-static void *send_prompts(void *user)
-{
-    struct member *m = user;
-    struct llm_request decode, release;
-    int rc = 0;
-    line_up(m->all);
-    while (rc == 0 && !atomic_load_explicit(&m->all->over, memory_order_relaxed)) {
-        rc = begin_sequence(m, m->all->o->beside, &decode, &release);
-        if (rc == 0)
-            rc = end_sequence(m, &release);
-        m->prompts++;
-    }
     m->status = rc;
     return NULL;
 }
@@ -201,36 +175,28 @@ struct figures {
     double rate;          /* tokens a second, all clients together */
     double median, worst; /* of the gaps between two tokens, seconds; worst: of 1 in 100 */
     double batch;         /* sequences in a step, on average */
-    double prompt_rate;   /* tokens of prompts a second, of the client beside the others */
 };
 
-static int start_member(struct member *m, void *(*run)(void *))
+static int start_member(struct member *m)
 {
     m->status = 0;
-    m->prompts = 0;
     hw_hist_reset(&m->gaps);
-    return -pthread_create(&m->thread, NULL, run, m);
+    return -pthread_create(&m->thread, NULL, chat, m);
 }
 
-/* Lets clients run from start to end; the client that sends prompts stops with the last of them. */
+/* Lets clients run from start to end. */
 static int run_members(struct serving *s, uint32_t clients, char *why)
 {
-    struct member *beside = s->o->beside ? &s->members[s->member_count - 1] : NULL;
     uint32_t count = 0;
+    int rc = 0;
     s->waiting = 0;
     s->started = false;
-    atomic_store(&s->over, false);
-    int rc = beside ? start_member(beside, send_prompts) : 0;
-    bool prompts = beside && rc == 0;
     for (; count < clients && rc == 0; count += rc == 0)
-        rc = start_member(&s->members[count], chat);
-    start_all(s, count + prompts);
+        rc = start_member(&s->members[count]);
+    start_all(s, count);
     for (uint32_t i = 0; i < count; i++)
         pthread_join(s->members[i].thread, NULL);
     s->end = count_worker();
-    atomic_store(&s->over, true);
-    if (prompts)
-        pthread_join(beside->thread, NULL);
     for (uint32_t i = 0; i < s->member_count && rc == 0; i++) {
         rc = s->members[i].status;
         if (rc)
@@ -254,12 +220,11 @@ static int measure(struct serving *s, uint32_t clients, struct figures *out, cha
             rc = hw_hist_merge(gaps, &m->gaps);
     }
     double seconds = (double)(last - first) / 1e9;
-    *out = (struct figures){
-        .rate = (double)clients * s->o->decode / seconds,
-        .median = (double)hw_hist_percentile(gaps, 50) / 1e9,
-        .worst = (double)hw_hist_percentile(gaps, 99) / 1e9,
-        .batch = (double)(s->end.parts - s->start.parts) / (double)(s->end.steps - s->start.steps),
-        .prompt_rate = (double)(s->end.prompt_rows - s->start.prompt_rows) / seconds};
+    *out = (struct figures){.rate = (double)clients * s->o->decode / seconds,
+                            .median = (double)hw_hist_percentile(gaps, 50) / 1e9,
+                            .worst = (double)hw_hist_percentile(gaps, 99) / 1e9,
+                            .batch = (double)(s->end.parts - s->start.parts) /
+                                     (double)(s->end.steps - s->start.steps)};
     return rc;
 }
 
@@ -271,19 +236,15 @@ static int by_rate(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void report(const struct serving *s, struct hw_bench *bench, uint32_t clients,
-                   const struct figures *f, double one)
+static void report(struct hw_bench *bench, uint32_t clients, const struct figures *f, double one)
 {
     char name[64], text[HW_FORMAT_CHARS];
-    snprintf(name, sizeof name, "%u client%s%s", clients, clients == 1 ? "" : "s",
-             s->o->beside ? " beside prompts" : "");
+    snprintf(name, sizeof name, "%u client%s", clients, clients == 1 ? "" : "s");
     hw_bench_row(bench, name, f->rate, "tok/s", one);
     hw_bench_field(bench, "each", "%s tok/s", hw_format_figure(text, f->rate / clients));
     hw_bench_field(bench, "batch", "%.2f", f->batch);
     hw_bench_field(bench, "gap_p50", "%.3g ms", f->median * 1e3);
     hw_bench_field(bench, "gap_p99", "%.3g ms", f->worst * 1e3);
-    if (s->o->beside)
-        hw_bench_field(bench, "prompts", "%s tok/s", hw_format_figure(text, f->prompt_rate));
 }
 
 /* Each repetition measures all counts in turn, so that other work of the machine falls on all. */
@@ -304,7 +265,7 @@ static int measure_all(struct serving *s, struct hw_bench *bench, char *why)
         qsort(runs, o->repeats, sizeof *runs, by_rate);
         if (i == 0)
             one = runs[o->repeats / 2].rate;
-        report(s, bench, o->clients[i], &runs[o->repeats / 2], one);
+        report(bench, o->clients[i], &runs[o->repeats / 2], one);
     }
     free(figures);
     return rc;
@@ -318,7 +279,7 @@ static int make_members(struct serving *s)
     for (size_t i = 0; i < s->o->client_counts; i++)
         most = s->o->clients[i] > most ? s->o->clients[i] : most;
     assert(most >= 1 && most <= BENCH_SERVING_CLIENTS_MAX);
-    s->member_count = most + (s->o->beside > 0);
+    s->member_count = most;
     s->members = calloc(s->member_count, sizeof *s->members);
     if (!s->members)
         return -ENOMEM;
@@ -326,12 +287,11 @@ static int make_members(struct serving *s)
     hw_rng_seed(&rng, 1);
     for (uint32_t i = 0; i < s->member_count; i++) {
         struct member *m = &s->members[i];
-        uint32_t tokens = i < most ? s->o->prefill : s->o->beside;
         m->all = s;
-        m->prompt = malloc(tokens * sizeof *m->prompt);
+        m->prompt = malloc(s->o->prefill * sizeof *m->prompt);
         if (!m->prompt || hw_hist_init(&m->gaps))
             return -ENOMEM;
-        for (uint32_t t = 0; t < tokens; t++)
+        for (uint32_t t = 0; t < s->o->prefill; t++)
             m->prompt[t] = (uint32_t)hw_rng_below(&rng, vocab);
     }
     return 0;

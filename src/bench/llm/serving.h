@@ -18,9 +18,8 @@ struct bench_serving {
     const uint32_t *clients;          /* how many at a time, one row each */
     size_t client_counts;
     uint32_t prefill, decode; /* tokens of a client */
-    uint32_t beside;          /* tokens of prompts that one more client sends meanwhile; 0: none */
     uint32_t repeats;
-    uint32_t batch, mixed_rows; /* as the worker's options */
+    uint32_t batch; /* as the worker's options */
     bool no_gather;
 };
 

@@ -34,14 +34,14 @@ start() { # ARGS of serve...: PORT is where it listens, within 90 s
 note "the model is there"
 cat "$MODEL" >/dev/null # in the page cache for all alike
 
-# 1. The first steps of an engine, warm and not, and after 5 s without work; clocks beside them.
+# 1. The first steps of an engine, warm and not; clocks beside them.
 if command -v nvidia-smi >/dev/null; then
     nvidia-smi --query-gpu=timestamp,clocks.sm,clocks.mem,pstate,power.draw --format=csv,noheader \
         -lms 50 >clocks.csv 2>/dev/null &
     pids+=($!)
 fi
 timeout 60 "$HAWSER" bench-llm --backend "$BACKEND" --model "$MODEL" -p "$PROMPT" -n "$STEPS" -r 3 \
-    --idle 5s --json >first-warm.json 2>>log.txt
+    --json >first-warm.json 2>>log.txt
 note "first steps, warm: rc $?"
 timeout 60 "$HAWSER" bench-llm --backend "$BACKEND" --model "$MODEL" -p "$PROMPT" -n "$STEPS" -r 1 \
     --no-warm --json >first-cold.json 2>>log.txt

@@ -361,10 +361,8 @@ class Serving(Case):
         self.assertEqual(three["baseline"], one["value"])
         for row in (one, three):
             self.assertGreater(row["value"], 0)
-        turns = json.loads(self.bench("--clients", 3, "--batch", 1, "--no-gather", "--beside", 40,
-                                      "--mixed-rows", 4, "--json").stdout)
+        turns = json.loads(self.bench("--clients", 3, "--batch", 1, "--no-gather", "--json").stdout)
         self.assertEqual(turns["rows"][0]["batch"], "1.00")
-        self.assertEqual(turns["rows"][0]["name"], "3 clients beside prompts")
 
     def test_bench_of_shared_memory(self):
         run = hawser("bench-serve", "--model", self.model, "--threads", 1, "--share", 2, "--clients", 4,
@@ -394,7 +392,6 @@ class Serving(Case):
         self.bench("--moves", "0", "--clients", 1, code=USAGE, says=["not both"])
         self.bench("--clients", "many", code=USAGE, says=["'many'", "from 1 to 256"])
         self.bench("--clients", "0", code=USAGE, says=["'0'"])
-        self.bench("--beside", 40, code=USAGE, says=["--clients"])
         self.model = self.dir / "none.gguf"
         self.bench("--clients", 1, code=FAILED, says=["none.gguf"])
 
