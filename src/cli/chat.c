@@ -139,7 +139,7 @@ static void unsay(struct chat *c)
 
 /* ---- an answer ---- */
 
-static enum cmd_exit reconnect(struct chat *c)
+static enum cmd_exit connect_again(struct chat *c)
 {
     if (c->client.conn && llm_connection_status(c->client.conn, NULL) == 0)
         return CMD_DONE;
@@ -176,7 +176,7 @@ static enum cmd_exit answer(struct chat *c, const char *question)
 {
     char why[LLM_WHY_CHARS], *prompt = NULL;
     size_t bytes;
-    enum cmd_exit code = reconnect(c);
+    enum cmd_exit code = connect_again(c);
     if (code != CMD_DONE)
         return code;
     if (!say(c, "user", question))

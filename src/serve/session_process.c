@@ -141,7 +141,7 @@ static int take_shared(struct session_order *order, const int *fds)
         count += 2;
     }
     if (rc == 0 && order->has_uploads)
-        rc = vns_upload_guest_create(fds[count++], order->uploads_limit, &order->options.uploads);
+        rc = vns_upload_user_create(fds[count++], order->uploads_limit, &order->options.uploads);
     return rc ? rc : count;
 }
 

@@ -18,7 +18,7 @@ enum { QUESTION = 8 + VN_NAME_BYTES, PIECE = 100, STORE_BYTES = 64 << 10, QUESTI
 
 static struct vns_upload_store *store;
 static struct vns_upload_share *share;
-static struct vns_upload_guest *witness;
+static struct vns_upload_user *witness;
 static int memory, ends[2];
 static uint8_t piece[PIECE];
 
@@ -29,7 +29,7 @@ static void swallow(void *user, const char *line, size_t len)
 
 static void end(void)
 {
-    vns_upload_guest_destroy(witness);
+    vns_upload_user_destroy(witness);
     vns_upload_share_destroy(share);
     vns_upload_store_destroy(store);
 }
@@ -43,7 +43,7 @@ static void begin(void)
     require(memory >= 0 && ftruncate(memory, 2 * PIECE) == 0 && pipe(ends) == 0);
     require(vns_upload_store_create(NULL, STORE_BYTES, &store, why) == 0);
     require(vns_upload_share_create(store, &share) == 0);
-    require(vns_upload_guest_create(vns_upload_share_invite(share), STORE_BYTES, &witness) == 0);
+    require(vns_upload_user_create(vns_upload_share_invite(share), STORE_BYTES, &witness) == 0);
     require(atexit(end) == 0);
 }
 
@@ -87,9 +87,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= len;
     }
     close(socket);
-    require(vns_upload_guest_put(witness, piece, sizeof(piece)) == 0);
+    require(vns_upload_user_put(witness, piece, sizeof(piece)) == 0);
     vn_piece_name(piece, sizeof(piece), name);
-    require(vns_upload_guest_get(witness, name, got, sizeof(got)) == 0);
+    require(vns_upload_user_get(witness, name, got, sizeof(got)) == 0);
     require(memcmp(got, piece, sizeof(piece)) == 0);
     return 0;
 }

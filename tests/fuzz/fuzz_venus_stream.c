@@ -254,11 +254,11 @@ static void swallow(void *user, const char *line, size_t len)
 /* These serve all inputs. */
 static struct vns_upload_store *store;
 static struct vns_upload_share *share;
-static struct vns_upload_guest *guest;
+static struct vns_upload_user *user;
 
 static void end_uploads(void)
 {
-    vns_upload_guest_destroy(guest);
+    vns_upload_user_destroy(user);
     vns_upload_share_destroy(share);
     vns_upload_store_destroy(store);
 }
@@ -277,11 +277,11 @@ static void start_uploads(struct vns_session *s)
         gpu_require(vns_upload_store_create(NULL, STORE_BYTES, &store, why) == 0);
         gpu_require(vns_upload_store_put(store, name, piece, sizeof(piece)) == 0);
         gpu_require(vns_upload_share_create(store, &share) == 0);
-        gpu_require(vns_upload_guest_create(vns_upload_share_invite(share),
-                                            vns_upload_share_limit(share), &guest) == 0);
+        gpu_require(vns_upload_user_create(vns_upload_share_invite(share),
+                                           vns_upload_share_limit(share), &user) == 0);
         gpu_require(atexit(end_uploads) == 0);
     }
-    gpu_require(vns_uploads_create(guest, &s->uploads) == 0);
+    gpu_require(vns_uploads_create(user, &s->uploads) == 0);
     gpu_require(vn_piece_proof(vns_uploads_key(s->uploads), piece, sizeof(piece), proof) == 0);
     wire_enc_init_fixed(&e, body, sizeof(body));
     wire_put_u32(&e, 1);

@@ -57,7 +57,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Two names with one id would own the same keys; about one cluster in 10^13 has such names. */
-static const struct kv_member *find_twin(const struct kv_view *v)
+static const struct kv_member *find_namesake(const struct kv_view *v)
 {
     enum { PLACES = 4 * KV_MEMBERS_MAX };
     uint64_t seen[PLACES] = {0}; /* no id is 0 */
@@ -103,9 +103,9 @@ int kv_view_make(uint64_t epoch, const struct kv_member_info *infos, uint32_t co
             return rc;
     }
     sort(&v);
-    const struct kv_member *twin = find_twin(&v);
-    if (twin) {
-        snprintf(why, RPC_WHY_CHARS, "two members are called %s", twin->name);
+    const struct kv_member *namesake = find_namesake(&v);
+    if (namesake) {
+        snprintf(why, RPC_WHY_CHARS, "two members are called %s", namesake->name);
         return -EEXIST;
     }
     kv_view_copy(out, &v);

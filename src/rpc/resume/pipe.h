@@ -23,12 +23,12 @@ enum {
  * another negative errno, and it is tried again. */
 typedef int rpc_pipe_dial_fn(void *user, struct rpc_transport **out);
 
-/* The sender's end: send and wait.  A cut is -EAGAIN until it is mended, at most for a minute.
+/* The sender's end: send and wait.  A cut is -EAGAIN until it is resumed, at most for a minute.
  * Takes the connection, not on failure.  0 or -ENOMEM. */
 int rpc_pipe_sender(struct rpc_transport *connection, rpc_pipe_dial_fn *dial, void *user,
                     struct rpc_transport **out) MUST_CHECK;
 
-/* Between sends: hears what the receiver says, and mends a cut.  `cut`: cuts it, also one that
+/* Between sends: hears what the receiver says, and resumes after a cut.  `cut`: cuts it, also one that
  * seems well; a connection whose host does not answer is cut, too.  -EAGAIN while it is cut, else 0
  * or its end. */
 int rpc_pipe_tend(struct rpc_transport *sender, bool cut);

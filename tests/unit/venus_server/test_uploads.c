@@ -21,7 +21,7 @@ enum { LEN = 100000, ITEM = 4 + VN_NAME_BYTES + VN_PROOF_BYTES };
 static char dir[] = "/tmp/hawser-uploads-test-XXXXXX";
 static struct vns_upload_store *store;
 static struct vns_upload_share *share; /* of sessions, where a test has some */
-static struct vns_upload_guest *guests[2];
+static struct vns_upload_user *users[2];
 static char why[VNS_UPLOAD_STORE_WHY];
 
 static int start(void **state)
@@ -50,8 +50,8 @@ static int end(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        vns_upload_guest_destroy(guests[i]);
-        guests[i] = NULL;
+        vns_upload_user_destroy(users[i]);
+        users[i] = NULL;
     }
     vns_upload_share_destroy(share);
     share = NULL;
@@ -240,11 +240,11 @@ static int invite(void)
     return socket;
 }
 
-static struct vns_upload_guest *guest(size_t i)
+static struct vns_upload_user *user(size_t i)
 {
     int socket = invite();
-    assert_int_equal(vns_upload_guest_create(socket, vns_upload_share_limit(share), &guests[i]), 0);
-    return guests[i];
+    assert_int_equal(vns_upload_user_create(socket, vns_upload_share_limit(share), &users[i]), 0);
+    return users[i];
 }
 
 struct item {
@@ -292,11 +292,11 @@ static void one_session_keeps_and_another_holds(void **state)
     struct vns_uploads *first, *second;
     uint8_t held[2];
     size_t len;
-    assert_int_equal(vns_uploads_create(guest(0), &first), 0);
+    assert_int_equal(vns_uploads_create(user(0), &first), 0);
     for (unsigned i = 0; i < 3; i++)
         vns_uploads_keep(first, content(i), LEN);
     vns_uploads_destroy(first);
-    assert_int_equal(vns_uploads_create(guest(1), &second), 0);
+    assert_int_equal(vns_uploads_create(user(1), &second), 0);
     struct item items[] = {item_of(second, 2), item_of(second, 7)};
     assert_int_equal(hold(second, items, 2, held), 0);
     assert_int_equal(held[0], 1);
@@ -323,8 +323,8 @@ static void a_name_alone_gives_nothing(void **state)
     struct vns_uploads *one, *other;
     uint8_t held = 1;
     assert_int_equal(put(4), 0);
-    assert_int_equal(vns_uploads_create(guest(0), &one), 0);
-    assert_int_equal(vns_uploads_create(guest(1), &other), 0);
+    assert_int_equal(vns_uploads_create(user(0), &one), 0);
+    assert_int_equal(vns_uploads_create(user(1), &other), 0);
     struct item item = item_of(one, 4);
     assert_int_equal(hold(one, &item, 1, &held), 0);
     assert_int_equal(held, 1);
@@ -347,7 +347,7 @@ static void a_file_that_was_changed_is_found_and_removed(void **state)
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "x", 1, 77), 1);
     close(fd);
-    assert_int_equal(vns_uploads_create(guest(0), &u), 0);
+    assert_int_equal(vns_uploads_create(user(0), &u), 0);
     struct item item = item_of(u, 4);
     assert_int_equal(hold(u, &item, 1, &held), 0);
     assert_int_equal(held, 0);
@@ -361,7 +361,7 @@ static void what_a_client_may_ask_is_bounded(void **state)
     struct vns_uploads *u;
     static struct item items[VN_HOLD_PIECES_MAX + 1];
     static uint8_t held[VN_HOLD_PIECES_MAX + 1];
-    assert_int_equal(vns_uploads_create(guest(0), &u), 0);
+    assert_int_equal(vns_uploads_create(user(0), &u), 0);
     for (size_t i = 0; i < VN_HOLD_PIECES_MAX + 1; i++)
         items[i].len = 1;
     assert_int_equal(hold(u, items, VN_HOLD_PIECES_MAX, held), 0);
@@ -455,7 +455,7 @@ static void who_takes_no_answers_is_left(void **state)
     assert_true(errno == EPIPE || errno == ECONNRESET);
     close(socket);
     struct vns_uploads *u;
-    assert_int_equal(vns_uploads_create(guest(0), &u), 0);
+    assert_int_equal(vns_uploads_create(user(0), &u), 0);
     vns_uploads_keep(u, content(1), LEN);
     vns_uploads_destroy(u);
     assert_true(has(1));

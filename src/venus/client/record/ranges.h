@@ -35,7 +35,7 @@ void vnc_ranges_add_memory(struct vnc_ranges *ranges, const struct vnc_memory *m
 /* Sorts and joins; at most VN_RANGES_MAX remain. */
 void vnc_ranges_merge(struct vnc_ranges *ranges);
 
-/* Of settled ranges: the first of an allocation, or where it would be. */
+/* Of merged ranges: the first of an allocation, or where it would be. */
 size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory);
 
 void vnc_ranges_put(const struct vnc_ranges *ranges, struct wire_enc *e);

@@ -2,7 +2,7 @@
  * unchanged loses its write access, and is not looked at again until a write to it faults.
  *
  * Pages start open, and those in use stay open: a system call that writes into a protected page
- * fails with EFAULT, and nothing can mend that afterwards. */
+ * fails with EFAULT, and nothing can undo that afterwards. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -180,7 +180,7 @@ static void look_at_span(void *user, uintptr_t addr, size_t len)
         look_at(taking, i);
 }
 
-/* The next span from i on that has open pages; short runs of protected pages are a part of it. */
+/* The next span from i on that has writable pages; short runs of protected pages are a part of it. */
 static size_t open_span(const struct state *state, size_t i, size_t end, size_t *first)
 {
     while (i < end && idle_of(state, i) == PROTECTED)

@@ -102,7 +102,7 @@ static size_t place_of(uintptr_t addr)
     return lo;
 }
 
-static bool mend(uintptr_t addr)
+static bool allow(uintptr_t addr)
 {
     size_t at = place_of(addr);
     if (at == area_count || addr < areas[at]->start)
@@ -158,12 +158,12 @@ static void on_segv(int sig, siginfo_t *info, void *context)
     size_t level = nested ? forwarding.level + 1 : 0;
     struct sigaction to;
     spin_lock();
-    bool mended = info->si_code == SEGV_ACCERR && mend((uintptr_t)info->si_addr);
-    if (!mended)
+    bool allowed = info->si_code == SEGV_ACCERR && allow((uintptr_t)info->si_addr);
+    if (!allowed)
         to = handler_below(level);
     spin_unlock();
     errno = saved;
-    if (mended)
+    if (allowed)
         return;
     forwarding.context = context;
     forwarding.frame = frame;

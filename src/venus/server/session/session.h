@@ -24,7 +24,7 @@ enum {
 };
 
 struct vns_slice;
-struct vns_upload_guest;
+struct vns_upload_user;
 
 /* A connection that takes the place of one that was cut (rpc/resume/resume.h). */
 struct vns_resumption {
@@ -38,11 +38,11 @@ struct vns_session_options {
     uint64_t max_memory_bytes; /* device memory of all allocations; 0: 90 % of each heap */
     uint64_t max_objects;      /* 0: the defaults above */
     uint64_t max_pipelines;
-    uint64_t max_pending;             /* batches submitted and not done */
-    unsigned compile_threads;         /* for pipelines; 0: as many as cores; 1: in stream order */
-    bool validate;                    /* with Khronos' validation layer */
-    struct vns_upload_guest *uploads; /* NULL: no upload cache */
-    struct vns_slice *slice;          /* NULL: the session submits whenever it wants */
+    uint64_t max_pending;            /* batches submitted and not done */
+    unsigned compile_threads;        /* for pipelines; 0: as many as cores; 1: in stream order */
+    bool validate;                   /* with Khronos' validation layer */
+    struct vns_upload_user *uploads; /* NULL: no upload cache */
+    struct vns_slice *slice;         /* NULL: the session submits whenever it wants */
     struct rpc_stats *stats; /* NULL, or where the endpoint's figures go a few times a second */
     struct rpc_transport *stripes[VN_STRIPES_MAX]; /* that OPEN's key names */
     unsigned stripe_count;

@@ -12,9 +12,9 @@
 
 #include "base/thread.h"
 
-struct guest {
-    struct vns_slice_member member; /* the first: a member is its guest */
-    struct guest *next;
+struct session {
+    struct vns_slice_member member; /* the first: a member is its session */
+    struct session *next;
     int socket;
     bool lost; /* to be cleared away */
 };
@@ -25,7 +25,7 @@ struct vns_arbiter {
     int board_fd;
     struct vns_slice_board *board;
     pthread_mutex_t lock; /* of the rest */
-    struct guest *guests;
+    struct session *sessions;
     struct vns_schedule schedule;
     bool runs;
     pthread_t thread;
@@ -34,38 +34,38 @@ struct vns_arbiter {
 /* One byte wakes the session, which looks at the board. */
 static void go(void *user, struct vns_slice_member *member)
 {
-    struct guest *guest = (struct guest *)member;
+    struct session *session = (struct session *)member;
     (void)user;
-    if (send(guest->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
-        guest->lost = true;
+    if (send(session->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+        session->lost = true;
 }
 
-static void receive(struct vns_arbiter *a, struct guest *guest)
+static void receive(struct vns_arbiter *a, struct session *session)
 {
     struct vns_slice_message message;
-    ssize_t n = recv(guest->socket, &message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC);
+    ssize_t n = recv(session->socket, &message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n != (ssize_t)sizeof(message) ||
-        vns_schedule_handle(&a->schedule, &guest->member, &message, hw_now_ns()))
-        guest->lost = true; /* the session has ended, or is none */
+        vns_schedule_handle(&a->schedule, &session->member, &message, hw_now_ns()))
+        session->lost = true; /* the session has ended, or is none */
 }
 
 static void clear_lost(struct vns_arbiter *a)
 {
-    for (struct guest **at = &a->guests; *at;) {
-        struct guest *guest = *at;
-        if (!guest->lost) {
-            at = &guest->next;
+    for (struct session **at = &a->sessions; *at;) {
+        struct session *session = *at;
+        if (!session->lost) {
+            at = &session->next;
             continue;
         }
-        *at = guest->next;
-        vns_schedule_leave(&a->schedule, &guest->member, hw_now_ns());
+        *at = session->next;
+        vns_schedule_leave(&a->schedule, &session->member, hw_now_ns());
         /* A relay that was just forked may have a copy still: closing alone would not end it. */
-        (void)epoll_ctl(a->epoll, EPOLL_CTL_DEL, guest->socket, NULL);
-        close(guest->socket);
-        free(guest);
-        at = &a->guests; /* who is told to go on meanwhile may be lost, too */
+        (void)epoll_ctl(a->epoll, EPOLL_CTL_DEL, session->socket, NULL);
+        close(session->socket);
+        free(session);
+        at = &a->sessions; /* who is told to go on meanwhile may be lost, too */
     }
 }
 
@@ -97,9 +97,9 @@ static void *arbiter_main(void *arg)
     return NULL;
 }
 
-static int watch(const struct vns_arbiter *a, int fd, struct guest *guest)
+static int watch(const struct vns_arbiter *a, int fd, struct session *session)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = guest};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = session};
     return epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
@@ -159,8 +159,8 @@ void vns_arbiter_destroy(struct vns_arbiter *a)
         (void)eventfd_write(a->stop, 1);
         pthread_join(a->thread, NULL);
     }
-    for (struct guest *guest = a->guests; guest; guest = guest->next)
-        guest->lost = true;
+    for (struct session *session = a->sessions; session; session = session->next)
+        session->lost = true;
     clear_lost(a);
     if (a->epoll >= 0)
         close(a->epoll);
@@ -177,27 +177,27 @@ void vns_arbiter_destroy(struct vns_arbiter *a)
 int vns_arbiter_invite(struct vns_arbiter *a, uint32_t id, struct vns_slice_tenant *tenant)
 {
     int ends[2];
-    struct guest *guest = calloc(1, sizeof(*guest));
-    if (!guest)
+    struct session *session = calloc(1, sizeof(*session));
+    if (!session)
         return -ENOMEM;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends)) {
-        free(guest);
+        free(session);
         return -errno;
     }
-    *guest = (struct guest){.member = {.id = id, .tenant = tenant}, .socket = ends[0]};
+    *session = (struct session){.member = {.id = id, .tenant = tenant}, .socket = ends[0]};
     pthread_mutex_lock(&a->lock);
-    int rc = watch(a, ends[0], guest); /* the thread comes to it after the lock */
+    int rc = watch(a, ends[0], session); /* the thread comes to it after the lock */
     if (rc == 0) {
-        vns_schedule_join(&a->schedule, &guest->member);
-        guest->next = a->guests;
-        a->guests = guest;
+        vns_schedule_join(&a->schedule, &session->member);
+        session->next = a->sessions;
+        a->sessions = session;
     }
     pthread_mutex_unlock(&a->lock);
     if (rc == 0)
         return ends[1];
     close(ends[0]);
     close(ends[1]);
-    free(guest);
+    free(session);
     return rc;
 }
 

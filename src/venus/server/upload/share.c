@@ -240,60 +240,60 @@ uint64_t vns_upload_share_limit(const struct vns_upload_share *s)
 
 /* ---- in a session's process ---- */
 
-struct vns_upload_guest {
+struct vns_upload_user {
     int socket;
     uint64_t limit;
     pthread_mutex_t lock; /* from a question to its answer */
 };
 
-int vns_upload_guest_create(int socket, uint64_t limit, struct vns_upload_guest **out)
+int vns_upload_user_create(int socket, uint64_t limit, struct vns_upload_user **out)
 {
-    struct vns_upload_guest *g = calloc(1, sizeof(*g));
-    if (!g) {
+    struct vns_upload_user *u = calloc(1, sizeof(*u));
+    if (!u) {
         close(socket);
         return -ENOMEM;
     }
-    g->socket = socket;
-    g->limit = limit;
-    pthread_mutex_init(&g->lock, NULL);
-    *out = g;
+    u->socket = socket;
+    u->limit = limit;
+    pthread_mutex_init(&u->lock, NULL);
+    *out = u;
     return 0;
 }
 
-void vns_upload_guest_destroy(struct vns_upload_guest *g)
+void vns_upload_user_destroy(struct vns_upload_user *u)
 {
-    if (!g)
+    if (!u)
         return;
-    close(g->socket);
-    pthread_mutex_destroy(&g->lock);
-    free(g);
+    close(u->socket);
+    pthread_mutex_destroy(&u->lock);
+    free(u);
 }
 
-uint64_t vns_upload_guest_limit(const struct vns_upload_guest *g)
+uint64_t vns_upload_user_limit(const struct vns_upload_user *u)
 {
-    return g->limit;
+    return u->limit;
 }
 
 /* fd (or -1) goes with the question; *got comes with the answer. */
-static int ask(struct vns_upload_guest *g, const struct question *q, int fd, int *got)
+static int ask(struct vns_upload_user *u, const struct question *q, int fd, int *got)
 {
     struct answer a;
     *got = -1;
-    pthread_mutex_lock(&g->lock);
-    int rc = transmit(g->socket, q, sizeof(*q), fd);
+    pthread_mutex_lock(&u->lock);
+    int rc = transmit(u->socket, q, sizeof(*q), fd);
     if (rc == 0)
-        rc = receive(g->socket, 0, &a, sizeof(a), got);
-    pthread_mutex_unlock(&g->lock);
+        rc = receive(u->socket, 0, &a, sizeof(a), got);
+    pthread_mutex_unlock(&u->lock);
     return rc ? rc : a.status;
 }
 
-int vns_upload_guest_get(struct vns_upload_guest *g, const uint8_t name[VN_NAME_BYTES], void *to,
-                         size_t len)
+int vns_upload_user_get(struct vns_upload_user *u, const uint8_t name[VN_NAME_BYTES], void *to,
+                        size_t len)
 {
     struct question q = {.op = OP_GET, .len = (uint32_t)len};
     int fd;
     memcpy(q.name, name, sizeof(q.name));
-    int rc = ask(g, &q, -1, &fd);
+    int rc = ask(u, &q, -1, &fd);
     if (rc == 0)
         rc = fd < 0 ? -EPROTO : read_piece(fd, to, len);
     if (fd >= 0)
@@ -301,7 +301,7 @@ int vns_upload_guest_get(struct vns_upload_guest *g, const uint8_t name[VN_NAME_
     return rc;
 }
 
-int vns_upload_guest_put(struct vns_upload_guest *g, const void *bytes, size_t len)
+int vns_upload_user_put(struct vns_upload_user *u, const void *bytes, size_t len)
 {
     struct question q = {.op = OP_PUT, .len = (uint32_t)len};
     int none, fd = memfd_create("hawser-piece", MFD_CLOEXEC);
@@ -309,16 +309,15 @@ int vns_upload_guest_put(struct vns_upload_guest *g, const void *bytes, size_t l
         return -errno;
     int rc = vns_upload_write(fd, bytes, len);
     if (rc == 0)
-        rc = ask(g, &q, fd, &none);
+        rc = ask(u, &q, fd, &none);
     close(fd);
     return rc;
 }
 
-void vns_upload_guest_doubt(struct vns_upload_guest *g, const uint8_t name[VN_NAME_BYTES],
-                            size_t len)
+void vns_upload_user_doubt(struct vns_upload_user *u, const uint8_t name[VN_NAME_BYTES], size_t len)
 {
     struct question q = {.op = OP_DOUBT, .len = (uint32_t)len};
     int none;
     memcpy(q.name, name, sizeof(q.name));
-    (void)ask(g, &q, -1, &none); /* who asks next looks again */
+    (void)ask(u, &q, -1, &none); /* who asks next looks again */
 }

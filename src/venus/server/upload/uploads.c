@@ -19,7 +19,7 @@ struct piece {
 };
 
 struct vns_uploads {
-    struct vns_upload_guest *cache;
+    struct vns_upload_user *cache;
     uint64_t key;
     struct piece held[VN_HOLD_PIECES_MAX];
     uint32_t held_count;
@@ -34,7 +34,7 @@ struct vns_uploads {
     pthread_t thread;
 };
 
-int vns_uploads_create(struct vns_upload_guest *cache, struct vns_uploads **out)
+int vns_uploads_create(struct vns_upload_user *cache, struct vns_uploads **out)
 {
     struct vns_uploads *u = calloc(1, sizeof(*u));
     if (!u)
@@ -71,7 +71,7 @@ static uint8_t *fetch(struct vns_uploads *u, const uint8_t *name, const uint8_t 
 {
     uint8_t real[VN_PROOF_BYTES];
     uint8_t *bytes = u->cache ? malloc(len) : NULL;
-    if (!bytes || vns_upload_guest_get(u->cache, name, bytes, len)) {
+    if (!bytes || vns_upload_user_get(u->cache, name, bytes, len)) {
         free(bytes);
         return NULL;
     }
@@ -79,7 +79,7 @@ static uint8_t *fetch(struct vns_uploads *u, const uint8_t *name, const uint8_t 
     if (rc == 0 && memcmp(real, proof, VN_PROOF_BYTES) == 0)
         return bytes;
     if (rc == 0) /* the client does not have what the name says, or the cache does not */
-        vns_upload_guest_doubt(u->cache, name, len);
+        vns_upload_user_doubt(u->cache, name, len);
     free(bytes);
     return NULL;
 }
@@ -133,7 +133,7 @@ const uint8_t *vns_uploads_held(const struct vns_uploads *u, uint32_t index, siz
 
 static void store(struct vns_uploads *u, const struct piece *piece)
 {
-    int rc = vns_upload_guest_put(u->cache, piece->bytes, piece->len);
+    int rc = vns_upload_user_put(u->cache, piece->bytes, piece->len);
     if (rc && rc != -EFBIG && !u->told) {
         hw_warn(HW_CAT_MEMORY, "the upload cache cannot be written: %s", strerror(-rc));
         u->told = true;
@@ -165,7 +165,7 @@ static void *keep_main(void *arg)
 /* The oldest goes first, so a model that does not fit is gone when it is loaded again. */
 static void count_kept(struct vns_uploads *u, size_t len)
 {
-    uint64_t limit = vns_upload_guest_limit(u->cache);
+    uint64_t limit = vns_upload_user_limit(u->cache);
     char text[HW_FORMAT_CHARS];
     if (u->kept <= limit && u->kept + len > limit)
         hw_warn(HW_CAT_MEMORY,

@@ -25,7 +25,7 @@ enum {
 struct vns_uploads;
 
 /* cache may be NULL: nothing is held or kept.  0, -ENOMEM, or -EIO when there is no random key. */
-int vns_uploads_create(struct vns_upload_guest *cache, struct vns_uploads **out) MUST_CHECK;
+int vns_uploads_create(struct vns_upload_user *cache, struct vns_uploads **out) MUST_CHECK;
 /* Stores what is queued first. */
 void vns_uploads_destroy(struct vns_uploads *uploads);
 
