@@ -233,8 +233,8 @@ def main(argv):
         parser.add_argument(option)
     args = parser.parse_args(argv)
     plan = Plan(Registry(args.xml), Policy(args.policy))
-    if plan.omitted:
-        sys.stderr.write("Vulkan's registry has what cannot travel yet, and is left out: "
+    if plan.omitted and args.out:
+        sys.stderr.write("note: of Vulkan's registry the driver cannot send and does not offer: "
                          + "; ".join(sorted(set(plan.omitted.values()))) + "\n")
     commands = Commands(plan)
     if args.out:
