@@ -84,7 +84,7 @@ enum hw_counters_format {
 /* In Prometheus and JSON the folded total of gone sets is a series labelled retired="true", so
  * that a sum over series is right; Prometheus gets the histograms (base/report/buckets.h), too.  0,
  * -ENOMEM, or the negative errno of the failed write. The registry is not locked while `out` is
- * written, so a slow reader stops nobody. */
+ * written, so a slow reader stops no other thread. */
 int hw_counters_print(FILE *out, enum hw_counters_format format) MUST_CHECK;
 
 /* NAME="VALUE" as Prometheus quotes it. */

@@ -7,7 +7,7 @@
  * For tables with fixed-width buckets (1 us, as in latency reports) a histogram can also keep an
  * exact linear part: hw_hist_init_linear.
  *
- * Threads: one writer; nobody reads while it writes.  One histogram a thread, merged at the end.
+ * Threads: one writer; no thread reads while it writes.  One histogram a thread, merged at the end.
  * Lifetime: init/fini; the struct is the caller's, the buckets are on the heap. */
 #ifndef HAWSER_BASE_HIST_H
 #define HAWSER_BASE_HIST_H

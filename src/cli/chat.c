@@ -248,7 +248,7 @@ static bool read_line(struct chat *c, char **line)
     return n >= 0;
 }
 
-/* On a terminal a failed answer is told and the next question may be asked. */
+/* On a terminal a failed answer costs a message, and the next question may be asked. */
 static enum cmd_exit converse(struct chat *c)
 {
     char *line = NULL;

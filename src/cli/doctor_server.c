@@ -171,7 +171,7 @@ static void check_answers(struct doctor *d, struct survey *s)
 
 /* ---- one server ---- */
 
-/* presumed: nobody named the server, so that its absence is no fault. */
+/* presumed: the user named no server, so its absence is no fault. */
 static void check_link(struct doctor *d, struct survey *s, const struct rpc_security *security,
                        bool presumed)
 {

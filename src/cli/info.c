@@ -1,4 +1,4 @@
-/* hawser info - who is at the other end, and how far away. */
+/* hawser info - which server is at the other end, and how far away. */
 #include "cli/commands.h"
 #include "cli/survey.h"
 

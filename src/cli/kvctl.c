@@ -206,7 +206,7 @@ static int wait_for_model(struct cmd_kv_group *g, const struct page_limit_user *
     return -ETIMEDOUT;
 }
 
-/* Asks everybody to give back what it holds in reserve; the sum, and how many did not answer. */
+/* Asks each user to give back its reserve; the sum, and how many did not answer. */
 static uint64_t trim_all(struct cmd_kv_group *g, size_t *silent)
 {
     struct page_limit_user users[PAGE_LIMIT_USERS];

@@ -119,12 +119,12 @@ int main(int argc, char **argv)
     }
     if (llm_tp_is_rank(argc, argv))
         return llm_tp_rank_main(argv);
-    /* Reads the log's variables, so that a bad one is told even when nothing is logged. */
+    /* Reads the log's variables, so that a bad one costs a warning even without a message. */
     (void)hw_log_on(HW_CAT_GENERAL, HW_LOG_ERROR);
 #ifdef HAWSER_UCX
     rpc_ucx_register();
 #endif
-    /* A reader that goes away is a failed write, told like any other, not a silent death. */
+    /* A reader that ends is a failed write with a message, not a silent death. */
     signal(SIGPIPE, SIG_IGN);
     enum cmd_exit code = dispatch(argc, argv);
     return (int)finish_output(code);

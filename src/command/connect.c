@@ -63,7 +63,7 @@ enum cmd_exit cmd_link_dial(struct cmd_link *link, const struct rpc_security *se
     char cause[RPC_WHY_CHARS];
     uint64_t start = hw_now_ns();
     struct rpc_net_options net = {.security = security, .timeout_ns = link->timeout_ns};
-    /* No heartbeat is promised: between two measurements nobody serves the endpoint. */
+    /* No heartbeat is promised: between two measurements no thread serves the endpoint. */
     struct rpc_config config = {
         .security = security, .handshake_ns = link->timeout_ns, .heartbeat_ns = HW_NEVER};
     struct rpc_transport *transport;

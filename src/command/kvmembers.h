@@ -38,7 +38,7 @@ enum cmd_exit cmd_members_check(const struct cmd_members_options *options,
  * already or is full, CMD_FAILED. */
 enum cmd_exit cmd_members_start(struct cmd_members *members, kv_members_fn *changed, void *user);
 void cmd_members_stop(struct cmd_members *members);
-/* Leaves the cluster; nothing is told any more. */
+/* Leaves the cluster; no view comes any more. */
 void cmd_members_fini(struct cmd_members *members);
 
 #endif

@@ -55,7 +55,7 @@ struct page_limit {
     _Atomic uint64_t own;    /* 0: none */
 };
 
-/* ---- who is alive ---- */
+/* ---- which users live ---- */
 
 static uint32_t start_time(pid_t pid)
 {

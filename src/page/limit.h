@@ -3,7 +3,7 @@
  * A file in the group's folder, mapped by all:
  *
  *   head       magic, version, limit, trim requests      anybody writes, each value by itself
- *   lines      a user each: who, what it holds and wants  one writer, the user
+ *   lines      a user each: its process, what it holds and wants  one writer, the user
  *
  * A user is a tensor-parallel worker or a served model; a process may have several.
  *

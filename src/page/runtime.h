@@ -6,8 +6,8 @@
  *   BASE/GROUP/worker-N.sock  rank N listens there
  *
  * BASE is HAWSER_RUNTIME_DIR, else XDG_RUNTIME_DIR/hawser, else /tmp/hawser-UID.  The kernel drops
- * a process's locks when it ends.  A group whose `alive` file nobody has locked is left over: the
- * last member to leave removes it, or else the next process that joins any group.
+ * a process's locks when it ends.  A group whose `alive` file no process has locked is left over:
+ * the last member to leave removes it, or else the next process that joins any group.
  *
  * Trust: a folder that is not ours, or open to others (not 0700), is refused.  Processes of the
  * same user are trusted. Threads: one at a time.  Lifetime: join/leave.  After fork the child must

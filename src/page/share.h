@@ -1,4 +1,5 @@
-/* page/share.h - who may have how much of a memory that models share: the policy, and nothing else.
+/* page/share.h - how much each model may have of a memory that they share: the policy, and nothing
+ * else.
  *
  * From the first to the last, as far as memory reaches:
  *

@@ -19,7 +19,7 @@
 #include "base/units.h"
 
 enum {
-    HW_CHART_SERIES_MAX = 8,       /* the palette; more lines than that nobody tells apart */
+    HW_CHART_SERIES_MAX = 8,       /* the palette; a reader cannot tell more lines apart */
     HW_CHART_BARS_MAX = 64,        /* a screen or two of bars */
     HW_CHART_NAMES_MAX = 32,       /* more names do not fit below a chart */
     HW_CHART_POINTS_MAX = 1 << 16, /* a line; keeps a page of a few charts under some MiB */

@@ -501,7 +501,7 @@ static void remove_dir(const char *path)
     (void)rmdir(path);
 }
 
-/* Waits for every rank; when one fails the others are of no use. */
+/* Waits for every rank; when one fails the run has no result. */
 static enum cmd_exit await_ranks(const pid_t *pids, uint32_t count)
 {
     enum cmd_exit code = CMD_DONE;

@@ -27,7 +27,7 @@
 
 enum {
     PARTIES = 3,
-    CHAINS = 5,  /* where threads share cores, the kernel decides at the start who runs where */
+    CHAINS = 5,  /* where threads share cores, the kernel places each at the start */
     COUNT = 800, /* half of them go all the way; in all, as many as in the ping-pong */
     WARM_UP = 8,
     MESSAGE_BYTES = 64

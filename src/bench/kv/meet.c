@@ -1,4 +1,4 @@
-/* Ranks meeting: rank 0 serves, everybody calls; an answer comes when all have called. */
+/* Ranks meet: every rank calls rank 0, which answers when all have called. */
 #include "bench/kv/benchkv.h"
 
 #include "rpc/client.h"
@@ -25,7 +25,7 @@ struct waiting {
 struct bkv_meet {
     uint32_t rank, ranks;
     struct rpc_client *client;
-    /* Rank 0 only; the server's thread, but for `given`, which is read while nobody calls. */
+    /* Rank 0 only; the server's thread, but for `given`, which is read while no rank calls. */
     struct rpc_server *server;
     pthread_t thread;
     bool threaded;
@@ -115,7 +115,7 @@ static int open_server(struct bkv_meet *m, const struct rpc_addr *addr, char why
     return rc;
 }
 
-/* ---- everybody ---- */
+/* ---- every rank ---- */
 
 /* Rank 0 may be started last. */
 static int call_rank_0(struct bkv_meet *m, const struct rpc_addr *addr, char why[RPC_WHY_CHARS])

@@ -59,7 +59,7 @@ static bool connect_pair(struct cluster *c, struct cluster_member *from, struct 
     return false;
 }
 
-/* False: nobody is to be dialled now. */
+/* False: no connection is to be dialled now. */
 static bool dial(struct cluster *c, struct cluster_member *from)
 {
     int slot = kv_daemon_dial_next(from->daemon);

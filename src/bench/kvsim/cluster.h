@@ -3,9 +3,9 @@
  *
  * The daemons are real; what is done with them, and which faults they meet, is the caller's:
  * kvscale and the deterministic tests.  Time passes in one of two ways.  A test turns members in an
- * order of its own (cluster_turn, cluster_pass_time).  cluster_run turns only who has something to
- * do, as kv/daemon/host.h does, and goes from one event to the next, so thousands of members are
- * few turns.
+ * order of its own (cluster_turn, cluster_pass_time).  cluster_run turns only a member that has
+ * something to do, as kv/daemon/host.h does, and goes from one event to the next, so thousands of
+ * members are few turns.
  *
  * Threads: one.  Lifetime: open/close. */
 #ifndef HAWSER_BENCH_KVSIM_CLUSTER_H

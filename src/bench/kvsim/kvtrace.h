@@ -1,6 +1,6 @@
 /* bench/kvsim/kvtrace.h - the trace that hawser kvreplay and kvscale are given.
  *
- * Trust: files may hold anything; what is no trace is told with its line.
+ * Trust: files may hold anything; an error names the line that is no trace.
  * Threads: any.  Lifetime: kv_trace_free, on CMD_DONE. */
 #ifndef HAWSER_BENCH_KVSIM_KVTRACE_H
 #define HAWSER_BENCH_KVSIM_KVTRACE_H

@@ -127,7 +127,7 @@ uint64_t kv_scale_arena_bytes(const struct kv_scale_options *o)
 
 /* ---- members ---- */
 
-/* Who goes: one that has not been chosen yet. */
+/* Chooses a member to leave that has not been chosen yet. */
 static uint32_t choose_leaver(struct sim *s, uint32_t steps)
 {
     for (;;) {
@@ -139,7 +139,7 @@ static uint32_t choose_leaver(struct sim *s, uint32_t steps)
     }
 }
 
-/* Who joins at the same time joins in the order of names. */
+/* Members that join at the same time join in the order of their names. */
 static int by_commit(const void *a, const void *b)
 {
     const struct kv_scale_step *x = a, *y = b;
@@ -191,7 +191,7 @@ static int open_cluster(struct sim *s)
         .depth = ACCESSES,
         .staging_bytes = ACCESSES * o->block_bytes,
         .heartbeat_ns =
-            HW_NEVER, /* nobody falls silent here, and pings would take most of the time */
+            HW_NEVER, /* no member falls silent here, and pings would take most of the time */
         .net = {.seed = o->seed, .delay_ns = o->latency_ns, .bandwidth = o->bandwidth},
         .answered = on_answers,
         .user = s};
@@ -386,7 +386,7 @@ static void commit(struct sim *s, uint32_t member, struct access *a, uint64_t ti
     uint32_t len = s->o->block_bytes;
     uint64_t at = (uint64_t)(a - s->clients[member].accesses) * len;
     uint8_t *bytes = s->cluster.members[member].port.region.staging + at;
-    memset(bytes, 0, len); /* the same bytes, and so the same checksum, whoever puts them */
+    memset(bytes, 0, len); /* the same bytes, and so the same checksum, from every member */
     memcpy(bytes, &a->id, sizeof(a->id));
     a->state = COMMITTING;
     ask(s, member, a,
@@ -440,7 +440,8 @@ static void on_answers(void *user, uint32_t number)
 
 /* ---- changes ---- */
 
-/* Who joins takes, and who goes leaves, the blocks that it owns in the view with it. */
+/* A member that joins takes over, and one that goes gives up, the blocks that the view with it
+ * gives to it. */
 static void note_step(struct sim *s, uint32_t number)
 {
     const struct kv_scale_step *step = &s->steps[number];

@@ -56,7 +56,7 @@ struct kv_scale_options {
     const uint64_t *at_ns; /* when each request comes; never earlier than the one before */
     const struct kv_scale_event *events;
     uint32_t event_count;
-    uint32_t members; /* at the start; with who joins at most KV_MEMBERS_MAX */
+    uint32_t members; /* at the start; with those that join at most KV_MEMBERS_MAX */
     uint32_t copies;
     uint32_t member_blocks; /* that one member holds */
     uint32_t block_bytes;   /* at least 4 */

@@ -4,7 +4,7 @@
  *   scale_model.c   the formulas
  *   scale.c         the trace through real daemons, block by block
  *
- * Members are numbered in the order of their names: first those of the start, then who joins.
+ * Members are numbered in the order of their names: first those of the start, then those that join.
  * Threads: any.  Lifetime: init/fini where there is memory. */
 #ifndef HAWSER_BENCH_KVSIM_SCALE_IMPL_H
 #define HAWSER_BENCH_KVSIM_SCALE_IMPL_H
@@ -29,7 +29,7 @@ struct kv_scale_step {
  * it.  `phase` is random: when the member registered, and when etcd looks for lapsed leases. */
 uint64_t kv_scale_commit_ns(const struct kv_scale_options *o, enum kv_scale_change change,
                             uint64_t at_ns, uint64_t phase);
-/* When the member that is told at that turn hears of it: etcd's link sends one event after the
+/* When the event reaches the member at that place in etcd's order: its link sends one after the
  * other. */
 uint64_t kv_scale_heard_ns(const struct kv_scale_options *o, uint64_t commit_ns, uint32_t turn);
 /* From a death until the last of all members knows, in KV_SCALE_TRIALS deaths. */

@@ -183,7 +183,7 @@ static uint32_t in_use_at(const struct kv_scale_options *o, const struct kv_scal
     return count;
 }
 
-/* With two copies the other one serves; only what nobody has cannot be known to be missing. */
+/* With two copies the other one serves; a miss is unknown only where no member has it. */
 static void model_effect(const struct kv_scale_options *o, const struct kv_scale_uses *u,
                          double kept, uint32_t present, double seconds, struct kv_scale_effect *e)
 {

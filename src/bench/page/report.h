@@ -27,7 +27,7 @@ struct ipc_setting {
     uint64_t iters, pages_per_iter, warmup;
     const struct page_trace_file *trace; /* that an iteration replays; NULL: none */
     const char *trace_path;
-    bool fell_back;                 /* to main memory: nobody asked for it, there is no GPU */
+    bool fell_back;                 /* to main memory, without --backend host: there is no GPU */
     const struct page_info *worker; /* rank 0: backend, device, geometry */
 };
 

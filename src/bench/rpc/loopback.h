@@ -24,7 +24,7 @@ struct rpc_loopnet_options {
     uint64_t bandwidth;     /* of a host each way, bytes a second; 0: any */
 };
 
-/* Who has ends of connections, if somebody asks: its link, and what went over it. */
+/* The owner of ends of connections: its link, and what went over it. */
 struct rpc_loopnet_host {
     uint32_t number;                  /* the caller's */
     uint64_t out_free_ns, in_free_ns; /* when its link is */
@@ -43,7 +43,7 @@ int rpc_loopnet_pair(struct rpc_loopnet *net, struct rpc_transport *out[2]) MUST
 /* Says whose end it is, and where its endpoint counts. */
 void rpc_loopnet_place(struct rpc_transport *t, struct rpc_loopnet_host *host,
                        const struct rpc_stats *stats);
-/* The ends that nobody has destroyed; which is which changes when one is. */
+/* The ends that are not destroyed; their numbers change when one is. */
 uint32_t rpc_loopnet_ends(const struct rpc_loopnet *net);
 struct rpc_transport *rpc_loopnet_end(const struct rpc_loopnet *net, uint32_t index);
 /* Whether bytes are on the way, or wait to be read, on a connection that is not cut. */

@@ -23,7 +23,8 @@ _Noreturn void bench_become(const char *const *argv, int out);
 /* Reads from fd, which it closes, until the line that begins with `last`; keeps port and URL.  0 or
  * a negative errno. */
 int bench_child_hear(struct bench_child *c, int fd, const char *last) MUST_CHECK;
-/* Starts this program with these arguments and hears it.  0, or a negative errno: then none runs.
+/* Starts this program with these arguments and reads its output.  0, or a negative errno: then none
+ * runs.
  */
 int bench_child_start(struct bench_child *c, const char *const *argv, const char *last) MUST_CHECK;
 

@@ -10,7 +10,7 @@
 
 struct page_link;
 
-/* Connects; the handshake goes on with the first call.  0, -ECONNREFUSED or -ENOENT (nobody is
+/* Connects; the handshake goes on with the first call.  0, -ECONNREFUSED or -ENOENT (no worker is
  * there), or another negative errno, and why. */
 int page_link_open(const char *path, uint64_t timeout_ns, struct page_link **out,
                    struct page_error *why) MUST_CHECK;

@@ -28,9 +28,9 @@ typedef int rpc_pipe_dial_fn(void *user, struct rpc_transport **out);
 int rpc_pipe_sender(struct rpc_transport *connection, rpc_pipe_dial_fn *dial, void *user,
                     struct rpc_transport **out) MUST_CHECK;
 
-/* Between sends: hears what the receiver says, and resumes after a cut.  `cut`: cuts it, also one that
- * seems well; a connection whose host does not answer is cut, too.  -EAGAIN while it is cut, else 0
- * or its end. */
+/* Between sends: hears what the receiver says, and resumes after a cut.  `cut`: cuts it, also one
+ * that seems well; a connection whose host does not answer is cut, too.  -EAGAIN while it is cut,
+ * else 0 or its end. */
 int rpc_pipe_tend(struct rpc_transport *sender, bool cut);
 /* Readable when there is something to tend to; -1 while it is cut. */
 int rpc_pipe_poll_fd(const struct rpc_transport *sender);

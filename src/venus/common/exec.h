@@ -21,7 +21,7 @@ struct vn_driver; /* generated: the driver's functions, one PFN_ a command */
 struct vn_hooks;  /* generated: what is called instead of the driver, one a command, or NULL */
 
 struct vn_exec_ops {
-    /* A command was decoded and is executed next, or skipped.  NULL: nobody wants to know. */
+    /* A command was decoded and is executed next, or skipped.  NULL: no such call. */
     void (*decoded)(void *objects);
     /* Whether an id may be given to a new object: not 0 and never used before. */
     bool (*id_is_fresh)(void *objects, uint64_t id);
@@ -29,7 +29,7 @@ struct vn_exec_ops {
      * A NULL handle makes the id poisoned. */
     int (*created)(void *objects, uint32_t type, uint64_t id, void *handle);
     void (*destroyed)(void *objects, uint32_t type, uint64_t id);
-    /* A command returned an error.  For a post this is the only place where it is told. */
+    /* A command returned an error.  For a post this is the only place that learns of it. */
     void (*failed)(void *objects, uint32_t command, VkResult result);
     /* A command named a poisoned id and was not executed; failed is not called for it. */
     void (*skipped)(void *objects, uint32_t command);

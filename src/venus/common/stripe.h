@@ -16,7 +16,7 @@
  * VN_STRIPES_RESUME set: each stripe is then a pipe (rpc/resume/pipe.h).  After a cut the client
  * dials again and calls STRIPE with the key and the stripe's number, from 0 on (u32).
  *
- * Trust: heads are a peer's; who reads one checks it.  Threads: none.  Lifetime: values. */
+ * Trust: heads are a peer's; the reader checks each.  Threads: none.  Lifetime: values. */
 #ifndef HAWSER_VENUS_COMMON_STRIPE_H
 #define HAWSER_VENUS_COMMON_STRIPE_H
 
@@ -35,7 +35,7 @@ enum {
     /* Of one chunk: so many that a head does not count, so few that all stripes end at about the
      * same time. */
     VN_CHUNK_BYTES = 128 << 10,
-    /* With fewer, those who send, receive and execute would be in each other's way. */
+    /* With fewer, the threads that send, receive and execute would compete for cores. */
     VN_STRIPES_CORES = 8,
 };
 

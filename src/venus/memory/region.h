@@ -140,7 +140,7 @@ bool vn_region_has(struct vn_region *region, size_t off);
 int vn_region_fill(struct vn_region *region, uint64_t off, const uint8_t *data,
                    size_t len) MUST_CHECK;
 
-/* The server is gone: missing pages become zeros and nobody waits for them. */
+/* The server is gone: missing pages become zeros and no thread waits for them. */
 void vn_region_lose(struct vn_region *region);
 
 #endif

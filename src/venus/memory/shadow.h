@@ -104,9 +104,9 @@ void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,
                          const uint8_t *bytes, size_t len);
 
 /* At the server: stores the client's bytes in both, in three steps, so that the copy needs no lock.
- * Begin and end are called under it.  In between the pages are omitted, and nobody compares them.
- * begin: false where there is no memory for that; the lock is then kept throughout.  With `omit`
- * whole pages stay omitted: for memory that the CPU reads as quickly as the shadow copy. */
+ * Begin and end are called under it.  In between the pages are omitted, and no thread compares
+ * them. begin: false where there is no memory for that; the lock is then kept throughout.  With
+ * `omit` whole pages stay omitted: for memory that the CPU reads as quickly as the shadow copy. */
 bool vn_shadow_store_begin(struct vn_shadow *shadow, const uint8_t *memory, size_t off,
                            size_t len) MUST_CHECK;
 void vn_shadow_store_copy(const struct vn_shadow *shadow, uint8_t *memory, size_t off,

@@ -6,7 +6,7 @@
  * ever made through it: its session is then as OPEN left it.  An instance that asks the same server
  * the same, with the same token and VENUS_ variables, takes it over.
  *
- * Trust: the program's own; the session has served nobody else.
+ * Trust: the program's own; the session has served no other program.
  * Threads: any.  In a child after fork nothing is kept: the connections are the parent's.
  * Lifetime: static; a kept connection says goodbye when its second is over or the process ends. */
 #ifndef HAWSER_VENUS_CLIENT_DEVICE_KEPT_H

@@ -96,7 +96,7 @@ static int choose_memory_types(struct vnc_physical_device *device)
     return 0;
 }
 
-/* The completion of every batch is told by a timeline semaphore at the server. */
+/* The server learns from a timeline semaphore that a batch is done. */
 static int check_support(struct vnc_physical_device *device, const char *name,
                          char why[RPC_WHY_CHARS])
 {

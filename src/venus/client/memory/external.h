@@ -2,7 +2,7 @@
  *
  * The descriptor is the one of the server's driver: it travels on the Unix socket to the program
  * that exports memory, and back to the server when a program imports it.  Such memory is of types
- * that the host cannot map: nobody would tell the client what other processes write there.
+ * that the host cannot map: the client would not learn what other processes write there.
  *
  * Trust: a descriptor of the program is anything; the server and its driver judge it.
  * Threads: any.  Lifetime: an import takes the descriptor on success only. */

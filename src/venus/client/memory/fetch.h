@@ -26,7 +26,7 @@ bool vnc_fetch_wanted(const struct vnc_memory *memory);
 void vnc_fetch_put_demand_paged(const struct vnc_memory *memory, struct wire_enc *e);
 
 /* A vn_fetch_fn whose user is the struct vnc_memory.  Waits for the answer: while a program waits
- * for a page nobody else may be reading. */
+ * for a page no other thread may be reading. */
 int vnc_fetch_pages(void *user, size_t off, size_t len);
 
 #endif

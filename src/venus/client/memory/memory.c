@@ -361,7 +361,7 @@ static VkResult put_write(struct vnc_memory *memory, size_t off, size_t len, con
     return vnc_link_put_bulk(vnc_device_link(memory->device), bytes, len);
 }
 
-/* The server hears of it before its bytes, for it reads no stripe until then. */
+/* This message precedes the bytes: the server reads no stripe before it. */
 static VkResult put_spread(struct vnc_memory *memory, size_t off, size_t len, const uint8_t *bytes,
                            struct wire_enc *e)
 {
@@ -508,7 +508,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL flush_ranges(VkDevice handle, uint32_t cou
         return VK_SUCCESS;
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
-        return VK_SUCCESS; /* a lost device is told by what can return it */
+        return VK_SUCCESS; /* the next call that can fail reports a lost device */
     if (vnc_memory_put_deltas(device, NULL, e) != VK_SUCCESS) {
         vnc_link_cancel(link);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
@@ -535,7 +535,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_
     vnc_ranges_merge(&asked);
     VkResult result = asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : vnc_device_read(device, &asked);
     vnc_ranges_fini(&asked);
-    /* A lost device is told by what can return it. */
+    /* The next call that can fail reports a lost device. */
     return result == VK_ERROR_DEVICE_LOST ? VK_SUCCESS : result;
 }
 

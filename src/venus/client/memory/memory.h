@@ -95,12 +95,12 @@ void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addre
                               struct vnc_ranges *ranges);
 
 /* Whether no work under way can write the memory, so that no delta for it can come from the server
- * before it has executed what is put now: both ends' shadow copies are equal then.  For who has the
- * stream's lock. */
+ * before it has executed what is put now: both ends' shadow copies are equal then.  For the holder
+ * of the stream's lock. */
 bool vnc_memory_is_still(const struct vnc_memory *memory);
 
 /* Work that can write the ranges, which are merged, is put next, behind what vnc_memory_put_deltas
- * puts.  For who has the stream's lock. */
+ * puts.  For the holder of the stream's lock. */
 VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *ranges) MUST_CHECK;
 
 /* Puts what the program wrote into mapped memory of the device into the stream, whose lock the

@@ -41,8 +41,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_query_pool_results(VkDevice handle, Vk
 {
     struct question question = {handle, pool, first, count, size, data, stride, flags};
     bool waits = flags & VK_QUERY_RESULT_WAIT_BIT;
-    /* Who waits gets final results: a driver that was asked for partial ones need not say that they
-     * are not ready. */
+    /* A caller that waits gets final results: a driver that was asked for partial ones need not say
+     * that they are not ready. */
     if (waits)
         question.flags &=
             ~(VkQueryResultFlags)(VK_QUERY_RESULT_WAIT_BIT | VK_QUERY_RESULT_PARTIAL_BIT);

@@ -158,7 +158,7 @@ static _Thread_local struct {
     uint64_t value;
 } looks;
 
-/* A thread that looks again and again takes the core from whoever it waits for, the driver or the
+/* A thread that looks again and again takes the core from what it waits for, the driver or the
  * server on a small machine.  So it waits as vkWaitForFences would, for a while. */
 static void rest_from_looking(struct vnc_device *device, bool (*done)(void *user), void *user)
 {

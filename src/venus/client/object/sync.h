@@ -29,7 +29,7 @@ struct vnc_semaphore {
     bool timeline;
     bool external;       /* another process may come to share it */
     _Atomic bool shared; /* and does: of a timeline the server is asked.  Relaxed: it is right to */
-    _Atomic uint64_t value; /* release by whoever raises it, acquire by whoever reads */
+    _Atomic uint64_t value; /* release by the thread that raises it, acquire by those that read */
     _Atomic uint32_t waiters;
     /* The greatest value that a submitted batch waits for, and the greatest that a batch in the
      * stream or the program signals.  Where the first is greater, work is under way that reads

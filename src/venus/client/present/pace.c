@@ -57,7 +57,7 @@ struct vnc_pace {
 
 static xcb_extension_t present = {.name = "Present"}; /* libxcb notes its number there */
 
-/* Errors come to nobody: of a window that is gone the time runs out. */
+/* Errors are not reported: for a window that is gone the wait ends by its time. */
 static void send(const struct vnc_pace *p, uint8_t opcode, void *request, size_t len)
 {
     xcb_protocol_request_t what = {.count = 1, .ext = &present, .opcode = opcode, .isvoid = 1};

@@ -90,7 +90,7 @@ static bool is_overtaken(struct vnc_presenter *p, const struct image *image)
     return overtaken;
 }
 
-/* Once a show has failed, the program is told and nothing more is shown. */
+/* Once a show has failed, the program gets the error and nothing more is shown. */
 static VkResult finish(struct vnc_presenter *p, const struct image *image, bool failed)
 {
     VkResult result = p->params.wait(p->params.user, image->present.queue, image->present.number);

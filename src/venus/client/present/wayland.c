@@ -23,7 +23,7 @@
 enum {
     EXTENT_MAX = 32767, /* a picture of 4 GiB; the protocol has signed words */
     BUFFERS = 4,        /* one shown, one on its way there, one read, one for us */
-    /* A window that nobody sees is never asked for its next picture, but the program goes on. */
+    /* The compositor never asks a hidden window for its next picture, but the program goes on. */
     PACE_MS = 100,
 };
 

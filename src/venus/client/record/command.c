@@ -122,12 +122,12 @@ static bool list_add(struct list *list, void *item, bool *failed)
 
 /* One thread at a time records, but another that destroys something looks at the recording and
  * sends what there is.  Each raises its flag, then looks at the other's.  Commands are many and
- * destructions are few, so the one who records does not pay for the order of the two: the other
+ * destructions are few, so the thread that records does not pay for the order of the two: the other
  * makes the kernel order them on every core.  Where the kernel cannot, both pay. */
 enum wanted {
     UNWANTED,
     WANTED,
-    WAS_WANTED, /* the one who records has to see what the other did */
+    WAS_WANTED, /* the thread that records has to see what the other did */
 };
 
 static pthread_once_t barrier_once = PTHREAD_ONCE_INIT;
@@ -164,7 +164,7 @@ static bool is_wanted(const struct vnc_command_buffer *commands)
     return atomic_load_explicit(&commands->wanted, memory_order_relaxed) != UNWANTED;
 }
 
-/* In a child after fork nobody is there to lower the flag. */
+/* In a child after fork no thread is there to lower the flag. */
 static void give_way(struct vnc_command_buffer *commands)
 {
     const struct vnc_link *link = vnc_device_link(commands->device);
@@ -495,7 +495,7 @@ static void send_gathered(struct vnc_command_buffer *commands)
     struct vnc_link *link = vnc_link_of(commands);
     commands->is_work = true;
     if (vnc_perf(VNC_PERF_SMALL_UPLOADS) && !vnc_device_is_working(commands->device))
-        (void)!vnc_link_flush(link); /* a lost device is told by what can return it */
+        (void)!vnc_link_flush(link); /* the next call that can fail reports a lost device */
 }
 
 struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands, unsigned effects)

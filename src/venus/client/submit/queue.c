@@ -86,7 +86,7 @@ void vnc_queue_fini(struct vnc_queue *queue)
 uint64_t vnc_queue_submitted(struct vnc_queue *queue)
 {
     if (vnc_link_is_foreign(vnc_device_link(queue->device)))
-        return 0; /* whoever asks is told by the link that the device is lost */
+        return 0; /* the link reports the lost device to the next caller */
     pthread_mutex_lock(&queue->lock);
     uint64_t number = queue->submitted;
     pthread_mutex_unlock(&queue->lock);

@@ -159,7 +159,7 @@ static void look_at(struct taking *taking, size_t i)
         return;
     bool differs = compare_host_page(taking, i);
     if (idle == OPENING)
-        return; /* whoever opens it sets the next value */
+        return; /* the thread that makes it writable sets the next value */
     idle = differs ? 0 : (uint8_t)(idle + 1);
     if (idle < IDLE_TAKES) {
         set_idle(taking->state, i, idle);
@@ -180,7 +180,7 @@ static void look_at_span(void *user, uintptr_t addr, size_t len)
         look_at(taking, i);
 }
 
-/* The next span from i on that has writable pages; short runs of protected pages are a part of it. */
+/* The next span from i on with writable pages; it includes short runs of protected pages. */
 static size_t open_span(const struct state *state, size_t i, size_t end, size_t *first)
 {
     while (i < end && idle_of(state, i) == PROTECTED)

@@ -14,7 +14,7 @@
 enum {
     BELOW_MAX =
         4,       /* handlers a program has been seen to install, one on another; the rest repeat */
-    SPINS = 100, /* before giving the core to whoever holds the lock */
+    SPINS = 100, /* before giving the core to the holder of the lock */
 };
 
 static pthread_mutex_t admin = PTHREAD_MUTEX_INITIALIZER; /* add, remove, check */

@@ -21,7 +21,7 @@
 struct vn_segv_area {
     uintptr_t start;
     uintptr_t end;
-    /* An access at addr was refused.  True: it is allowed now, try again.  Called under the lock. */
+    /* An access at addr was refused.  True: allowed now, try again.  Called under the lock. */
     bool (*fault)(struct vn_segv_area *area, uintptr_t addr);
 };
 
