@@ -33,7 +33,6 @@ struct kv_policy {
     enum kv_policy_kind kind;
     struct kv_memory memory;
     struct queue queues[QUEUES]; /* only s3fifo has a small one */
-    uint32_t hand;               /* sieve: the next to look at */
     uint32_t held_in_a_row;      /* s3fifo: seen while an item is looked for */
     uint32_t item_count;
     uint32_t left;       /* ever, from the first queue */
@@ -43,7 +42,7 @@ struct kv_policy {
 };
 
 const char *const kv_policy_names[KV_POLICY_KINDS + 1] = {
-    [KV_POLICY_S3FIFO] = "s3fifo", [KV_POLICY_SIEVE] = "sieve", [KV_POLICY_LRU] = "lru"};
+    [KV_POLICY_S3FIFO] = "s3fifo", [KV_POLICY_LRU] = "lru"};
 
 /* ---- queues ---- */
 
@@ -64,8 +63,6 @@ static void unlink_item(struct kv_policy *p, uint32_t at)
 {
     struct item *it = &p->items[at];
     struct queue *q = &p->queues[it->queue];
-    if (p->hand == at)
-        p->hand = it->newer;
     *(it->older == NONE ? &q->oldest : &p->items[it->older].newer) = it->newer;
     *(it->newer == NONE ? &q->newest : &p->items[it->newer].older) = it->older;
     q->count--;
@@ -146,17 +143,6 @@ static uint32_t s3fifo_step(struct kv_policy *p, kv_policy_held_fn *held, void *
     return NONE;
 }
 
-static uint32_t sieve_step(struct kv_policy *p, kv_policy_held_fn *held, void *user)
-{
-    uint32_t at = p->hand == NONE ? p->queues[QUEUE_MAIN].oldest : p->hand;
-    struct item *it = &p->items[at];
-    p->hand = it->newer;
-    if (it->uses == 0 && !held(user, at))
-        return at;
-    it->uses = 0;
-    return NONE;
-}
-
 static uint32_t lru_step(struct kv_policy *p, kv_policy_held_fn *held, void *user)
 {
     uint32_t at = p->queues[QUEUE_MAIN].oldest;
@@ -166,19 +152,15 @@ static uint32_t lru_step(struct kv_policy *p, kv_policy_held_fn *held, void *use
     return NONE;
 }
 
-typedef uint32_t step_fn(struct kv_policy *p, kv_policy_held_fn *held, void *user);
-
 uint32_t kv_policy_evict(struct kv_policy *p, kv_policy_held_fn *held, void *user)
 {
-    static step_fn *const steps[KV_POLICY_KINDS] = {[KV_POLICY_S3FIFO] = s3fifo_step,
-                                                    [KV_POLICY_SIEVE] = sieve_step,
-                                                    [KV_POLICY_LRU] = lru_step};
     uint32_t count = p->queues[QUEUE_MAIN].count + p->queues[QUEUE_SMALL].count;
     p->held_in_a_row = 0;
     /* Each item is spared once for each counted use, and once to leave the small queue; after that
      * only held items are left. */
     for (uint64_t i = 0; i < (uint64_t)count * (USES_MAX + 2); i++) {
-        uint32_t at = steps[p->kind](p, held, user);
+        uint32_t at =
+            p->kind == KV_POLICY_LRU ? lru_step(p, held, user) : s3fifo_step(p, held, user);
         if (at == NONE)
             continue;
         kv_policy_remove(p, at);
@@ -209,7 +191,6 @@ int kv_policy_create(enum kv_policy_kind kind, uint32_t items, const struct kv_m
     uint32_t sets = ghost_sets(items);
     p->kind = kind;
     p->memory = *memory;
-    p->hand = NONE;
     p->item_count = items;
     p->ghost_mask = sets - 1;
     for (int i = 0; i < QUEUES; i++)

@@ -1,14 +1,12 @@
 /* kv/store/policy.h - which block to evict when room is needed.
  *
  *   lru       the least recently used one
- *   sieve     a hand walks from old to new and spares, once, a block that was used since it last
- *             passed
  *   s3fifo    new blocks enter a small queue (half of the weight).  A block that is not used there
  *             leaves it without pushing anything out of the main queue.  The store remembers it as
- * a ghost; if it comes back soon, it goes straight to the main queue
+ *             a ghost; if it comes back soon, it goes straight to the main queue
  *
- * A client that reads everything once empties lru; sieve and s3fifo resist. docs/design/kv-store.md
- * has the hit rates by which the default was chosen.
+ * A client that reads everything once empties lru; s3fifo keeps half.  docs/benchmarks.md has the
+ * hit rates by which the default was chosen.
  *
  * Items are numbers from 0 to `items` - 1 that the caller assigns; each is in at most once.
  *
@@ -22,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum kv_policy_kind { KV_POLICY_S3FIFO, KV_POLICY_SIEVE, KV_POLICY_LRU, KV_POLICY_KINDS };
+enum kv_policy_kind { KV_POLICY_S3FIFO, KV_POLICY_LRU, KV_POLICY_KINDS };
 extern const char *const kv_policy_names[KV_POLICY_KINDS + 1]; /* NULL ends it */
 
 enum { KV_POLICY_NONE = UINT32_MAX };

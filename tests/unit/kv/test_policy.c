@@ -50,20 +50,6 @@ static void lru_lets_go_of_what_was_used_longest_ago(void **state)
     kv_policy_destroy(p);
 }
 
-static void sieve_spares_what_was_used_once(void **state)
-{
-    (void)state;
-    struct kv_policy *p = create(KV_POLICY_SIEVE);
-    for (uint32_t i = 0; i < 4; i++)
-        add(p, i);
-    kv_policy_use(p, 0);
-    assert_int_equal(evict(p), 1); /* the hand passed 0 and stands behind 1 */
-    assert_int_equal(evict(p), 2);
-    assert_int_equal(evict(p), 3);
-    assert_int_equal(evict(p), 0);
-    kv_policy_destroy(p);
-}
-
 /* Blocks that are used again and again, and a scan of blocks that are used once. */
 static uint32_t survivors_of_a_scan(enum kv_policy_kind kind)
 {
@@ -96,7 +82,6 @@ static void a_scan_pushes_all_out_of_lru_only(void **state)
 {
     (void)state;
     assert_int_equal(survivors_of_a_scan(KV_POLICY_LRU), 0);
-    assert_int_equal(survivors_of_a_scan(KV_POLICY_SIEVE), 10);
     assert_int_equal(survivors_of_a_scan(KV_POLICY_S3FIFO), 10);
 }
 
@@ -177,7 +162,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lru_lets_go_of_what_was_used_longest_ago),
-        cmocka_unit_test(sieve_spares_what_was_used_once),
         cmocka_unit_test(a_scan_pushes_all_out_of_lru_only),
         cmocka_unit_test(who_comes_back_soon_goes_to_the_main_queue),
         cmocka_unit_test(held_items_stay),
