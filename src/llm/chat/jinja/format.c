@@ -237,60 +237,65 @@ struct tval llm_tval_format(struct llm_run *run, struct tval format, struct tval
     return llm_tbuf_string(&buf);
 }
 
-/* One "%(name)05.2f" after its percent sign; returns the bytes it takes. */
-static size_t percent_field(struct llm_run *run, struct tbuf *buf, const char *t, size_t n,
-                            struct tval values, uint32_t *next)
+static bool is_tuple(struct tval values)
 {
-    struct spec s = {.fill = " ", .fill_bytes = 1, .align = '>', .precision = -1};
-    size_t at = 0;
-    struct tval v = tval_undefined();
-    bool tuple = values.kind == TVAL_LIST && values.sub == TVAL_SEQ_TUPLE, named = false;
-    if (n && t[0] == '(') {
-        const char *end = memchr(t, ')', n);
-        if (!end || values.kind != TVAL_DICT) {
-            llm_run_fail(run, -EINVAL, "format requires a mapping");
-            return n;
-        }
-        struct tval *found = llm_tval_get(run, values, tval_text(t + 1, (size_t)(end - t - 1)));
-        if (!found)
-            llm_run_fail(run, -EINVAL, "the mapping has no value for a format");
-        else
-            v = *found;
-        at = (size_t)(end + 1 - t);
-        named = true;
+    return values.kind == TVAL_LIST && values.sub == TVAL_SEQ_TUPLE;
+}
+
+/* "(name)" and its value; returns the bytes it takes, 0 after an error. */
+static size_t named_value(struct llm_run *run, const char *t, size_t n, struct tval values,
+                          struct tval *v)
+{
+    const char *end = memchr(t, ')', n);
+    if (!end || values.kind != TVAL_DICT) {
+        llm_run_fail(run, -EINVAL, "format requires a mapping");
+        return 0;
     }
+    struct tval *found = llm_tval_get(run, values, tval_text(t + 1, (size_t)(end - t - 1)));
+    if (!found) {
+        llm_run_fail(run, -EINVAL, "the mapping has no value for a format");
+        return 0;
+    }
+    *v = *found;
+    return (size_t)(end + 1 - t);
+}
+
+static bool next_value(struct llm_run *run, struct tval values, uint32_t *next, struct tval *v)
+{
+    bool has = is_tuple(values) ? *next < values.list->count : *next == 0;
+    if (!has) {
+        llm_run_fail(run, -EINVAL, "not enough arguments for format string");
+        return false;
+    }
+    *v = is_tuple(values) ? values.list->items[*next] : values;
+    (*next)++;
+    return true;
+}
+
+/* Flags, width and precision; returns the bytes they take. */
+static size_t read_percent_spec(const char *t, size_t n, struct spec *s)
+{
+    size_t at = 0;
     for (; at < n && memchr("-+ 0", t[at], 4); at++) {
         if (t[at] == '-')
-            s.align = '<';
-        else if (t[at] == '0' && s.align != '<') {
-            s.align = '=';
-            s.fill[0] = '0';
+            s->align = '<';
+        else if (t[at] == '0' && s->align != '<') {
+            s->align = '=';
+            s->fill[0] = '0';
         } else if (t[at] != '0')
-            s.sign = t[at];
+            s->sign = t[at];
     }
-    at += read_int(t + at, n - at, &s.width);
+    at += read_int(t + at, n - at, &s->width);
     if (at < n && t[at] == '.') {
         at++;
-        at += read_int(t + at, n - at, &s.precision);
+        at += read_int(t + at, n - at, &s->precision);
     }
-    if (at >= n || !bounded(run, &s)) {
-        llm_run_fail(run, -EINVAL, "incomplete format");
-        return n;
-    }
-    s.type = t[at++];
-    if (s.type == '%') {
-        llm_tbuf_puts(run, buf, "%");
-        return at;
-    }
-    if (!named) {
-        bool has = tuple ? *next < values.list->count : *next == 0;
-        if (!has) {
-            llm_run_fail(run, -EINVAL, "not enough arguments for format string");
-            return n;
-        }
-        v = tuple ? values.list->items[*next] : values;
-        (*next)++;
-    }
+    return at;
+}
+
+/* The value as its type prints it: 's' and 'r' as text, 'd', 'i' and 'u' whole. */
+static void put_percent_value(struct llm_run *run, struct tbuf *buf, struct tval v, struct spec s)
+{
     if (s.type == 's' || s.type == 'r') {
         struct tbuf text = {0};
         if (s.type == 'r')
@@ -309,6 +314,28 @@ static size_t percent_field(struct llm_run *run, struct tbuf *buf, const char *t
             v = tval_int((int64_t)(v.f > 9e18 || v.f < -9e18 ? 0 : v.f));
     }
     put_value(run, buf, v, &s);
+}
+
+/* One "%(name)05.2f" after its percent sign; returns the bytes it takes. */
+static size_t percent_field(struct llm_run *run, struct tbuf *buf, const char *t, size_t n,
+                            struct tval values, uint32_t *next)
+{
+    struct spec s = {.fill = " ", .fill_bytes = 1, .align = '>', .precision = -1};
+    struct tval v = tval_undefined();
+    bool named = n && t[0] == '(';
+    size_t at = named ? named_value(run, t, n, values, &v) : 0;
+    if (run->err)
+        return n;
+    at += read_percent_spec(t + at, n - at, &s);
+    if (at >= n || !bounded(run, &s)) {
+        llm_run_fail(run, -EINVAL, "incomplete format");
+        return n;
+    }
+    s.type = t[at++];
+    if (s.type == '%')
+        llm_tbuf_puts(run, buf, "%");
+    else if (named || next_value(run, values, next, &v))
+        put_percent_value(run, buf, v, s);
     return at;
 }
 
@@ -324,10 +351,9 @@ struct tval llm_tval_percent(struct llm_run *run, struct tval format, struct tva
         else
             llm_tbuf_put(run, &buf, t, 1);
     }
-    bool tuple = values.kind == TVAL_LIST && values.sub == TVAL_SEQ_TUPLE;
-    bool spare = tuple ? next < values.list->count
-                       : next == 0 && values.kind != TVAL_DICT && values.kind != TVAL_LIST &&
-                             values.kind != TVAL_UNDEFINED;
+    bool spare = is_tuple(values) ? next < values.list->count
+                                  : next == 0 && values.kind != TVAL_DICT &&
+                                        values.kind != TVAL_LIST && values.kind != TVAL_UNDEFINED;
     if (spare)
         llm_run_fail(run, -EINVAL, "not all arguments converted during string formatting");
     return llm_tbuf_string(&buf);
