@@ -113,6 +113,9 @@ int main(int argc, char **argv)
 {
     process_argv = argv;
     open_standard_files();
+#ifdef HAWSER_UCX
+    rpc_ucx_register();
+#endif
     if (argc == 2 && strcmp(argv[1], SESSION_PROCESS_COMMAND) == 0) {
         signal(SIGPIPE, SIG_IGN);
         return session_process_main();
@@ -121,9 +124,6 @@ int main(int argc, char **argv)
         return llm_tp_rank_main(argv);
     /* Reads the log's variables, so that a bad one costs a warning even without a message. */
     (void)hw_log_on(HW_CAT_GENERAL, HW_LOG_ERROR);
-#ifdef HAWSER_UCX
-    rpc_ucx_register();
-#endif
     /* A reader that ends is a failed write with a message, not a silent death. */
     signal(SIGPIPE, SIG_IGN);
     enum cmd_exit code = dispatch(argc, argv);

@@ -30,7 +30,8 @@ struct run_options {
 
 static const struct cmd_option options[] = {
     {"servers", 's', CMD_LIST, offsetof(struct run_options, servers),
-     "whose GPUs the program shall see: host:port, unix:/path, shm:/path\n"
+     "whose GPUs the program shall see: host:port, unix:/path, shm:/path,\n"
+     "ucx:host:port\n"
      "(without it: VENUS_SERVERS, VENUS_SERVER_HOST, else 127.0.0.1:28100)",
      "ADDR"},
     {"honest-fences", 0, CMD_FLAG, offsetof(struct run_options, honest_fences),

@@ -181,6 +181,14 @@ void rpc_server_detach(struct rpc_server *s, struct rpc_ep *ep)
     c->detached = true;
 }
 
+int rpc_server_reserve(struct rpc_server *s)
+{
+    if (s->open + s->away > s->options.max_clients)
+        return -EUSERS;
+    s->away++;
+    return 0;
+}
+
 void rpc_server_returned(struct rpc_server *s)
 {
     assert(s->away > 0);

@@ -57,7 +57,11 @@ int rpc_server_adopt(struct rpc_server *server, struct rpc_transport *transport)
  * nothing, reads nothing and does not call `closed`.  The connection counts against max_clients
  * until rpc_server_returned. */
 void rpc_server_detach(struct rpc_server *server, struct rpc_ep *ep);
-/* A connection that was detached has ended. */
+/* Another process takes one client more, over a connection that is not the server's: the client of
+ * an open one, which will leave.  It counts as one that was detached.  0, or -EUSERS when there are
+ * more than max_clients. */
+int rpc_server_reserve(struct rpc_server *server) MUST_CHECK;
+/* A connection that was detached or reserved has ended. */
 void rpc_server_returned(struct rpc_server *server);
 
 /* From inside `message`: a client that wants to may resume from now on.  Until then its endpoint

@@ -371,6 +371,16 @@ static struct sock_filter *look_at(struct sock_filter *at, uint32_t call, uint16
     return answer(at, action);
 }
 
+/* A call that is allowed with this first argument; with others, what follows decides. */
+static struct sock_filter *allow_first(struct sock_filter *at, uint32_t call, uint32_t value)
+{
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, call, 0, 4);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args), 0, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1);
+    at = answer(at, SECCOMP_RET_ALLOW);
+    return put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
+}
+
 /* A call whose first argument is a process: allowed for this one. */
 static struct sock_filter *look_at_process(struct sock_filter *at, uint32_t call, uint32_t also,
                                            uint32_t action)
@@ -405,7 +415,7 @@ static struct sock_filter *answer_listed(struct sock_filter *at, const uint16_t 
 }
 
 /* unwanted: of a call that an intruder wants; unlisted: of one that is in neither list. */
-static int load_filter(uint32_t unwanted, uint32_t unlisted, unsigned flags)
+static int load_filter(uint32_t unwanted, uint32_t unlisted, bool network, unsigned flags)
 {
     struct sock_filter program[FILTER_MOST], *at = program;
     at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
@@ -419,7 +429,10 @@ static int load_filter(uint32_t unwanted, uint32_t unlisted, unsigned flags)
     at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1);
     at = answer(at, SECCOMP_RET_ERRNO | ENOSYS);
     at = look_at(at, SYS_clone, BPF_JSET, CLONE_THREAD, unlisted);
-    /* No network; a driver talks to a daemon of this host at most. */
+    /* No network; a driver talks to a daemon of this host at most.  UCX has connections, and asks
+     * for the network's devices. */
+    if (network)
+        at = allow_first(allow_first(at, SYS_socket, AF_INET), SYS_socket, AF_NETLINK);
     at = look_at(at, SYS_socket, BPF_JEQ, AF_UNIX, unlisted);
     /* The server and other sessions may be the same user's: their end is not this one's to choose,
      * nor are their limits.  Of process 0, signals would go to the group, which is the server's. */
@@ -463,22 +476,24 @@ static void *log_calls(void *arg)
     }
 }
 
-static int filter_calls(enum sandbox_mode mode)
+static int filter_calls(enum sandbox_mode mode, bool network)
 {
     static const uint32_t refuse = SECCOMP_RET_ERRNO | EPERM;
     if (mode == SANDBOX_DENY)
-        return load_filter(refuse, refuse, 0);
+        return load_filter(refuse, refuse, network, 0);
     uint32_t unwanted = mode == SANDBOX_WATCH ? refuse : SECCOMP_RET_USER_NOTIF;
-    int listener = load_filter(unwanted, SECCOMP_RET_USER_NOTIF, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    int listener =
+        load_filter(unwanted, SECCOMP_RET_USER_NOTIF, network, SECCOMP_FILTER_FLAG_NEW_LISTENER);
     pthread_t thread;
     if (listener < 0) /* a kernel before 5.5: it writes to its own log */
-        return load_filter(mode == SANDBOX_WATCH ? refuse : SECCOMP_RET_LOG, SECCOMP_RET_LOG, 0);
+        return load_filter(mode == SANDBOX_WATCH ? refuse : SECCOMP_RET_LOG, SECCOMP_RET_LOG,
+                           network, 0);
     return -pthread_create(&thread, NULL, log_calls, (void *)(intptr_t)listener);
 }
 #else
-static int filter_calls(enum sandbox_mode mode)
+static int filter_calls(enum sandbox_mode mode, bool network)
 {
-    (void)mode;
+    (void)mode, (void)network;
     return -ENOSYS;
 }
 #endif
@@ -566,7 +581,7 @@ static void limit(int what, rlim_t most)
     (void)setrlimit(what, &now);
 }
 
-void sandbox_enter(enum sandbox_mode mode)
+void sandbox_enter(enum sandbox_mode mode, bool network)
 {
     if (mode == SANDBOX_OFF)
         return;
@@ -577,7 +592,7 @@ void sandbox_enter(enum sandbox_mode mode)
     if (rc == 0 && mode != SANDBOX_LOG && restrict_files(mode))
         hw_info(HW_CAT_VULKAN, "this kernel has no Landlock: sessions may write files");
     if (rc == 0)
-        rc = filter_calls(mode);
+        rc = filter_calls(mode, network);
     if (rc)
         hw_info(HW_CAT_VULKAN, "this kernel has no seccomp: %s", strerror(-rc));
 }

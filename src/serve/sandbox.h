@@ -57,8 +57,9 @@ enum sandbox_mode sandbox_mode_from_environment(enum sandbox_mode usual);
  * SANDBOX_DENY is usual then, else SANDBOX_WATCH. */
 bool sandbox_knows_driver(const char *driver);
 
-/* Before threads are started.  What the kernel does not have is left out, with a line at level
+/* Before threads are started.  network: it makes connections of its own (UCX), so sockets of IPv4
+ * and netlink are in the list.  What the kernel does not have is left out, with a line at level
  * INFO. */
-void sandbox_enter(enum sandbox_mode mode);
+void sandbox_enter(enum sandbox_mode mode, bool network);
 
 #endif

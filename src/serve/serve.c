@@ -227,6 +227,10 @@ static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
         rpc_server_offer_resume(s->rpc, ep);
         return;
     }
+    if (msg->kind == RPC_CALL && msg->method == VN_METHOD_DOOR) {
+        sessions_door(s->sessions, ep, msg);
+        return;
+    }
     if (msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN)
         sessions_open(s->sessions, ep, msg);
     else if (msg->kind == RPC_CALL && msg->method == VN_METHOD_STRIPE)
@@ -262,7 +266,14 @@ static void on_ended(void *user)
     hw_counter_bump(&s->counts[COUNT_CLIENTS], UINT64_MAX);
 }
 
-static const struct sessions_ops sessions_ops = {.leaves = on_leaves, .ended = on_ended};
+static void on_began(void *user)
+{
+    struct server *s = user;
+    hw_counter_bump(&s->counts[COUNT_CLIENTS], 1);
+}
+
+static const struct sessions_ops sessions_ops = {
+    .leaves = on_leaves, .ended = on_ended, .began = on_began};
 
 static void on_sleeps(void *user, bool begins)
 {

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +13,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "rpc/security/security.h"
+#include "rpc/transport/net.h"
 #include "rpc/transport/sock.h"
+#include "venus/common/protocol.h"
 
 enum { ORDER_SOCKET = STDERR_FILENO + 1 };
+
+static const uint64_t door_ns = 10 * HW_SEC; /* twice what a dial may take */
 
 static_assert((int)SESSION_FDS_MAX <= (int)RPC_SOCK_FDS_MAX, "an order is one message");
 
@@ -91,6 +98,13 @@ int session_process_resume(int socket, const struct session_resumption *resumpti
                            int fd_count)
 {
     return send_fds(socket, resumption, sizeof(*resumption), fds, fd_count);
+}
+
+int session_process_door(int socket)
+{
+    int port;
+    ssize_t n = recv(socket, &port, sizeof(port), MSG_DONTWAIT);
+    return n == (ssize_t)sizeof(port) ? port : n < 0 ? -errno : -ESHUTDOWN;
 }
 
 /* ---- in the session's process ---- */
@@ -184,27 +198,127 @@ static int offer_to_resume(struct session_order *order, struct rpc_ep *ep)
     return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
+/* ---- a session with a door ---- */
+
+/* 0, or a negative errno that was logged.  The server is told either way. */
+static int open_door(const struct session_order *order, struct rpc_listener **door)
+{
+    struct rpc_addr addr = {.scheme = RPC_SCHEME_UCX};
+    char why[RPC_WHY_CHARS];
+    snprintf(addr.host, sizeof(addr.host), "%s", order->door);
+    int rc = rpc_listen(&addr, NULL, door, why);
+    if (rc)
+        hw_error(HW_CAT_VULKAN, "%s: no session: %s%s", order->own.transport.peer, why,
+                 getenv("UCX_TLS") ? "; with shared memory in UCX_TLS, sessions need "
+                                     "HAWSER_SANDBOX=off"
+                                   : "");
+    int port = rc ? rc : atoi(strrchr((*door)->address, ':') + 1);
+    (void)!send(ORDER_SOCKET, &port, sizeof(port), MSG_NOSIGNAL); /* its end ends us */
+    close(ORDER_SOCKET);
+    return rc;
+}
+
+/* The first message of one who comes, or NULL when it is no OPEN, or the time has passed. */
+static struct rpc_msg *first_message(struct rpc_ep *ep, uint64_t deadline)
+{
+    for (;;) {
+        int rc = rpc_poll(ep) < 0 ? rpc_ep_status(ep) : 0;
+        struct rpc_msg *msg = rpc_recv(ep);
+        if (msg && msg->kind == RPC_CALL && msg->method == VN_METHOD_OPEN)
+            return msg;
+        if (msg)
+            rpc_release(ep, msg);
+        uint64_t now = hw_now_ns();
+        if (msg || now >= deadline || (rc && rc != -EINPROGRESS))
+            return NULL;
+        (void)rpc_flush(ep); /* a failure is the endpoint's status */
+        (void)rpc_wait(ep, deadline - now);
+    }
+}
+
+/* One who comes through the door.  Its OPEN, or NULL: it was not the client. */
+static struct rpc_msg *let_in(const struct session_order *order, struct rpc_transport *transport,
+                              uint64_t deadline, struct rpc_ep **out)
+{
+    struct rpc_security security = {.token_len = sizeof(order->key.secret)};
+    struct rpc_config config = order->config;
+    memcpy(security.token, order->key.secret, sizeof(order->key.secret));
+    config.accepting = true;
+    config.security = &security;
+    if (rpc_ep_create(transport, &config, out))
+        return NULL;
+    struct rpc_msg *open = first_message(*out, deadline);
+    if (!open) {
+        hw_warn(HW_CAT_VULKAN, "%s: not the client that this session waits for: %s",
+                rpc_ep_peer(*out), rpc_ep_reason(*out));
+        rpc_ep_destroy(*out);
+    }
+    return open;
+}
+
+static struct rpc_msg *await_client(const struct session_order *order, struct rpc_listener *door,
+                                    struct rpc_ep **ep)
+{
+    uint64_t deadline = hw_now_ns() + door_ns;
+    struct rpc_msg *open = NULL;
+    for (uint64_t now; !open && (now = hw_now_ns()) < deadline;) {
+        struct rpc_transport *transport;
+        struct pollfd p = {.fd = door->ops->poll_fd(door), .events = POLLIN};
+        int rc = door->ops->accept(door, &transport);
+        if (rc == 0)
+            open = let_in(order, transport, deadline, ep);
+        else
+            (void)poll(&p, 1, (int)((deadline - now) / HW_MS) + 1);
+    }
+    if (!open)
+        hw_error(HW_CAT_VULKAN, "%s: no session: the client did not come to %s within %u s",
+                 order->own.transport.peer, door->address, (unsigned)(door_ns / HW_SEC));
+    return open;
+}
+
+static struct rpc_msg *open_through_door(const struct session_order *order, struct rpc_ep **ep)
+{
+    struct rpc_listener *door;
+    if (open_door(order, &door))
+        return NULL;
+    struct rpc_msg *open = await_client(order, door, ep);
+    rpc_listener_destroy(door);
+    return open;
+}
+
+/* The client's OPEN, over the connection of the order. */
+static struct rpc_msg *take_open(struct session_order *order, const int *fds, struct rpc_ep **ep)
+{
+    struct rpc_msg *open = NULL;
+    int rc = take_connections(order, fds, ep);
+    if (rc == 0)
+        rc = offer_to_resume(order, *ep);
+    if (rc == 0)
+        rc = rpc_poll(*ep) < 0 ? rpc_ep_status(*ep) : 0;
+    if (rc == 0)
+        open = rpc_recv(*ep);
+    if (!open)
+        hw_error(HW_CAT_VULKAN, "%s: no session: its connection could not be taken over: %s",
+                 order->own.transport.peer, strerror(rc < 0 ? -rc : EPROTO));
+    return open;
+}
+
 static int run(struct session_order *order, const int *fds)
 {
+    bool has_door = order->door[0] != '\0';
+    struct rpc_msg *open = NULL;
     struct rpc_ep *ep;
     if (become(order))
         return 1;
-    sandbox_enter(sandbox_mode_from_environment(order->sandbox));
+    sandbox_enter(sandbox_mode_from_environment(order->sandbox), has_door);
     int rc = take_shared(order, fds);
-    if (rc >= 0)
-        rc = take_connections(order, fds + rc, &ep);
-    struct rpc_msg *open = NULL;
-    if (rc == 0)
-        rc = offer_to_resume(order, ep);
-    if (rc == 0)
-        rc = rpc_poll(ep) < 0 ? rpc_ep_status(ep) : 0;
-    if (rc == 0)
-        open = rpc_recv(ep);
-    if (open)
-        return vns_session_run(ep, open, &order->options);
-    hw_error(HW_CAT_VULKAN, "%s: no session: its connection could not be taken over: %s",
-             order->own.transport.peer, strerror(rc < 0 ? -rc : EPROTO));
-    return 1;
+    if (rc < 0)
+        hw_error(HW_CAT_VULKAN, "%s: no session: %s", order->own.transport.peer, strerror(-rc));
+    else if (has_door)
+        open = open_through_door(order, &ep);
+    else
+        open = take_open(order, fds + rc, &ep);
+    return open ? vns_session_run(ep, open, &order->options) : 1;
 }
 
 int session_process_main(void)

@@ -3,7 +3,9 @@
  * It begins with a socket to the server and nothing else, so it has no key, no token and no byte of
  * another client in its memory.  Over that socket it gets one order: the connection with what was
  * received of it, the connections of its stripes, and its limits; later, connections that take the
- * place of one that was cut.
+ * place of one that was cut.  Where a connection cannot be handed over, it gets a door to open in
+ * its place, and says over the socket where that is
+ * (docs/decisions/0012-ucx-sessions.md).
  *
  * Trust: the order is the server's.  Threads: start and give on the server's one.
  * Lifetime: a process ends with its session, with the server, or when its socket closes before an
@@ -43,6 +45,8 @@ struct session_order {
     struct rpc_handover own;           /* for the first */
     uint64_t resume_window_ns;         /* 0: it ends with its connection */
     struct rpc_resume_key key;
+    char door[RPC_PEER_NAME_CHARS]; /* an address of this host: the session opens a door there, and
+                                       the key's secret admits its client; "": it has connections */
     struct rpc_transport_state stripes[VN_STRIPES_MAX];
 };
 
@@ -68,6 +72,10 @@ int session_process_give(int socket, const struct session_order *order, const in
  * 0, -EAGAIN when it has not taken earlier ones, or a negative errno. */
 int session_process_resume(int socket, const struct session_resumption *resumption, const int *fds,
                            int fd_count) MUST_CHECK;
+
+/* The port of a session's door, from the socket, which is readable; or a negative errno: it has
+ * none, and its process logs why. */
+int session_process_door(int socket) MUST_CHECK;
 
 /* main, in that process. */
 int session_process_main(void);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -36,6 +37,9 @@ struct session {
     int status;           /* of the process */
     unsigned connections; /* that it was given */
     int control;          /* to its process, or -1: it cannot resume */
+    bool opening;         /* its process has not said where its door is; control is in `doors` */
+    struct rpc_ep *asker; /* who is to be told; NULL: nobody any more */
+    struct rpc_msg *question;
     struct rpc_resume_key key;
     uint8_t stripe_key[VN_STRIPE_KEY_BYTES];
     uint64_t resumed_ns[1 + VN_STRIPES_MAX]; /* when each connection did so last */
@@ -86,6 +90,7 @@ struct sessions {
     struct session *first;
     struct stripe *stripes; /* in the order in which they called */
     int signals;            /* readable when a process has ended */
+    int doors;              /* epoll: readable when a process has opened its door */
     sigset_t old_mask;      /* of the signals that a session shall have */
 };
 
@@ -214,8 +219,7 @@ static int invite_to_slices(struct sessions *s, const struct session *session)
     return vns_arbiter_invite(s->arbiter, slice_id(session), &s->shares[session->tenant].slices);
 }
 
-static int fill(struct sessions *s, const struct session *session, struct rpc_ep *const *leaving,
-                const struct rpc_msg *open, struct transfer *p)
+static void fill(struct sessions *s, const struct session *session, struct transfer *p)
 {
     struct session_order *order = &p->order;
     order->config = s->config;
@@ -226,7 +230,7 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
     order->resume_window_ns = s->resume_window_ns;
     order->user = s->as;
     order->sandbox = s->sandbox;
-    order->connections = session->connections;
+    memcpy(order->own.transport.peer, session->peer, sizeof(session->peer));
     p->fds[p->fd_count++] = session->stats_fd;
     p->slices = s->arbiter ? invite_to_slices(s, session) : -1;
     if (p->slices >= 0) { /* else it submits whenever it wants */
@@ -240,6 +244,14 @@ static int fill(struct sessions *s, const struct session *session, struct rpc_ep
         order->uploads_limit = vns_upload_share_limit(s->uploads);
         p->fds[p->fd_count++] = p->uploads;
     }
+}
+
+static int fill_connections(struct sessions *s, const struct session *session,
+                            struct rpc_ep *const *leaving, const struct rpc_msg *open,
+                            struct transfer *p)
+{
+    struct session_order *order = &p->order;
+    order->connections = session->connections;
     int rc = rpc_ep_hand_over(leaving[0], open, &order->own);
     for (unsigned i = 0; i < session->connections && rc >= 0; i++) {
         struct rpc_transport_state *state = i ? &order->stripes[i - 1] : &order->own.transport;
@@ -283,7 +295,7 @@ static int start_process(struct sessions *s, struct session *session, const stru
             return s->spare_socket;
         session->pid = s->spare;
         int rc = session_process_give(s->spare_socket, &p->order, p->fds, p->fd_count);
-        if (rc == 0 && p->order.config.resumes)
+        if (rc == 0 && (p->order.config.resumes || p->order.door[0]))
             session->control = s->spare_socket;
         else
             close(s->spare_socket);
@@ -296,14 +308,21 @@ static int start_process(struct sessions *s, struct session *session, const stru
     return -EAGAIN;
 }
 
+/* `leaving`: the connections, with `open` on the first.  NULL: it opens a door at `host`. */
 static int hand_over(struct sessions *s, struct session *session, struct rpc_ep *const *leaving,
-                     const struct rpc_msg *open)
+                     const struct rpc_msg *open, const char *host)
 {
-    struct transfer *p = calloc(1, sizeof(*p));
+    struct transfer *p = session->stats_fd < 0 ? NULL : calloc(1, sizeof(*p));
+    int rc = 0;
     if (!p)
         return -ENOMEM;
     p->uploads = p->slices = -1;
-    int rc = session->stats_fd < 0 ? -ENOMEM : fill(s, session, leaving, open, p);
+    fill(s, session, p);
+    if (leaving) {
+        rc = fill_connections(s, session, leaving, open, p);
+    } else {
+        snprintf(p->order.door, sizeof(p->order.door), "%s", host);
+    }
     if (rc == 0)
         rc = start_relay(s, &session->relays[0], &p->relays);
     if (rc == 0)
@@ -330,8 +349,21 @@ static struct rpc_ep *unlink_stripe(struct stripe **at)
     return ep;
 }
 
+/* Nobody will come to its door. */
+static void forget_asker(struct session *session)
+{
+    rpc_release(session->asker, session->question);
+    session->asker = NULL;
+    if (session->pid)
+        kill(session->pid, SIGKILL);
+}
+
 void sessions_closed(struct sessions *s, const struct rpc_ep *ep)
 {
+    for (struct session *session = s->first; session; session = session->next) {
+        if (session->asker == ep)
+            forget_asker(session);
+    }
     for (struct stripe **at = &s->stripes; *at;) {
         if ((*at)->ep == ep)
             (void)unlink_stripe(at);
@@ -407,9 +439,10 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
 {
     const struct rpc_transport_ops *ops = rpc_ep_transport(ep)->ops;
     if (!ops->descriptors) {
-        refuse(ep, open, -EOPNOTSUPP,
-               "Vulkan needs a connection that another process can take over: host:port, unix: "
-               "or shm:");
+        refuse(
+            ep, open, -EOPNOTSUPP,
+            "its connection cannot be handed over, and it asked for no door: use the same release "
+            "of hawser at both ends, or host:port");
         return;
     }
     struct session *session = calloc(1, sizeof(*session));
@@ -432,7 +465,7 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
     snprintf(session->peer, sizeof(session->peer), "%s", rpc_ep_peer(ep));
     session->tenant = rpc_ep_tenant(ep);
     share_stats(session, ops->name);
-    int rc = hand_over(s, session, leaving, open);
+    int rc = hand_over(s, session, leaving, open, NULL);
     if (rc) {
         refuse(ep, open, rc == -EAGAIN || rc == -ENOMEM ? rc : -EPROTO,
                rc == -EAGAIN || rc == -ENOMEM ? "the server cannot start another process"
@@ -446,6 +479,95 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
         rpc_server_detach(s->rpc, leaving[i]);
     /* The next client does not wait for the program to be loaded. */
     s->spare_socket = session_process_start(s->environment, &s->old_mask, &s->spare);
+}
+
+/* ---- doors ---- */
+
+/* Ends the question; `port` may be a negative errno. */
+static void answer_door(struct sessions *s, struct session *session, int port)
+{
+    uint8_t answer[2 + sizeof(session->key.secret)];
+    struct iovec iov = {answer, sizeof(answer)};
+    struct rpc_send send = {.iov = &iov, .iov_count = 1};
+    struct rpc_ep *ep = session->asker;
+    struct rpc_msg *question = session->question;
+    (void)epoll_ctl(s->doors, EPOLL_CTL_DEL, session->control, NULL);
+    close(session->control);
+    session->control = -1;
+    session->opening = false;
+    session->asker = NULL;
+    if (!ep)
+        return;
+    wire_store16(answer, (uint16_t)port);
+    memcpy(answer + 2, session->key.secret, sizeof(session->key.secret));
+    send.stream = question->stream;
+    if (port > 0)
+        (void)rpc_reply(ep, question, 0, &send); /* an ended connection is the loop's to clear */
+    else
+        answer_error(ep, question, -EIO, "its session cannot listen; the server's log says why");
+    rpc_release(ep, question);
+    (void)rpc_flush(ep);
+}
+
+static void on_doors(void *user)
+{
+    struct sessions *s = user;
+    struct epoll_event event;
+    while (epoll_wait(s->doors, &event, 1, 0) == 1) {
+        struct session *session = event.data.ptr;
+        answer_door(s, session, session_process_door(session->control));
+    }
+}
+
+/* 0, or a negative errno: nothing has begun then. */
+static int begin_with_door(struct sessions *s, struct session *session, const char *host)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = session};
+    int rc = rpc_resume_key_make(++s->session_count, &session->key);
+    if (rc == 0)
+        rc = hand_over(s, session, NULL, NULL, host);
+    if (rc == 0 && epoll_ctl(s->doors, EPOLL_CTL_ADD, session->control, &event)) {
+        rc = -errno;
+        kill(session->pid, SIGKILL);
+        waitpid(session->pid, NULL, 0);
+    }
+    session->opening = rc == 0;
+    return rc;
+}
+
+void sessions_door(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    const struct rpc_transport *t = rpc_ep_transport(ep);
+    struct session *session = NULL;
+    int rc = t->reached[0] ? rpc_server_reserve(s->rpc) : -EOPNOTSUPP;
+    if (rc == 0) {
+        session = calloc(1, sizeof(*session));
+        rc = session ? 0 : -ENOMEM;
+    }
+    if (rc == 0) {
+        session->control = -1;
+        session->connections = 1;
+        snprintf(session->peer, sizeof(session->peer), "%s", rpc_ep_peer(ep));
+        session->tenant = rpc_ep_tenant(ep);
+        share_stats(session, t->ops->name);
+        rc = begin_with_door(s, session, t->reached);
+    }
+    if (rc) {
+        if (session)
+            discard(session);
+        if (rc != -EOPNOTSUPP && rc != -EUSERS)
+            rpc_server_returned(s->rpc);
+        refuse(ep, msg, rc,
+               rc == -EOPNOTSUPP ? "this connection is handed over; it needs no door"
+                                 : strerror(-rc));
+        rpc_release(ep, msg);
+        return;
+    }
+    session->asker = ep;
+    session->question = msg;
+    session->next = s->first;
+    s->first = session;
+    s->ops->began(s->user);
 }
 
 /* ---- resuming ---- */
@@ -607,6 +729,8 @@ static void reap(struct sessions *s, bool quiet)
             continue;
         }
         *link = session->next;
+        if (session->opening)
+            answer_door(s, session, -EIO);
         for (unsigned i = 0; i < session->connections; i++) {
             rpc_server_returned(s->rpc);
             s->ops->ended(s->user);
@@ -724,9 +848,14 @@ int sessions_create(struct rpc_server *rpc, const struct vns_session_options *op
     sigprocmask(SIG_BLOCK, &children, &s->old_mask);
     s->signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
     int rc = s->signals < 0 ? -errno : rpc_server_watch(rpc, s->signals, on_signals, s);
+    s->doors = epoll_create1(EPOLL_CLOEXEC);
+    if (rc == 0)
+        rc = s->doors < 0 ? -errno : rpc_server_watch(rpc, s->doors, on_doors, s);
     if (rc) {
         if (s->signals >= 0)
             close(s->signals);
+        if (s->doors >= 0)
+            close(s->doors);
         free(s->shares);
         free(s->environment);
         free(s);
@@ -784,6 +913,7 @@ void sessions_destroy(struct sessions *s)
     vns_arbiter_destroy(s->arbiter);
     free(s->shares);
     close(s->signals);
+    close(s->doors);
     free(s->environment);
     free(s);
 }

@@ -20,6 +20,8 @@ struct sessions_ops {
     void (*leaves)(void *user, struct rpc_ep *ep);
     /* One has ended there. */
     void (*ended)(void *user);
+    /* A session begins whose connection will never be this process's. */
+    void (*began)(void *user);
 };
 
 /* uploads: the cache that they share, or NULL.  resume_window_ns: how long a session waits for its
@@ -38,6 +40,10 @@ void sessions_destroy(struct sessions *sessions);
 /* From the server's message callback, for a call of VN_METHOD_OPEN: starts a process that goes on
  * with the connection, or answers why it cannot.  Does not release the message. */
 void sessions_open(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *open);
+
+/* The same for VN_METHOD_DOOR: starts a process that its client will come to, and answers once that
+ * listens.  Takes the message. */
+void sessions_door(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
 
 /* The same for RPC_METHOD_RESUME: the connection goes to the process of its session. */
 void sessions_resume(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);

@@ -243,19 +243,20 @@ class Each:
 class Server:
     """A server on a socket of its own, with the environment of A."""
 
-    def __init__(self, hawser, env, folder, options):
-        self.address = f"unix:{folder}/gpu"
+    def __init__(self, hawser, env, folder, listen, options):
         self.log = pathlib.Path(folder, "server.log")
+        said = pathlib.Path(folder, "server.out")
         ready, told = os.pipe()
-        with open(self.log, "wb") as log:
+        with open(self.log, "wb") as log, open(said, "wb") as out:
             self.process = subprocess.Popen(
-                [hawser, "serve", "--no-devices", "--listen", self.address, "--ready-fd", str(told),
-                 *options], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                [hawser, "serve", "--no-devices", "--listen", listen or f"unix:{folder}/gpu",
+                 "--ready-fd", str(told), *options], env=env, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=log, pass_fds=[told])
         os.close(told)
         with os.fdopen(ready, "rb") as end:
             if not end.read():
                 sys.exit(f"differential.py: the server did not start: {self.words()}")
+        self.address = said.read_text(encoding="utf-8").rpartition("listening on ")[2].strip()
 
     def words(self):
         return self.log.read_text(encoding="utf-8", errors="replace").strip()
@@ -351,6 +352,7 @@ def read_arguments(argv):
     parser.add_argument("--b-env", metavar="NAME=VALUE", action="append", default=[])
     parser.add_argument("--modes", default="plain", help=f"of B: {','.join(MODES)}")
     parser.add_argument("--hawser", help="B behind a server of this program's")
+    parser.add_argument("--listen", metavar="ADDR", help="of that server; a Unix socket of its own")
     parser.add_argument("--validate", action="store_true", help="B under the validation layer")
     parser.add_argument("--sanitized", action="store_true", help="B alone, with --hawser")
     parser.add_argument("--starving", metavar="LIBRARY", help="what lets sessions run out of memory")
@@ -391,7 +393,7 @@ def run_behind_server(options, a, program):
         def start(*serve_options):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             server_env = {**a.env, **starve(options.starving, folder, a.env, b_env)}
-            server = Server(hawser, server_env, folder, serve_options)
+            server = Server(hawser, server_env, folder, options.listen, serve_options)
             stack.callback(server.stop)
             return server, Side([hawser, "run", "--servers", server.address, "--"], b_env)
 

@@ -118,6 +118,9 @@ struct rpc_transport {
     bool local; /* the peer is on this host, by the kernel's word */
     enum rpc_peer_user user;
     char peer[RPC_PEER_NAME_CHARS]; /* for messages: "127.0.0.1:4711", "unix pid 12 uid 0" */
+    /* Where it cannot be handed over, of an accepted one: our address that the peer came to,
+     * without a port. */
+    char reached[RPC_PEER_NAME_CHARS];
 };
 
 static inline void rpc_transport_destroy(struct rpc_transport *t)

@@ -17,8 +17,10 @@
 #include "rpc/transport/ucx_internal.h"
 #include "wire/le.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -651,6 +653,14 @@ int rpc_ucx_conn_connect(struct rpc_transport *base, const ucp_ep_params_t *to,
     return progress_until(t, deadline_ns, greeted, NULL) ? t->error : -ETIMEDOUT;
 }
 
+static void note_reached(struct ucx_transport *t)
+{
+    ucp_ep_attr_t attr = {.field_mask = UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR};
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&attr.local_sockaddr;
+    if (ucp_ep_query(t->ep, &attr) == UCS_OK && v4->sin_family == AF_INET)
+        inet_ntop(AF_INET, &v4->sin_addr, t->base.reached, sizeof(t->base.reached));
+}
+
 /* Sends the greeting that ends the caller's dial, if that is possible at once.  Else UCX keeps it
  * and sends it at the owner's next call. */
 int rpc_ucx_conn_accept(struct rpc_transport *base, const ucp_ep_params_t *from)
@@ -662,5 +672,6 @@ int rpc_ucx_conn_accept(struct rpc_transport *base, const ucp_ep_params_t *from)
         return rc;
     send_control(t, AM_HELLO, NULL, 0);
     progress_until(t, rpc_ucx_deadline_after(RPC_UCX_ACCEPT_MS * HW_MS), controls_sent, NULL);
+    note_reached(t);
     return t->error;
 }

@@ -24,8 +24,7 @@
 #define HAWSER_RPC_TRANSPORT_UCX_H
 
 #include "base/attr.h"
-#include "rpc/transport/addr.h"
-#include "rpc/transport/transport.h"
+#include "rpc/transport/net.h"
 
 enum {
     RPC_UCX_BUFFER_BYTES = 256 << 10, /* a send buffer; with less, streams over tcp are slower */
@@ -38,18 +37,21 @@ enum {
 
 /* Returns once the peer has accepted.  0, or a negative errno with the cause in why:
  * -ECONNREFUSED, -ETIMEDOUT, -EADDRNOTAVAIL for a name without an IPv4 address (resolving is
- * not bounded by timeout_ns), -ENOMEM, -EIO for what UCX refuses. */
-int rpc_ucx_dial(const struct rpc_addr *addr, uint64_t timeout_ns, struct rpc_transport **out,
-                 char why[RPC_WHY_CHARS]) MUST_CHECK;
+ * not bounded by its timeout), -ENOMEM, -EIO for what UCX refuses. */
+int rpc_ucx_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                 struct rpc_transport **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
 
 /* 0, or a negative errno with the cause in why: -EADDRINUSE, -EADDRNOTAVAIL, -ENOMEM, -EIO.
  * The listener's poll_fd is armed whenever accept has returned.  Callers get on only while accept
  * is called, since it drives UCX; it may take RPC_UCX_ACCEPT_MS for a caller that answers slowly.
  */
-int rpc_ucx_listen(const struct rpc_addr *addr, struct rpc_listener **out,
-                   char why[RPC_WHY_CHARS]) MUST_CHECK;
+int rpc_ucx_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                   struct rpc_listener **out, char why[RPC_WHY_CHARS]) MUST_CHECK;
 
 /* Makes rpc_dial and rpc_listen take "ucx:" addresses. */
-void rpc_ucx_register(void);
+static inline void rpc_ucx_register(void)
+{
+    rpc_net_register(RPC_SCHEME_UCX, rpc_ucx_dial, rpc_ucx_listen);
+}
 
 #endif

@@ -164,6 +164,10 @@ static int context_create(const struct sockaddr *at, struct rpc_ucx_context **ou
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status == UCS_OK && sockaddr_is_loopback(at))
         status = confine_to_loopback(config);
+    /* Peer-failure mode makes no use of shared memory, and a sandbox forbids what UCX would do to
+     * offer it. */
+    if (status == UCS_OK && !getenv("UCX_TLS"))
+        status = ucp_config_modify(config, "TLS", "^sm");
     if (status == UCS_OK) {
         const ucp_params_t params = {
             .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
@@ -270,10 +274,10 @@ static void explain_dial(const struct rpc_addr *addr, int rc, char why[RPC_WHY_C
     snprintf(why, RPC_WHY_CHARS, "ucx:%.100s:%u: %s", addr->host, addr->port, cause);
 }
 
-int rpc_ucx_dial(const struct rpc_addr *addr, uint64_t timeout_ns, struct rpc_transport **out,
-                 char why[RPC_WHY_CHARS])
+int rpc_ucx_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                 struct rpc_transport **out, char why[RPC_WHY_CHARS])
 {
-    uint64_t deadline = rpc_ucx_deadline_after(timeout_ns);
+    uint64_t deadline = rpc_ucx_deadline_after(options->timeout_ns);
     struct addrinfo *list;
     int rc = resolve(addr, false, &list, why);
     if (rc)
@@ -440,9 +444,11 @@ static int listen_one(const struct addrinfo *at, struct rpc_listener **out)
     return 0;
 }
 
-int rpc_ucx_listen(const struct rpc_addr *addr, struct rpc_listener **out, char why[RPC_WHY_CHARS])
+int rpc_ucx_listen(const struct rpc_addr *addr, const struct rpc_net_options *options,
+                   struct rpc_listener **out, char why[RPC_WHY_CHARS])
 {
     struct addrinfo *list;
+    (void)options;
     int rc = resolve(addr, true, &list, why);
     if (rc)
         return rc;
@@ -454,22 +460,4 @@ int rpc_ucx_listen(const struct rpc_addr *addr, struct rpc_listener **out, char 
         snprintf(why, RPC_WHY_CHARS, "ucx:%.100s:%u: cannot listen: %s", addr->host, addr->port,
                  strerror(-rc));
     return rc;
-}
-
-static int dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
-                struct rpc_transport **out, char why[RPC_WHY_CHARS])
-{
-    return rpc_ucx_dial(addr, options->timeout_ns, out, why);
-}
-
-static int listen_on(const struct rpc_addr *addr, const struct rpc_net_options *options,
-                     struct rpc_listener **out, char why[RPC_WHY_CHARS])
-{
-    (void)options;
-    return rpc_ucx_listen(addr, out, why);
-}
-
-void rpc_ucx_register(void)
-{
-    rpc_net_register(RPC_SCHEME_UCX, dial, listen_on);
 }

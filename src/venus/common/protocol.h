@@ -9,6 +9,10 @@
  *   STRIPE  call   {16 bytes key}: this connection becomes the next upload stripe of the session
  *                   whose OPEN names the key (common/stripe.h).  The answer is empty.
  *                   {16 bytes key, u32 number}: it takes the place of that one, which was cut
+ *   DOOR    call   {}: before OPEN, over a transport whose connections cannot be handed over (ucx).
+ *                   The answer is {u16 port, 32 bytes secret}: a session waits for this client on
+ *                   that port of the same host, and the secret is the token of the handshake there.
+ *                   OPEN follows on that connection
  *   STREAM  post   commands {u32 id, u32 bytes, payload}, executed in order
  *   CALL    call   the same; the answer is that of the last command
  *   STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
@@ -117,6 +121,7 @@ enum {
     VN_METHOD_CALL,
     VN_METHOD_CALL_PACKED,
     VN_METHOD_STRIPE,
+    VN_METHOD_DOOR,
     VN_METHOD_END = 512,
 
     VN_PUSH_DELTA = VN_METHOD_FIRST,

@@ -26,6 +26,8 @@
 #include <cmocka.h>
 
 #define LONG_NS (240 * HW_SEC) /* only ever reached by a failing test */
+static const struct rpc_net_options patient = {.timeout_ns = LONG_NS},
+                                    hasty = {.timeout_ns = 50 * HW_MS};
 
 enum { MIB = 1 << 20, UNREAD_MAX = 64 * MIB };
 
@@ -54,7 +56,7 @@ static struct rpc_listener *listen_at(const char *host)
     struct rpc_addr addr = loopback(0);
     struct rpc_listener *l = NULL;
     snprintf(addr.host, sizeof(addr.host), "%s", host);
-    int rc = rpc_ucx_listen(&addr, &l, why);
+    int rc = rpc_ucx_listen(&addr, NULL, &l, why);
     if (rc)
         fail_msg("listen: %d %s", rc, why);
     return l;
@@ -77,7 +79,7 @@ static void *dial_thread(void *arg)
     struct pair *p = arg;
     char why[RPC_WHY_CHARS];
     struct rpc_addr addr = loopback(port_of(p->listener));
-    if (rpc_ucx_dial(&addr, LONG_NS, &p->client, why))
+    if (rpc_ucx_dial(&addr, &patient, &p->client, why))
         p->client = NULL;
     atomic_store(&p->dialled, true);
     return NULL;
@@ -441,7 +443,7 @@ static int peer_main(uint16_t port)
     struct rpc_addr addr = loopback(port);
     struct rpc_transport *t;
     char why[RPC_WHY_CHARS];
-    if (rpc_ucx_dial(&addr, LONG_NS, &t, why) || send_bytes(t, "x", 1) != 1)
+    if (rpc_ucx_dial(&addr, &patient, &t, why) || send_bytes(t, "x", 1) != 1)
         return 1;
     char byte;
     return recv_bytes(t, &byte, 1, 10 * LONG_NS) == 1 ? 0 : 1;
@@ -520,7 +522,7 @@ static void dial_says_that_nobody_listens(void **state)
     struct rpc_addr addr = loopback(ntohs(sa.sin_port));
     struct rpc_transport *t = NULL;
     char why[RPC_WHY_CHARS] = "";
-    assert_int_equal(rpc_ucx_dial(&addr, LONG_NS, &t, why), -ECONNREFUSED);
+    assert_int_equal(rpc_ucx_dial(&addr, &patient, &t, why), -ECONNREFUSED);
     assert_null(t);
     assert_non_null(strstr(why, "127.0.0.1"));
     close(fd);
@@ -533,7 +535,7 @@ static void dial_gives_up_when_nobody_accepts(void **state)
     struct rpc_addr addr = loopback(port_of(l));
     struct rpc_transport *t = NULL;
     char why[RPC_WHY_CHARS] = "";
-    assert_int_equal(rpc_ucx_dial(&addr, 50 * HW_MS, &t, why), -ETIMEDOUT);
+    assert_int_equal(rpc_ucx_dial(&addr, &hasty, &t, why), -ETIMEDOUT);
     assert_null(t);
     assert_string_not_equal(why, "");
     rpc_listener_destroy(l);
@@ -546,9 +548,9 @@ static void ipv6_is_refused(void **state)
     struct rpc_listener *l = NULL;
     struct rpc_transport *t = NULL;
     char why[RPC_WHY_CHARS] = "";
-    assert_int_equal(rpc_ucx_listen(&addr, &l, why), -EADDRNOTAVAIL);
+    assert_int_equal(rpc_ucx_listen(&addr, NULL, &l, why), -EADDRNOTAVAIL);
     assert_non_null(strstr(why, "IPv4"));
-    assert_int_equal(rpc_ucx_dial(&addr, LONG_NS, &t, why), -EADDRNOTAVAIL);
+    assert_int_equal(rpc_ucx_dial(&addr, &patient, &t, why), -EADDRNOTAVAIL);
 }
 
 static void taken_port_is_refused(void **state)
@@ -557,7 +559,7 @@ static void taken_port_is_refused(void **state)
     struct rpc_listener *first = listen_at("127.0.0.1"), *second = NULL;
     struct rpc_addr addr = loopback(port_of(first));
     char why[RPC_WHY_CHARS] = "";
-    assert_int_equal(rpc_ucx_listen(&addr, &second, why), -EADDRINUSE);
+    assert_int_equal(rpc_ucx_listen(&addr, NULL, &second, why), -EADDRINUSE);
     assert_null(second);
     assert_string_not_equal(why, "");
     rpc_listener_destroy(first);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "rpc/resume/resume.h"
+#include "venus/client/link/door.h"
 #include "venus/client/link/stripes.h"
 #include "venus/client/locks.h"
 #include "venus/client/object/objects.h"
@@ -836,7 +837,8 @@ const uint8_t *vnc_link_dial_stripes(struct vnc_link *link, const struct rpc_add
     uint32_t capabilities = rpc_ep_peer_capabilities(rpc_client_ep(link->rpc));
     bool known =
         (capabilities & VN_CAPABILITY_PROTOCOL) == VN_PROTOCOL; /* else OPEN says why not */
-    if (count == 0 || !known || !vnc_perf(VNC_PERF_STRIPES))
+    bool splits = addr->scheme == RPC_SCHEME_UCX; /* UCX uses several connections by itself */
+    if (count == 0 || !known || splits || !vnc_perf(VNC_PERF_STRIPES))
         return no_key;
     if (vnc_stripes_dial(addr, &net, (unsigned)count, session_has_ended, link, &link->stripes, why))
         drop_stripes(link, why);
@@ -906,7 +908,15 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
                                          .on_push = on_push,
                                          .on_end = on_end,
                                          .push_user = link};
-    int rc = rpc_client_connect(addr, &net, &options, &link->rpc, why);
+    struct rpc_addr door = *addr;
+    struct rpc_security admits;
+    int rc = 0;
+    if (addr->scheme == RPC_SCHEME_UCX) {
+        rc = vnc_door_find(addr, &net, &door, &admits, why);
+        net.security = options.config.security = &admits;
+    }
+    if (rc == 0)
+        rc = rpc_client_connect(&door, &net, &options, &link->rpc, why);
     if (rc == 0 && choose_packing(link, !rpc_addr_is_local(addr))) {
         snprintf(why, RPC_WHY_CHARS, "out of memory");
         rc = -ENOMEM;
