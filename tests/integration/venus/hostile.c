@@ -14,6 +14,9 @@ enum {
     CRASHES = 4,          /* one after the other */
     MEMORY_MIB = 16,      /* of one allocation */
     ALLOCATIONS_MAX = 64, /* far past the test's --max-memory */
+    HELD_OBJECTS = 900,   /* of --max-objects 1000 */
+    HELD_PIPELINES = 8,   /* of --max-pipelines 8 */
+    HELD_BATCHES = 96,    /* of --max-pending 100 */
 };
 
 /* ---- copies far outside of buffers ---- */
@@ -117,7 +120,8 @@ static VkResult make_layout(const struct gpu *gpu, VkDescriptorSetLayout *set,
     return result;
 }
 
-static void compile(const struct gpu *gpu, const uint32_t *words, size_t count)
+/* A pipeline of that shader, if it is one. */
+static VkPipeline compile(const struct gpu *gpu, const uint32_t *words, size_t count)
 {
     VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                      .codeSize = count * sizeof(*words),
@@ -125,9 +129,9 @@ static void compile(const struct gpu *gpu, const uint32_t *words, size_t count)
     VkDescriptorSetLayout set;
     VkShaderModule module;
     VkPipelineLayout layout;
-    VkPipeline pipeline;
+    VkPipeline pipeline = VK_NULL_HANDLE;
     if (vkCreateShaderModule(gpu->device, &info, NULL, &module) != VK_SUCCESS)
-        return;
+        return VK_NULL_HANDLE;
     if (make_layout(gpu, &set, &layout) == VK_SUCCESS) {
         VkComputePipelineCreateInfo compute = {
             .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
@@ -136,13 +140,13 @@ static void compile(const struct gpu *gpu, const uint32_t *words, size_t count)
                       .module = module,
                       .pName = "main"},
             .layout = layout};
-        if (vkCreateComputePipelines(gpu->device, VK_NULL_HANDLE, 1, &compute, NULL, &pipeline) ==
-            VK_SUCCESS)
-            vkDestroyPipeline(gpu->device, pipeline, NULL);
+        if (vkCreateComputePipelines(gpu->device, VK_NULL_HANDLE, 1, &compute, NULL, &pipeline))
+            pipeline = VK_NULL_HANDLE;
         vkDestroyPipelineLayout(gpu->device, layout, NULL);
         vkDestroyDescriptorSetLayout(gpu->device, set, NULL);
     }
     vkDestroyShaderModule(gpu->device, module, NULL);
+    return pipeline;
 }
 
 static void shaders(void)
@@ -154,7 +158,8 @@ static void shaders(void)
     VkInstance instance = kit_open_first(&gpu);
     for (int i = 0; i < MUTANTS; i++) {
         memcpy(mutant, words, count * sizeof(*words));
-        compile(&gpu, mutant, mutate(mutant, count, &seed));
+        size_t left = mutate(mutant, count, &seed);
+        vkDestroyPipeline(gpu.device, compile(&gpu, mutant, left), NULL);
         if (kit_work(&gpu, 1) == VK_SUCCESS)
             continue;
         kit_close_all(&gpu, instance);
@@ -166,42 +171,92 @@ static void shaders(void)
 
 /* ---- memory ---- */
 
-/* As much as there is, and every byte of it written; with it the session is killed. */
+/* An allocation more, and every byte of it written. */
+static VkResult fill(struct gpu *gpu)
+{
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .size = (VkDeviceSize)MEMORY_MIB << 20,
+                               .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    VkMemoryAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                     .allocationSize = info.size,
+                                     .memoryTypeIndex = kit_coherent_type(gpu->physical)};
+    struct buffer buffer = {.size = info.size};
+    VkResult result = vkAllocateMemory(gpu->device, &allocate, NULL, &buffer.memory);
+    if (result == VK_SUCCESS)
+        result = vkCreateBuffer(gpu->device, &info, NULL, &buffer.handle);
+    if (result == VK_SUCCESS)
+        result = vkBindBufferMemory(gpu->device, buffer.handle, buffer.memory, 0);
+    if (result == VK_SUCCESS)
+        result = kit_record_fill(gpu->commands, &buffer, 1);
+    if (result == VK_SUCCESS)
+        result = kit_submit(gpu, gpu->commands, gpu->fence);
+    if (result == VK_SUCCESS)
+        result = vkWaitForFences(gpu->device, 1, &gpu->fence, VK_TRUE, UINT64_MAX);
+    return result == VK_SUCCESS ? vkResetFences(gpu->device, 1, &gpu->fence) : result;
+}
+
+static VkResult fill_all(struct gpu *gpu)
+{
+    VkResult result = fill(gpu);
+    VKT(result);
+    for (int i = 1; i < ALLOCATIONS_MAX && result == VK_SUCCESS; i++)
+        result = fill(gpu);
+    return result;
+}
+
+/* As much as the server gives; with it the session is killed. */
 static void memory(void)
 {
     struct gpu gpu;
-    int count = 0;
-    VkResult result = VK_SUCCESS;
     (void)kit_open_first(&gpu);
-    while (count < ALLOCATIONS_MAX && result == VK_SUCCESS) {
-        VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
-                                   .size = (VkDeviceSize)MEMORY_MIB << 20,
-                                   .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
-        VkMemoryAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                         .allocationSize = info.size,
-                                         .memoryTypeIndex = kit_coherent_type(gpu.physical)};
-        struct buffer buffer = {.size = info.size};
-        result = vkAllocateMemory(gpu.device, &allocate, NULL, &buffer.memory);
-        if (result != VK_SUCCESS)
-            break;
-        VKT(vkCreateBuffer(gpu.device, &info, NULL, &buffer.handle));
-        VKT(vkBindBufferMemory(gpu.device, buffer.handle, buffer.memory, 0));
-        VKT(kit_record_fill(gpu.commands, &buffer, 1));
-        VKT(kit_submit(&gpu, gpu.commands, gpu.fence));
-        VKT(vkWaitForFences(gpu.device, 1, &gpu.fence, VK_TRUE, UINT64_MAX));
-        VKT(vkResetFences(gpu.device, 1, &gpu.fence));
-        count++;
-    }
-    VKT_EXPECT(result == VK_ERROR_OUT_OF_DEVICE_MEMORY && count > 0);
+    VKT_EXPECT(fill_all(&gpu) == VK_ERROR_OUT_OF_DEVICE_MEMORY);
     kit_say("full");
     kit_await("end");
 }
 
+/* More than the host has: the kernel ends the session. */
+static void main_memory(void)
+{
+    struct gpu gpu;
+    VkInstance instance = kit_open_first(&gpu);
+    kit_say("ready");
+    kit_await("fill");
+    VKT_EXPECT(fill_all(&gpu) == VK_ERROR_DEVICE_LOST);
+    kit_say("lost");
+    kit_close_all(&gpu, instance);
+}
+
+/* ---- every limit ---- */
+
+/* Nearly as much of everything as the test's limits allow, at the same time: all of the memory, and
+ * objects, pipelines and batches that wait for something that never comes. */
+static void limits(void)
+{
+    static uint32_t words[WORDS_MAX];
+    size_t count = read_shader(words);
+    struct gpu gpu;
+    VkBuffer buffer;
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .size = 64,
+                               .usage = VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    (void)kit_open_first(&gpu);
+    VKT_EXPECT(fill_all(&gpu) == VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    for (int i = 0; i < HELD_PIPELINES; i++)
+        VKT_EXPECT(compile(&gpu, words, count) != VK_NULL_HANDLE);
+    for (int i = 0; i < HELD_OBJECTS; i++)
+        VKT(vkCreateBuffer(gpu.device, &info, NULL, &buffer));
+    VKT(kit_record_fill(gpu.commands, &gpu.out, 1));
+    VKT(kit_submit_after(&gpu, kit_timeline(&gpu), 1, VK_NULL_HANDLE));
+    for (int i = 1; i < HELD_BATCHES; i++)
+        VKT(kit_submit(&gpu, gpu.commands, VK_NULL_HANDLE));
+    VKT_EXPECT(fill(&gpu) == VK_ERROR_OUT_OF_DEVICE_MEMORY); /* not lost: no limit was passed */
+    kit_say("held");
+    kit_await("end");
+}
+
 static const struct kit_case cases[] = {
-    {"copies", copies},
-    {"crashes", crashes},
-    {"shaders", shaders},
-    {"memory", memory},
+    {"copies", copies}, {"crashes", crashes},         {"shaders", shaders},
+    {"memory", memory}, {"main_memory", main_memory}, {"limits", limits},
 };
 
 KIT_MAIN(cases)

@@ -1,5 +1,7 @@
 """What a server gives to one client at most, and that others have theirs."""
 
+import signal
+
 import support
 from support import GpuCase
 
@@ -43,6 +45,25 @@ class Limits(GpuCase):
         self.expect_undisturbed(witness)
         server.wait_sessions(0)
         self.run_program("many", "threads", servers=[server])
+
+    def test_all_of_them_held(self):
+        """Two clients have as much as they may, and with a third all connections that there are."""
+        limits = {"--max-memory": "64MiB", "--max-objects": 1000, "--max-pipelines": 8, "--max-pending": 100,
+                  "--max-clients": 3}
+        server, witness = self.limited(*(word for limit in limits.items() for word in limit))
+        holders = [self.program("hostile", "limits", servers=[server]) for _ in range(2)]
+        for holder in holders:
+            holder.expect("held")
+        refused = self.program("many", "count", servers=[server])
+        refused.expect("0 devices")
+        refused.expect_done()
+        self.assertNotIn("over a limit", server.log())
+        self.expect_undisturbed(witness)
+        server.wait_sessions(2)
+        self.run_program("many", "count", servers=[server])
+        for holder in holders:
+            holder.signal(signal.SIGKILL)
+        server.wait_sessions(0)
 
     def test_devices(self):
         """A session has the devices that --device chose, and none that was not chosen."""
