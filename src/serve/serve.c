@@ -157,7 +157,7 @@ static const struct cmd_env environment[] = {
     {"VK_DRIVER_FILES", "Vulkan drivers to use instead of the system's"},
     {"HAWSER_FIND_VULKAN", "where find-vulkan is, for --software"},
     {"HAWSER_VISIBLE_DEVICES", "UUIDs of the GPUs to use; --device sets it [default: all]"},
-    {"HAWSER_SANDBOX", "of sessions: deny, log (as deny, but only logged), off [default: deny]"},
+    {"HAWSER_SANDBOX", "of sessions: deny, watch, log or off [default: by the driver]"},
     {"NOTIFY_SOCKET", "set by systemd (Type=notify): told when ready"},
     {NULL},
 };
