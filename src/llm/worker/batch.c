@@ -26,8 +26,10 @@ static_assert(LLM_WORKER_BATCH_MAX + LLM_WORKER_MIXED_MAX <= LLM_WORKER_PROMPT_R
 struct part {
     struct llm_job *job;
     uint32_t first, rows;
-    uint32_t pick; /* index of its row of logits */
-    const float *logits;
+    uint32_t pick;   /* index of its first row of logits */
+    uint32_t scores; /* so many of those score tokens; the next one is of its last row */
+    uint32_t first_score;
+    const float *score_logits, *logits;
     uint32_t token; /* sampled from them */
     bool yields;    /* logits, of its last row */
     bool decodes;   /* else the rows are of a prompt, or computed again */
@@ -41,6 +43,10 @@ struct plan {
     bool embeds; /* all its parts do, or none */
     bool full;   /* of prompts: some had to wait for another step */
     struct part parts[LLM_WORKER_BATCH_MAX];
+    uint32_t score_count, score_room;
+    struct llm_generated scores[LLM_WORKER_SCORES_MAX];
+    struct llm_logprob tops[LLM_WORKER_SCORES_MAX][LLM_TOP_LOGPROBS_MAX];
+    uint32_t score_parts[LLM_WORKER_SCORES_MAX];
     uint32_t part_count, pick_count;
     uint32_t row_count, prompt_rows; /* prompt_rows of row_count */
     struct llm_row rows[LLM_WORKER_PROMPT_ROWS];
@@ -256,12 +262,14 @@ static uint32_t logits_room(struct llm_model *m, uint32_t rows)
     return rows < m->logits_rows ? rows : m->logits_rows;
 }
 
-/* Running requests of the model; how many of them miss no layer, and how many of those decode. */
+/* Running requests of the model; how many of them miss no layer, how many of those decode, and
+ * whether some are scored. */
 static uint32_t count_jobs(const struct llm_worker *w, const struct llm_model *m, uint32_t *whole,
-                           uint32_t *decoding)
+                           uint32_t *decoding, bool *scores)
 {
     uint32_t count = 0;
     *whole = *decoding = 0;
+    *scores = false;
     for (const struct llm_job *job = w->running.first; job; job = job->next) {
         if (!is_ready(job) || job->seq->model != m)
             continue;
@@ -269,6 +277,7 @@ static uint32_t count_jobs(const struct llm_worker *w, const struct llm_model *m
         count++;
         *whole += is_whole;
         *decoding += is_whole && decodes_now(job);
+        *scores |= llm_text_scores(job);
     }
     return count < w->options.batch ? count : w->options.batch;
 }
@@ -332,9 +341,18 @@ static uint32_t rows_for(const struct llm_job *job, struct budget budget, uint32
         return 1;
     uint32_t left = rows_left(job),
              room = budget.rows > prompt_rows ? budget.rows - prompt_rows : 0;
+    if (llm_text_scores(job) && left > LLM_WORKER_SCORES_MAX)
+        left = LLM_WORKER_SCORES_MAX;
     if (prompt_rows + left <= budget.most)
         return left;
-    return prompt_rows && room < LLM_WORKER_MIXED_MIN ? 0 : room;
+    room = prompt_rows && room < LLM_WORKER_MIXED_MIN ? 0 : room;
+    return room < left ? room : left;
+}
+
+/* Token `at` of the request is to be scored: the row before it has logits. */
+static bool is_scored(const struct llm_job *job, uint32_t at)
+{
+    return llm_text_scores(job) && at >= job->text.score && at < job->text.scores_end;
 }
 
 static struct llm_row row_at(const struct llm_job *job, uint32_t i)
@@ -344,8 +362,10 @@ static struct llm_row row_at(const struct llm_job *job, uint32_t i)
     uint32_t at = job->done + i, count;
     const uint32_t *tokens = prompt_of(job, &count);
     if (!llm_job_decodes(job))
-        return (struct llm_row){
-            .seq = s->seq, .token = tokens[at], .logits = at + 1 == count && !llm_job_embeds(job)};
+        return (struct llm_row){.seq = s->seq,
+                                .token = tokens[at],
+                                .logits = (at + 1 == count && !llm_job_embeds(job)) ||
+                                          is_scored(job, at + 1)};
     if (!decodes_now(job) && llm_job_is_text(job))
         return (struct llm_row){.seq = s->seq, .token = tokens[llm_seq_length(s->seq) + i]};
     if (!decodes_now(job))
@@ -360,19 +380,31 @@ static void plan_clear(struct plan *p)
 {
     p->model = NULL;
     p->embeds = p->full = false;
-    p->part_count = p->pick_count = p->row_count = p->prompt_rows = 0;
+    p->part_count = p->pick_count = p->row_count = p->prompt_rows = p->score_count = 0;
 }
 
 static void plan_add(struct plan *p, struct llm_job *job, uint32_t rows)
 {
     assert(rows > 0 && p->row_count + rows <= LLM_WORKER_PROMPT_ROWS);
     struct part *part = &p->parts[p->part_count++];
-    *part = (struct part){.job = job, .first = p->row_count, .rows = rows, .pick = p->pick_count};
-    for (uint32_t i = 0; i < rows; i++)
+    *part = (struct part){.job = job,
+                          .first = p->row_count,
+                          .rows = rows,
+                          .pick = p->pick_count,
+                          .first_score = p->score_count};
+    for (uint32_t i = 0; i < rows; i++) {
         p->rows[p->row_count++] = row_at(job, i);
-    part->yields = p->rows[p->row_count - 1].logits;
+        if (llm_job_decodes(job) || !is_scored(job, job->done + i + 1))
+            continue;
+        p->score_parts[p->score_count] = p->part_count - 1;
+        p->scores[p->score_count++] =
+            (struct llm_generated){.token = job->text.tokens[job->done + i + 1]};
+        part->scores++;
+    }
     part->decodes = decodes_now(job);
-    p->pick_count += part->yields;
+    part->yields =
+        p->rows[p->row_count - 1].logits && (part->decodes || !is_scored(job, job->done + rows));
+    p->pick_count += part->scores + part->yields;
     p->prompt_rows += part->decodes ? 0 : rows;
 }
 
@@ -440,11 +472,16 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
     plan_clear(p);
     p->model = first->seq->model;
     p->embeds = llm_job_embeds(first);
-    uint32_t whole, decoding, most = count_jobs(w, p->model, &whole, &decoding);
+    bool scores;
+    uint32_t whole, decoding, most = count_jobs(w, p->model, &whole, &decoding, &scores);
     struct budget budget = prompt_budget(w, p->model, decoding);
     if (p->embeds && budget.rows < LLM_WORKER_MIXED_MIN)
         budget = (struct budget){.rows = LLM_WORKER_MIXED_MIN, .most = LLM_WORKER_MIXED_MIN};
-    most = p->embeds ? most : logits_room(p->model, most);
+    if (!p->embeds) {
+        uint32_t room = logits_room(p->model, most + (scores ? LLM_WORKER_SCORES_MAX : 0));
+        p->score_room = room > most ? room - most : 0;
+        most = room < most ? room : most;
+    }
     uint32_t before;
     uint64_t last = last_prompt(w, p, budget, &before);
     llm_jobs_init(&rest);
@@ -471,7 +508,14 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
         uint32_t rows = fits ? rows_for(job, budget, planned) : 0;
         p->full |= fits && !decodes_now(job) && rows < rows_left(job);
         rows = p->row_count + rows <= LLM_WORKER_PROMPT_ROWS ? rows : 0;
-        int rc = rows ? reserve(w, job, rows) : 0;
+        int rc = 0;
+        if (fits && llm_text_scores(job)) {
+            uint32_t left = p->score_room - p->score_count;
+            rows = rows < left ? rows : left;
+            rc = p->score_room ? 0 : llm_why(job->why, -ENOMEM, "no memory for logits of a prompt");
+        }
+        if (rc == 0 && rows)
+            rc = reserve(w, job, rows);
         if (rc == 0 && rows && llm_kv_waits(w, job)) {
             /* Where others can take the step they may take its pages; else it comes first. */
             job->seq->kv.in_step = whole == 0;
@@ -569,8 +613,10 @@ static int compute(struct llm_worker *w, struct plan *p, struct part *parts, uin
                  : llm_engine_step(m->engine, p->rows + parts->first, rows, room, why);
     if (rc == 0)
         llm_kv_timed(w, m, rows, hw_now_ns() - began);
-    for (uint32_t i = 0; i < count; i++)
-        parts[i].logits = at + (parts[i].pick - parts->pick) * vocab;
+    for (uint32_t i = 0; i < count; i++) {
+        parts[i].score_logits = at + (parts[i].pick - parts->pick) * vocab;
+        parts[i].logits = parts[i].score_logits + parts[i].scores * vocab;
+    }
     return rc;
 }
 
@@ -626,10 +672,29 @@ static bool samples(const struct part *part)
            (llm_job_is_text(job) || job->seq->wish.kind == LLM_WISH_TOKENS);
 }
 
+static void score(struct plan *p, uint32_t index)
+{
+    const struct part *part = &p->parts[p->score_parts[index]];
+    struct llm_generated *g = &p->scores[index];
+    uint32_t vocab = llm_model_vocab(p->model);
+    if (part->status)
+        return;
+    g->top = p->tops[index];
+    g->top_count =
+        llm_logprobs(part->score_logits + (size_t)(index - part->first_score) * vocab, vocab,
+                     g->token, &g->logprob, p->tops[index], part->job->request.generate.tops);
+}
+
+/* Pieces: the parts, then what is scored. */
 static void sample(void *user, uint32_t piece, unsigned thread)
 {
-    struct part *part = &((struct plan *)user)->parts[piece];
+    struct plan *p = user;
     (void)thread;
+    if (piece >= p->part_count) {
+        score(p, piece - p->part_count);
+        return;
+    }
+    struct part *part = &p->parts[piece];
     if (samples(part))
         part->token = llm_sampler_next(part->job->seq->sampler, part->logits);
 }
@@ -645,10 +710,10 @@ static void sample_all(struct llm_worker *w, struct plan *p)
             llm_pool_create(cores < LLM_WORKER_SAMPLERS ? cores : LLM_WORKER_SAMPLERS,
                             &w->samplers) != 0;
     if (many && w->samplers) {
-        llm_pool_run(w->samplers, p->part_count, sample, p);
+        llm_pool_run(w->samplers, p->part_count + p->score_count, sample, p);
         return;
     }
-    for (uint32_t i = 0; i < p->part_count; i++)
+    for (uint32_t i = 0; i < p->part_count + p->score_count; i++)
         sample(p, i, 0);
 }
 
@@ -694,7 +759,7 @@ static bool needs_more(const struct llm_job *job, const struct part *part)
     return job->seq->wish.kind == LLM_WISH_TOKENS && job->done < job->request.value;
 }
 
-static void finish_part(struct llm_worker *w, struct part *part)
+static void finish_part(struct llm_worker *w, const struct plan *p, struct part *part)
 {
     struct llm_job *job = part->job;
     const struct llm_model *m = job->seq->model;
@@ -712,7 +777,9 @@ static void finish_part(struct llm_worker *w, struct part *part)
     if (llm_job_embeds(job))
         rc = llm_text_embed(
             job, m->states + (size_t)part->first * llm_engine_config(m->engine)->width, part->rows);
-    else if (part->yields)
+    else if (part->scores)
+        rc = llm_text_score(w, job, p->scores + part->first_score, part->scores);
+    if (rc == 0 && part->yields)
         rc = is_text ? llm_text_add(w, job, part->token, part->logits)
                      : answer(job, part->logits, part->token);
     if ((rc >= 0 || llm_job_decodes(job)) && !llm_job_embeds(job))
@@ -791,7 +858,7 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     }
     sample_all(w, &p);
     for (uint32_t i = 0; i < p.part_count; i++)
-        finish_part(w, &p.parts[i]);
+        finish_part(w, &p, &p.parts[i]);
     w->awaited = w->answered ? w->answered + w->queued : 0;
     if (send)
         send(w);

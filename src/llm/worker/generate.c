@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STOPS_AT_END = 1, LOGPROBS = 2, EMBED = 4, STAYS = 8, DRAINING = 1 };
+enum { STOPS_AT_END = 1, LOGPROBS = 2, EMBED = 4, STAYS = 8, SCORED = 16, DRAINING = 1 };
 
 uint32_t llm_get_varint32(struct wire_dec *d)
 {
@@ -65,7 +65,8 @@ void llm_generate_put(struct wire_enc *e, uint64_t id, const struct llm_generate
 {
     wire_put_varint(e, id);
     wire_put_u8(e, (uint8_t)((g->stop_at_end ? STOPS_AT_END : 0) | (g->logprobs ? LOGPROBS : 0) |
-                             (g->embed ? EMBED : 0) | (g->stays ? STAYS : 0)));
+                             (g->embed ? EMBED : 0) | (g->stays ? STAYS : 0) |
+                             (g->scored ? SCORED : 0)));
     put_text(e, g->model);
     wire_put_varint(e, g->most);
     wire_put_varint(e, g->sampled);
@@ -74,6 +75,8 @@ void llm_generate_put(struct wire_enc *e, uint64_t id, const struct llm_generate
     put_tokens(e, g->stops, g->stop_count);
     wire_put_varint(e, g->tops);
     put_text(e, g->grammar);
+    if (g->scored)
+        wire_put_varint(e, g->scored);
     put_tokens(e, g->tokens, g->token_count);
 }
 
@@ -154,14 +157,15 @@ static int get_tokens(struct wire_dec *d, struct llm_generate *g)
             return -EMSGSIZE;
         tokens[g->token_count++] = llm_get_varint32(d);
     }
-    return g->sampled <= g->token_count ? 0 : -EPROTO;
+    return (uint64_t)g->sampled + g->scored <= g->token_count ? 0 : -EPROTO;
 }
 
 static int get_generate(struct wire_dec *d, uint64_t *id, struct llm_generate *g)
 {
     *id = wire_get_varint(d);
     uint8_t flags = wire_get_u8(d);
-    g->stop_at_end = get_flag(d, flags, STOPS_AT_END | LOGPROBS | EMBED | STAYS, STOPS_AT_END);
+    g->stop_at_end =
+        get_flag(d, flags, STOPS_AT_END | LOGPROBS | EMBED | STAYS | SCORED, STOPS_AT_END);
     g->logprobs = flags & LOGPROBS;
     g->embed = flags & EMBED;
     g->stays = flags & STAYS;
@@ -177,6 +181,10 @@ static int get_generate(struct wire_dec *d, uint64_t *id, struct llm_generate *g
         wire_dec_fail(d, -EPROTO);
     if (rc == 0)
         rc = get_text(d, LLM_GENERATE_GRAMMAR_MAX, &g->grammar);
+    if (flags & SCORED)
+        g->scored = llm_get_varint32(d);
+    if ((flags & SCORED) && (!g->scored || !g->logprobs || g->embed))
+        wire_dec_fail(d, -EPROTO);
     if (rc == 0)
         rc = wire_dec_error(d);
     if (rc == 0)

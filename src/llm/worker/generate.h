@@ -3,9 +3,10 @@
  * The encoders and decoders of llm/worker/message.h's newer methods.  The bytes:
  *
  *   generate   id varint, flags u8, model string, most varint, sampled varint, sampling,
- *              stops varint, so many tokens, tops varint, grammar string, tokens
+ *              stops varint, so many tokens, tops varint, grammar string, [scored varint], tokens
  *     flags      1 end tokens of the model end the text, 2 logprobs, 4 embed: no text is wanted,
- *                but the vector of the tokens, 8 the text stays where the worker drains
+ *                but the vector of the tokens, 8 the text stays where the worker drains,
+ *                16 scored is there
  *     sampling   temperature f32, top k varint, top p f32, seed u64, min p f32, presence f32,
  *                frequency f32, repetition f32, biases varint, so many: token varint, bias f32
  *   end        reason u8, token varint, prompt varint, shared varint, generated varint; of an
@@ -56,10 +57,12 @@ struct llm_generate {
     uint32_t tops;       /* with logprobs: of so many of the most probable, too */
     const char *grammar; /* GBNF; NULL or "": none */
     bool embed; /* no text, but the vector of the tokens: no field but model and stays counts */
-    bool stays; /* no other worker can continue it: a worker that drains completes it */
+    uint32_t scored; /* not 0: tokens from this one on are pushed with their logprobs, up to those
+                      * that were generated, before others; then most 0 means none */
+    bool stays;      /* no other worker can continue it: a worker that drains completes it */
 };
 
-/* One generated token. */
+/* One generated token, or one that was scored. */
 struct llm_generated {
     uint32_t token;
     float logprob;                 /* where the request asked for it */
@@ -82,7 +85,7 @@ struct llm_generate_end {
     uint32_t prompt;    /* tokens of the request */
     uint32_t shared;    /* of those: not computed, their KV was on the device or came from the
                          * store */
-    uint32_t generated; /* tokens pushed */
+    uint32_t generated; /* tokens pushed: with those that were scored */
     float *vector;      /* of LLM_END_EMBEDDED: of length 1 */
     uint32_t width;
 };

@@ -103,6 +103,7 @@ struct llm_text {
     struct llm_model *model;
     uint32_t *tokens; /* of the request, then those generated */
     uint32_t count, room;
+    uint32_t score, scores_end;  /* tokens of the request to score; as many as are left */
     uint64_t number;             /* texts begin in this order */
     bool decodes;                /* the request's tokens are computed, a token was sampled */
     bool waits;                  /* began, and lost its rows to another: until there is memory */
@@ -451,6 +452,12 @@ static inline bool llm_job_embeds(const struct llm_job *job)
     return llm_job_is_text(job) && job->request.generate.embed;
 }
 
+/* Some of its request's tokens are still to be scored. */
+static inline bool llm_text_scores(const struct llm_job *job)
+{
+    return llm_job_is_text(job) && job->text.score < job->text.scores_end;
+}
+
 /* A text that has no rows because it waits for memory or its turn. */
 static inline bool llm_text_waits(const struct llm_job *job)
 {
@@ -476,6 +483,10 @@ uint32_t llm_text_behind(const struct llm_job *job);
  */
 int llm_text_add(struct llm_worker *w, struct llm_job *job, uint32_t token,
                  const float *logits) MUST_CHECK;
+/* Takes the logprobs of the next tokens of the request, and queues them to be pushed.  As
+ * llm_text_review. */
+int llm_text_score(struct llm_worker *w, struct llm_job *job, const struct llm_generated *scores,
+                   uint32_t count) MUST_CHECK;
 /* Takes the states of the next rows of an embedding.  As llm_text_review. */
 int llm_text_embed(struct llm_job *job, const float *states, uint32_t rows) MUST_CHECK;
 /* Memory is short for `job`: takes the rows of the youngest text that is not in the step, and

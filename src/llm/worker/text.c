@@ -92,6 +92,8 @@ int llm_text_check(struct llm_worker *w, struct llm_job *job)
         return llm_why(job->why, -ENOMEM, "no memory for a text");
     memcpy(t->tokens, g->tokens, g->token_count * sizeof *t->tokens);
     t->count = t->end.prompt = g->token_count;
+    t->score = g->scored;
+    t->scores_end = g->scored ? g->token_count - g->sampled : 0;
     return 0;
 }
 
@@ -109,15 +111,15 @@ static void accept(void *user, uint32_t token)
 
 static const struct llm_mask_ops grammar_mask = {.mask = mask, .accept = accept};
 
-/* The last row is always computed, for its logits. */
+/* The last row is always computed, for its logits, and those whose logits score a token. */
 uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job)
 {
     const struct llm_text *t = &job->text;
     struct llm_seq *seq = job->seq->seq;
-    uint32_t length = llm_seq_length(seq);
+    uint32_t length = llm_seq_length(seq), last = llm_text_scores(job) ? t->score : t->count;
     if (llm_job_embeds(job)) /* it needs the states of all rows */
         return 0;
-    uint32_t rows = llm_seq_adopt(seq, t->tokens + length, t->count - 1 - length);
+    uint32_t rows = llm_seq_adopt(seq, t->tokens + length, last - 1 - length);
     if (!t->decodes)
         job->done += rows;
     hw_counter_bump(&w->counts[LLM_COUNT_ADOPTED_ROWS], rows);
@@ -152,7 +154,7 @@ static int begin(struct llm_worker *w, struct llm_job *job)
     t->number = ++w->texts_begun;
     job->done = 0;
     t->end.shared = llm_text_adopt(w, job);
-    if (t->end.shared == 0)
+    if (t->end.shared == 0 && !llm_text_scores(job))
         llm_kv_look(w, job);
     return 0;
 }
@@ -378,6 +380,23 @@ static int push_token(struct llm_worker *w, struct llm_job *job, uint32_t token,
     return wire_enc_error(&push->message);
 }
 
+int llm_text_score(struct llm_worker *w, struct llm_job *job, const struct llm_generated *scores,
+                   uint32_t count)
+{
+    uint32_t tops = 1 + scores->top_count;
+    struct llm_push *push = push_of(w, job->client);
+    assert(count <= job->text.scores_end - job->text.score);
+    if (push) {
+        llm_group_put(&push->message, job->request.id, tops, count);
+        for (uint32_t i = 0; i < count; i++)
+            llm_generated_put(&push->message, tops, &scores[i]);
+    }
+    job->text.score += count;
+    job->text.end.generated += count;
+    int rc = push ? wire_enc_error(&push->message) : -ENOMEM;
+    return rc ? llm_why(job->why, rc, "no memory for a score") : 0;
+}
+
 static int append(struct llm_text *t, uint32_t token)
 {
     if (t->count == t->room) {
@@ -413,6 +432,9 @@ int llm_text_add(struct llm_worker *w, struct llm_job *job, uint32_t token, cons
 {
     const struct llm_generate *g = &job->request.generate;
     struct llm_text *t = &job->text;
+    uint32_t scored = t->score - g->scored;
+    if (g->scored && g->most == 0)
+        return over(job, LLM_END_LENGTH);
     if (ends_text(job, token)) {
         t->end.token = token;
         return over(job, LLM_END_STOP);
@@ -426,7 +448,7 @@ int llm_text_add(struct llm_worker *w, struct llm_job *job, uint32_t token, cons
     t->decodes = true;
     t->end.generated++;
     hw_counter_bump(&w->counts[LLM_COUNT_GENERATED], 1);
-    if (t->end.generated == g->most || t->count >= llm_engine_context(t->model->engine))
+    if (t->end.generated - scored == g->most || t->count >= llm_engine_context(t->model->engine))
         return over(job, LLM_END_LENGTH);
     return 0;
 }

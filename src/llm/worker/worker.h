@@ -36,6 +36,7 @@ enum {
                                    * vocabulary; weights are reused enough; more take turns */
     LLM_WORKER_PROMPT_ROWS = 512, /* of prompts in a step where nobody decodes: one batch of the
                                    * engine, which bounds how long a new request waits */
+    LLM_WORKER_SCORES_MAX = 64,   /* of those that are scored: each has a row of logits */
     LLM_WORKER_MIXED_MIN = 16,    /* of prompts where somebody decodes: fewer are not worth
                                    * reading all weights */
     LLM_WORKER_MIXED_MAX = 448,   /* and at most: one batch of the engine with the decoding */

@@ -2,6 +2,7 @@
 #include "serve/http/impl.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,20 @@ static json_t *chat_logprobs(const struct http_choice *choice, uint32_t from, ui
     return json_pack("{s:o, s:n}", "content", content, "refusal");
 }
 
+/* Of several tokens with the same text the likeliest counts. */
+static json_t *top_logprobs(const struct http_model *m, const struct http_logprob *entry)
+{
+    json_t *top = json_object();
+    for (uint32_t t = 0; t < entry->top_count; t++) {
+        json_t *name = token_string(m, entry->top[t].token);
+        if (name && !json_object_get(top, json_string_value(name)))
+            json_object_set_new(top, json_string_value(name),
+                                json_real((double)entry->top[t].logprob));
+        json_decref(name);
+    }
+    return top;
+}
+
 /* The older form, of completions: parallel lists. */
 static json_t *text_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to)
 {
@@ -79,18 +94,12 @@ static json_t *text_logprobs(const struct http_choice *choice, uint32_t from, ui
            *offsets = json_array();
     for (uint32_t i = from; i < to; i++) {
         const struct http_logprob *entry = &choice->logprobs[i];
-        json_t *top = json_object();
-        for (uint32_t t = 0; t < entry->top_count; t++) {
-            json_t *name = token_string(m, entry->top[t].token);
-            if (name)
-                json_object_set_new(top, json_string_value(name),
-                                    json_real((double)entry->top[t].logprob));
-            json_decref(name);
-        }
+        bool none = isnan(entry->logprob);
+        size_t start = entry->start + (i < choice->prompt_logprobs ? 0 : choice->prompt_bytes);
         json_array_append_new(tokens, token_string(m, entry->token));
-        json_array_append_new(values, json_real((double)entry->logprob));
-        json_array_append_new(tops, top);
-        json_array_append_new(offsets, json_integer((json_int_t)entry->start));
+        json_array_append_new(values, none ? json_null() : json_real((double)entry->logprob));
+        json_array_append_new(tops, none ? json_null() : top_logprobs(m, entry));
+        json_array_append_new(offsets, json_integer((json_int_t)start));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
                      "top_logprobs", tops, "text_offset", offsets);
@@ -111,7 +120,8 @@ static uint32_t logprobs_due(const struct http_choice *choice, size_t shown, boo
 {
     uint32_t i = choice->logprobs_sent;
     while (i < choice->logprob_count &&
-           (choice->logprobs[i].start < shown || (last && !choice->text.stopped)))
+           (i < choice->prompt_logprobs || choice->logprobs[i].start < shown ||
+            (last && !choice->text.stopped)))
         i++;
     return i;
 }
@@ -325,6 +335,7 @@ static json_t *chunk_choice(const struct http_choice *choice, json_t *part, json
 static void put_begin(struct wire_enc *out, struct http_choice *choice)
 {
     const struct http_request *r = &choice->exchange->request;
+    uint32_t logprobs = choice->prompt_logprobs;
     choice->begun = true;
     json_t *part = NULL;
     if (r->api == HTTP_CHAT)
@@ -332,7 +343,10 @@ static void put_begin(struct wire_enc *out, struct http_choice *choice)
     else if (r->echo)
         part = completion_text(choice, 0, 0, true);
     if (part)
-        put_chunk(out, choice->exchange, chunk_choice(choice, part, json_null(), NULL));
+        put_chunk(out, choice->exchange,
+                  chunk_choice(choice, part,
+                               logprobs ? logprobs_of(choice, 0, logprobs) : json_null(), NULL));
+    choice->logprobs_sent = logprobs;
 }
 
 static void put_call(struct wire_enc *out, const struct http_choice *choice, size_t index,

@@ -4,6 +4,7 @@
 #include "llm/chat/schema.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,12 @@ static int check_tokens(const struct http_model *m, const uint32_t *tokens, uint
     return 0;
 }
 
+/* No token after the prompt, which is repeated. */
+static bool wants_nothing(const struct http_request *r)
+{
+    return r->api == HTTP_COMPLETIONS && r->max_tokens == 0;
+}
+
 /* The log of a new sequence. */
 static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt, uint32_t **tokens,
                        uint32_t *count)
@@ -77,7 +84,7 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
             memcpy(*tokens, prompt->tokens, *count * sizeof(**tokens));
     }
     bool embeds = x->request.api == HTTP_EMBEDDINGS;
-    if (*count > 0 && *count < m->context + embeds)
+    if (*count > 0 && *count < m->context + (embeds || wants_nothing(&x->request)))
         return 0;
     free(*tokens);
     if (*count == 0)
@@ -158,7 +165,7 @@ static void end_choice(struct http_choice *choice, enum http_finish finish)
         wake(x);
 }
 
-static int note_logprob(struct http_choice *choice, const struct llm_generated *token)
+static int note_logprob(struct http_choice *choice, const struct llm_generated *token, size_t start)
 {
     if (choice->logprob_count == choice->logprob_room) {
         uint32_t room = choice->logprob_room ? 2 * choice->logprob_room : 64;
@@ -170,7 +177,7 @@ static int note_logprob(struct http_choice *choice, const struct llm_generated *
     }
     struct http_logprob entry = {.token = token->token,
                                  .logprob = token->logprob,
-                                 .start = choice->text.len,
+                                 .start = start,
                                  .top_count = token->top_count};
     if (entry.top_count) {
         entry.top = malloc(entry.top_count * sizeof(*entry.top));
@@ -188,10 +195,32 @@ static int add_token(struct http_choice *choice, const struct llm_generated *tok
     size_t len;
     const char *piece = llm_tools_piece(choice->tools ? x->form : LLM_TOOLS_NONE, x->model->vocab,
                                         token->token, &len);
-    if (x->request.logprobs && note_logprob(choice, token))
+    if (x->request.logprobs && note_logprob(choice, token, choice->text.len))
         return -ENOMEM;
     int rc = http_text_add(&choice->text, &x->request.stops, piece, len);
     return rc ? rc : find_calls(choice, false);
+}
+
+/* A token of the prompt. */
+static int add_score(struct http_choice *choice, const struct llm_generated *token)
+{
+    size_t len;
+    (void)llm_vocab_piece(choice->exchange->model->vocab, token->token, choice->prompt_bytes == 0,
+                          &len);
+    int rc = note_logprob(choice, token, choice->prompt_bytes);
+    choice->prompt_logprobs = choice->logprob_count;
+    choice->prompt_bytes += len;
+    return rc;
+}
+
+static void on_scores(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
+{
+    struct http_choice *choice = CONTAINER_OF(s, struct http_choice, sequence);
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        rc = add_score(choice, &tokens[i]);
+    if (rc)
+        http_sequence_finish(s, HTTP_FINISH_ERROR);
 }
 
 static void on_tokens(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
@@ -214,7 +243,8 @@ static void on_end(struct http_sequence *s, enum http_finish finish)
     end_choice(CONTAINER_OF(s, struct http_choice, sequence), finish);
 }
 
-static const struct http_sequence_ops sequence_ops = {.on_tokens = on_tokens, .on_end = on_end};
+static const struct http_sequence_ops sequence_ops = {
+    .on_tokens = on_tokens, .on_scores = on_scores, .on_end = on_end};
 
 /* ---- starting ---- */
 
@@ -236,7 +266,7 @@ static void fill_request(struct http_choice *choice, const struct http_request *
     *g = (struct llm_generate){.sampling = r->sampling,
                                .stays = choice->exchange->front->options.alone,
                                .stop_at_end = true,
-                               .logprobs = r->logprobs,
+                               .logprobs = r->logprobs || choice->sequence.scored,
                                .tops = r->top_logprobs};
     g->sampling.seed = seed + choice->index;
     g->grammar = r->grammar ? r->grammar : choice->exchange->grammar;
@@ -266,6 +296,13 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
         s->most = r->max_tokens && r->max_tokens < left ? r->max_tokens : left;
         if (r->api == HTTP_EMBEDDINGS)
             s->most = 1; /* nothing is generated: it is not all there before its end */
+        if (wants_nothing(r))
+            s->most = 0;
+        if (r->echo && (r->logprobs || s->most == 0))
+            s->scored = 1;
+        struct llm_generated first = {.token = tokens[0], .logprob = NAN};
+        if (s->scored && add_score(choice, &first))
+            return no_memory(&x->error);
         fill_request(choice, r, seed);
         if (x->form != LLM_TOOLS_NONE && llm_tools_create(x->form, r->tools, &choice->tools))
             return no_memory(&x->error);

@@ -117,6 +117,8 @@ struct http_sequence;
 struct http_sequence_ops {
     /* Under the lock. */
     void (*on_tokens)(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count);
+    /* The next tokens of the prompt, where it is scored. */
+    void (*on_scores)(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count);
     void (*on_end)(struct http_sequence *s, enum http_finish finish);
 };
 
@@ -130,7 +132,8 @@ struct http_sequence {
     uint32_t *tokens;            /* prompt, then what was generated: the log */
     uint32_t token_count, token_room;
     uint32_t prompt_count;
-    uint32_t most; /* tokens of the answer at most */
+    uint32_t most;   /* tokens of the answer at most */
+    uint32_t scored; /* of the prompt; the first has no logprob.  0: it is not asked for */
     char arithmetic[sizeof(((struct llm_served_model *)0)->arithmetic)]; /* "": any */
     struct http_attempt *attempt;     /* NULL: waits, or has ended */
     struct http_sequence *next, **to; /* in its key's waiting list; to NULL: not in it */
@@ -270,7 +273,7 @@ void http_queue_assign(struct http_front *f);
 /* A token's logarithm of probability, and where its text begins. */
 struct http_logprob {
     uint32_t token;
-    float logprob;
+    float logprob; /* NAN: it has none, as the first of a prompt */
     size_t start;
     struct llm_logprob *top; /* heap */
     uint32_t top_count;
@@ -288,7 +291,9 @@ struct http_choice {
     struct http_text content; /* what is left of it where calls are looked for */
     struct http_logprob *logprobs;
     uint32_t logprob_count, logprob_room;
-    size_t text_sent; /* to a client that streams, as all below */
+    uint32_t prompt_logprobs; /* the first ones are of the prompt */
+    size_t prompt_bytes;      /* of its text, where it is repeated with logprobs */
+    size_t text_sent;         /* to a client that streams, as all below */
     uint32_t logprobs_sent;
     size_t calls_begun, arguments_sent; /* arguments: of the last one that was begun */
     bool begun, finish_sent;

@@ -381,8 +381,11 @@ static bool read_logprobs(struct reader *in, struct http_request *r)
 static bool read_lengths(struct reader *in, struct http_request *r)
 {
     int64_t max = r->api == HTTP_COMPLETIONS ? HTTP_MAX_TOKENS_DEFAULT : 0, n = 1;
-    if (!get_integer(in, "max_tokens", 1, INT32_MAX, &max) ||
-        !get_integer(in, "max_completion_tokens", 1, INT32_MAX, &max) ||
+    if (r->api == HTTP_COMPLETIONS && !get_bool(in, "echo", &r->echo))
+        return false;
+    int64_t least = r->echo ? 0 : 1; /* the prompt alone is an answer, with its logprobs */
+    if (!get_integer(in, "max_tokens", least, INT32_MAX, &max) ||
+        !get_integer(in, "max_completion_tokens", least, INT32_MAX, &max) ||
         !get_integer(in, "n", 1, HTTP_CHOICES_MAX, &n))
         return false;
     r->max_tokens = (uint32_t)max;
@@ -401,13 +404,10 @@ static bool read_own(struct reader *in, struct http_request *r)
     const char *suffix = NULL;
     if (r->api == HTTP_CHAT)
         return read_tools(in, r) && read_messages(in, r);
-    if (!read_prompts(in, "prompt", HTTP_CHOICES_MAX, r) || !get_bool(in, "echo", &r->echo) ||
-        !get_string(in, "suffix", &suffix))
+    if (!read_prompts(in, "prompt", HTTP_CHOICES_MAX, r) || !get_string(in, "suffix", &suffix))
         return false;
     if (suffix && suffix[0])
         return refuse(in, "suffix", "left out: this server only continues a text");
-    if (r->echo && r->logprobs)
-        return refuse(in, "echo", "left out where 'logprobs' is given: a prompt's are not kept");
     if (r->prompt_count * r->n > HTTP_CHOICES_MAX)
         return refuse(in, "n", "so small that prompts times n is at most 64");
     return true;

@@ -47,7 +47,7 @@ struct http_request {
     struct llm_sampling sampling;
     struct llm_bias *biases;
     bool has_seed;
-    uint32_t max_tokens; /* 0: as many as fit */
+    uint32_t max_tokens; /* 0: of a chat as many as fit, of a completion none */
     uint32_t n;
     bool stream, include_usage, echo;
     bool logprobs;

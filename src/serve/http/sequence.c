@@ -126,19 +126,55 @@ static void note_times(struct http_sequence *s, uint32_t count)
     http_count(stats, HTTP_COUNT_GENERATED, count);
 }
 
+/* The first of these tokens are the prompt's, where its logprobs are not all there. */
+static uint32_t scores_in(const struct http_sequence *s, uint32_t count)
+{
+    uint32_t due = s->scored ? s->prompt_count - s->scored : 0;
+    return count < due ? count : due;
+}
+
 /* The tokens are checked against the vocabulary that the same worker sent. */
 static bool tokens_fit(const struct http_sequence *s, const struct llm_generated *tokens,
                        uint32_t count)
 {
+    uint32_t scores = scores_in(s, count);
     uint32_t vocab = llm_vocab_size(s->model->vocab);
     for (uint32_t i = 0; i < count; i++) {
-        if (tokens[i].token >= vocab)
+        if (tokens[i].token >= vocab || (i < scores && tokens[i].token != s->tokens[s->scored + i]))
             return false;
         for (uint32_t t = 0; t < tokens[i].top_count; t++)
             if (tokens[i].top[t].token >= vocab)
                 return false;
     }
-    return count <= s->most - (s->token_count - s->prompt_count);
+    return count - scores <= s->most - (s->token_count - s->prompt_count);
+}
+
+static void take_tokens(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
+{
+    uint32_t scores = scores_in(s, count);
+    s->losses = 0;
+    if (scores) {
+        s->scored += scores;
+        s->ops->on_scores(s, tokens, scores);
+    }
+    if (s->ended || count == scores)
+        return;
+    tokens += scores;
+    count -= scores;
+    if (log_tokens(s, tokens, count)) {
+        (void)http_error_set(&s->error, 500, NULL, NULL, "out of memory");
+        http_sequence_finish(s, HTTP_FINISH_ERROR);
+        return;
+    }
+    note_times(s, count);
+    s->ops->on_tokens(s, tokens, count);
+}
+
+/* Nothing is left to compute. */
+static bool is_complete(const struct http_sequence *s)
+{
+    return s->token_count - s->prompt_count == s->most &&
+           (!s->scored || s->scored == s->prompt_count);
 }
 
 static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t count)
@@ -150,13 +186,8 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
         (void)http_error_set(&s->error, 500, NULL, NULL,
                              "the worker sent tokens that the model does not have");
         http_sequence_finish(s, HTTP_FINISH_ERROR);
-    } else if (s && log_tokens(s, tokens, count)) {
-        (void)http_error_set(&s->error, 500, NULL, NULL, "out of memory");
-        http_sequence_finish(s, HTTP_FINISH_ERROR);
     } else if (s) {
-        s->losses = 0;
-        note_times(s, count);
-        s->ops->on_tokens(s, tokens, count);
+        take_tokens(s, tokens, count);
     }
     http_unlock(a->front);
 }
@@ -172,7 +203,7 @@ const char *http_drained(const struct http_front *f)
 /* The worker does not have the text any more, through no fault of the text. */
 static void move_on(struct http_sequence *s, bool lost, const char *why)
 {
-    if (s->token_count - s->prompt_count == s->most) { /* only its end was lost */
+    if (is_complete(s)) { /* only its end was lost */
         finish(s, HTTP_FINISH_LENGTH);
         return;
     }
@@ -332,6 +363,7 @@ static int start(struct http_attempt *a, char *why)
         request.token_count = s->token_count;
         request.sampled = s->token_count - s->prompt_count;
         request.most = s->most - request.sampled;
+        request.scored = s->scored < s->prompt_count ? s->scored : 0;
         request.sampling.biases = biases;
         request.grammar = grammar;
         /* The user count keeps the connection; the worker's thread may take it away meanwhile. */
@@ -436,10 +468,14 @@ uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
 
 void http_sequence_start(struct http_sequence *s)
 {
-    assert(s->prompt_count > 0 && s->token_count == s->prompt_count && s->most > 0);
+    assert(s->prompt_count > 0 && s->token_count == s->prompt_count && (s->most > 0 || s->scored));
     s->started_ns = hw_now_ns();
     http_count(&s->model->stats, HTTP_COUNT_TEXTS, 1);
     http_count(&s->model->stats, HTTP_COUNT_PROMPT, s->prompt_count);
+    if (is_complete(s)) { /* one token, which has no logprob, and nothing after it */
+        finish(s, HTTP_FINISH_LENGTH);
+        return;
+    }
     http_queue_add(s, false);
     http_queue_assign(s->front);
 }

@@ -207,6 +207,61 @@ class Endpoints(unittest.TestCase):
         chunks = list(Stream(self.url, "/v1/completions", {**PROMPT, "echo": True}))
         self.assertTrue(text_of(chunks).startswith("And God said"))
 
+    def test_a_prompt_is_scored(self):
+        """As evaluation tools ask: the prompt's logprobs are those that its tokens had when they were generated,
+        to the bit, alone and beside others."""
+        asked = [{"prompt": f"{i} And God said", "max_tokens": 150, "temperature": 1, "seed": i, "logprobs": 3,
+                  "ignore_eos": True} for i in range(4)]
+        first = [call(self.url, "/v1/completions", ask)[2]["choices"][0] for ask in asked]
+        tokens = [call(self.url, "/tokenize", {"prompt": a["prompt"] + c["text"]})[2]["tokens"]
+                  for a, c in zip(asked, first)]
+
+        def score(i, most, **fields):
+            ask = {"prompt": tokens[i], "echo": True, "max_tokens": most, "logprobs": 3, "temperature": 0, **fields}
+            return self.complete(**ask)
+
+        generated = 0
+        for i, choice in enumerate(first):
+            body = score(i, 0)
+            got, = body["choices"]
+            self.assertEqual((got["text"], got["finish_reason"]), (asked[i]["prompt"] + choice["text"], "length"))
+            self.assertEqual((body["usage"]["completion_tokens"], body["usage"]["prompt_tokens"]),
+                             (0, len(tokens[i])))
+            scores = got["logprobs"]
+            self.assertEqual({len(v) for v in scores.values()}, {len(tokens[i])})
+            self.assertEqual((scores["token_logprobs"][0], scores["top_logprobs"][0]), (None, None))
+            for at, offset in enumerate(scores["text_offset"]):
+                token = scores["tokens"][at]
+                self.assertTrue(got["text"].startswith(token, offset) or at < 2, (at, offset, token))
+            # A text may be read as other tokens than it was written with: then there is nothing to compare.
+            if scores["tokens"][-150:] == choice["logprobs"]["tokens"]:
+                generated += 1
+                for what in ("token_logprobs", "top_logprobs"):
+                    self.assertEqual(scores[what][-150:], choice["logprobs"][what])
+        self.assertGreater(generated, 0)
+        alone = [score(i, 1)["choices"] for i in range(4)]
+        self.assertEqual(alone[0][0]["logprobs"]["tokens"][:-1], score(0, 0)["choices"][0]["logprobs"]["tokens"])
+        beside = [lambda a=a: self.complete(**a) and None for a in asked]
+        together = in_threads([lambda i=i: score(i, 1)["choices"] for i in range(4)] + beside)
+        self.assertEqual(together[:4], alone)
+        stream = [c["choices"][0] for c in Stream(self.url, "/v1/completions",
+                                                  {"prompt": tokens[0], "echo": True, "max_tokens": 1, "logprobs": 3,
+                                                   "temperature": 0})]
+        self.assertEqual("".join(c["text"] for c in stream), alone[0][0]["text"])
+        for what, values in alone[0][0]["logprobs"].items():
+            self.assertEqual([v for c in stream if c["logprobs"] for v in c["logprobs"][what]], values)
+
+    def test_a_prompt_of_one_token_or_of_the_whole_context_is_scored(self):
+        context = call(self.url, "/v1/models")[2]["data"][0]["max_model_len"]
+        for count in (1, 2, context):
+            body = self.complete(prompt=[5] * count, echo=True, logprobs=0, max_tokens=0)
+            self.assertEqual(len(body["choices"][0]["logprobs"]["token_logprobs"]), count)
+        plain = self.complete(prompt="And God said", echo=True, max_tokens=0, n=2)
+        self.assertEqual([(c["text"], c["logprobs"]) for c in plain["choices"]], [("And God said", None)] * 2)
+        self.refused("/v1/completions", {**PROMPT, "prompt": [5] * (context + 1), "echo": True, "max_tokens": 0},
+                     400, "prompt")
+        self.refused("/v1/completions", {**PROMPT, "max_tokens": 0}, 400, "max_tokens")
+
     def test_tokens_and_back(self):
         _, _, tokens = call(self.url, "/tokenize", {"prompt": "And God said, Let there be light"})
         self.assertEqual(tokens["count"], len(tokens["tokens"]))

@@ -52,6 +52,13 @@ class Failover(Case):
         self.assertEqual(status, 200, body)
         return [d["embedding"] for d in body["data"]]
 
+    def score(self):
+        inputs = [[5 + i] * 300 for i in range(8)]
+        status, _, body = call(self.url, "/v1/completions",
+                               {"prompt": inputs, "echo": True, "max_tokens": 1, "logprobs": 2, "temperature": 0})
+        self.assertEqual(status, 200, body)
+        return [c["logprobs"] for c in body["choices"]]
+
     def disturb(self, disturb, *beside):
         """Runs all streams; disturb() comes when some of each have arrived."""
         some = threading.Semaphore(0)
@@ -74,9 +81,9 @@ class Failover(Case):
         self.workers[i] = worker(listen=f"unix:{self.dir}/{i}")
 
     def test_a_worker_is_killed(self):
-        vectors = self.embed()
-        self.assertEqual(self.disturb(lambda: self.workers[0].send(signal.SIGKILL), self.embed),
-                         [vectors])
+        beside = self.embed(), self.score()
+        self.assertEqual(self.disturb(lambda: self.workers[0].send(signal.SIGKILL), self.embed, self.score),
+                         [*beside])
         self.assertIn("down", state(self.url))
         # It comes back and the other one dies.
         self.restart(0)

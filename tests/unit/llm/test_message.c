@@ -93,11 +93,8 @@ static const struct llm_request samples[] = {
     {.method = LLM_METHOD_GENERATE,
      .generate = {.tokens = some_tokens, .token_count = 1, .logprobs = true}},
     {.method = LLM_METHOD_GENERATE,
-     .generate = {.model = "kjv",
-                  .tokens = some_tokens,
-                  .token_count = 3,
-                  .embed = true,
-                  .stays = true}},
+     .generate =
+         {.model = "kjv", .tokens = some_tokens, .token_count = 3, .embed = true, .stays = true}},
     {.method = LLM_METHOD_CANCEL, .id = 300},
     {.method = LLM_METHOD_DRAIN, .undo = true},
 };

@@ -135,7 +135,7 @@ static void bad_fields_are_named(void **state)
         {"{\"prompt\": \"a\", \"best_of\": 2}", "best_of"},
         {"{\"prompt\": \"a\", \"logprobs\": 21}", "logprobs"},
         {"{\"prompt\": \"a\", \"echo\": 1}", "echo"},
-        {"{\"prompt\": \"a\", \"echo\": true, \"logprobs\": 1}", "echo"},
+        {"{\"prompt\": \"a\", \"echo\": false, \"max_tokens\": 0}", "max_tokens"},
         {"{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix"},
         {"{\"prompt\": \"a\", \"stream\": \"yes\"}", "stream"},
         {"{\"prompt\": \"a\", \"stream_options\": {}}", "stream_options"},
