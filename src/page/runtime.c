@@ -150,8 +150,8 @@ static int lock_alive(const char *path)
     if (fd < 0)
         return errno == ENOENT ? -EAGAIN : -errno;
     int rc = 0;
-    if (flock(fd, LOCK_SH | LOCK_NB))
-        rc = errno == EWOULDBLOCK ? -EAGAIN : -errno;
+    if (flock(fd, LOCK_SH)) /* waits for one who removes the group */
+        rc = errno == EINTR ? -EAGAIN : -errno;
     else if (fstat(fd, &held) || lstat(path, &named) || held.st_ino != named.st_ino)
         rc = -EAGAIN;
     if (rc == 0)

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -100,6 +102,54 @@ static void debris_of_the_killed_is_removed_by_the_next_who_comes(void **state)
     page_runtime_leave(&r);
 }
 
+/* Whether a process waits for a lock. */
+static bool waits_for_a_lock(pid_t pid)
+{
+    char line[256], wanted[64];
+    bool found = false;
+    snprintf(wanted, sizeof wanted, " %d ", (int)pid);
+    FILE *locks = fopen("/proc/locks", "r");
+    assert_non_null(locks);
+    while (!found && fgets(line, sizeof line, locks))
+        found = strstr(line, "-> ") && strstr(line, wanted);
+    fclose(locks);
+    return found;
+}
+
+/* However long that takes. */
+static void who_comes_while_a_group_is_removed_waits_and_makes_it_anew(void **state)
+{
+    (void)state;
+    char dir[PAGE_PATH_CHARS], path[PAGE_PATH_CHARS + 8];
+    int status = 0;
+    snprintf(dir, sizeof dir, "%s/g", base);
+    snprintf(path, sizeof path, "%s/alive", dir);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct page_runtime r;
+        struct page_error why;
+        close(fd);
+        int rc = page_runtime_join(&r, base, "g", &why);
+        if (rc == 0)
+            page_runtime_leave(&r);
+        _exit(rc != 0);
+    }
+    pid_t ended = 0;
+    while (ended == 0 && !waits_for_a_lock(pid))
+        ended = waitpid(pid, &status, WNOHANG);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    close(fd);
+    if (ended == 0)
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(folder_entries(base), 0);
+}
+
 static void a_second_scheduler_is_refused_and_told_who_the_first_is(void **state)
 {
     (void)state;
@@ -174,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_one_out_removes_the_folder),
         cmocka_unit_test(debris_of_the_killed_is_removed_by_the_next_who_comes),
+        cmocka_unit_test(who_comes_while_a_group_is_removed_waits_and_makes_it_anew),
         cmocka_unit_test(a_second_scheduler_is_refused_and_told_who_the_first_is),
         cmocka_unit_test(names_and_paths_that_cannot_work_are_refused),
         cmocka_unit_test(a_folder_that_others_may_enter_is_refused),
