@@ -198,6 +198,8 @@ int rpc_reply(struct rpc_ep *ep, struct rpc_msg *call, int status, const struct 
         .method = status == 0 ? 0 : rpc_error_to_wire(status),
     };
     rc = queue_message(ep, &frame, send, payload, rpc_ep_now(ep));
+    if (rc == -ENOMEM)
+        return rpc_ep_fail(ep, rc, "out of memory"); /* a caller must not wait for nothing */
     if (rc)
         return rc;
     msg->answered = true;
