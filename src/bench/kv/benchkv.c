@@ -31,7 +31,7 @@ struct benchkv_options {
     const char *rank;
     uint64_t ranks, client_ranks, daemons, depth, key_range, value_size, runs, rate;
     uint64_t duration_ns, warmup_ns;
-    const char *read_ratio, *csv, *report, *seed_text;
+    const char *read_ratio, *report, *seed_text;
     int distribution, transport, flush, wait;
     bool numa, json, optimisations, no_single;
 };
@@ -91,7 +91,6 @@ static const struct cmd_option options[] = {
      "each"},
     {"no-single", 0, CMD_FLAG, AT(no_single), "leave out the comparison with one rank"},
     {"json", 'j', CMD_FLAG, AT(json), "print one JSON object instead of tables"},
-    {"csv", 0, CMD_STRING, AT(csv), "also write a line a point", "FILE"},
     {"report", 0, CMD_STRING, AT(report), "also write an HTML page with tables and plots", "FILE"},
     {NULL},
 };
@@ -369,29 +368,25 @@ static int run_point(struct bench *b, uint32_t at)
     return rc;
 }
 
-static enum cmd_exit write_file(const char *path, const struct bkv_set *set,
-                                int (*write)(const struct bkv_set *, FILE *))
+static enum cmd_exit write_page(const char *path, const struct bkv_set *set)
 {
     if (!path)
         return CMD_DONE;
     FILE *out = fopen(path, "w");
-    int rc = out ? write(set, out) : -errno;
+    int rc = out ? bkv_report_html(set, out) : -errno;
     if (out && fclose(out) && rc == 0)
         rc = -errno;
     return rc ? cmd_fail(CMD_FAILED, "benchkv: %s: %s", path, strerror(-rc)) : CMD_DONE;
 }
 
 /* Before the measurement: a path that cannot be written must not cost its minutes. */
-static enum cmd_exit check_files(const struct benchkv_options *o)
+static enum cmd_exit check_page(const struct benchkv_options *o)
 {
-    const char *const paths[] = {o->csv, o->report};
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        FILE *out = paths[i] ? fopen(paths[i], "a") : NULL;
-        if (paths[i] && !out)
-            return cmd_fail(CMD_FAILED, "benchkv: %s: %s", paths[i], strerror(errno));
-        if (out)
-            (void)fclose(out);
-    }
+    FILE *out = o->report ? fopen(o->report, "a") : NULL;
+    if (o->report && !out)
+        return cmd_fail(CMD_FAILED, "benchkv: %s: %s", o->report, strerror(errno));
+    if (out)
+        (void)fclose(out);
     return CMD_DONE;
 }
 
@@ -412,8 +407,7 @@ static enum cmd_exit report(struct bench *b)
     int rc = b->o->json ? bkv_report_json(&set, stdout) : bkv_report_text(&set, stdout);
     if (rc)
         return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
-    enum cmd_exit code = write_file(b->o->csv, &set, bkv_report_csv);
-    return code == CMD_DONE ? write_file(b->o->report, &set, bkv_report_html) : code;
+    return write_page(b->o->report, &set);
 }
 
 static enum cmd_exit run_points(struct bench *b)
@@ -531,7 +525,7 @@ static enum cmd_exit await_ranks(const pid_t *pids, uint32_t count)
 static enum cmd_exit run_here(struct bench *b)
 {
     pid_t pids[KV_RANKS_MAX];
-    enum cmd_exit code = check_files(b->o);
+    enum cmd_exit code = check_page(b->o);
     if (code != CMD_DONE)
         return code;
     b->world.ranks = (uint32_t)b->o->ranks;
@@ -579,7 +573,7 @@ static enum cmd_exit run_as_rank(struct bench *b)
             return cmd_fail(CMD_USAGE, "benchkv: --peers: %s", b->why);
     }
     if (b->world.rank == 0)
-        code = check_files(b->o);
+        code = check_page(b->o);
     if (code != CMD_DONE)
         return code;
     find_neighbours(&b->world);

@@ -2,7 +2,6 @@
 #include "bench/kv/benchkv.h"
 
 #include "base/report/bench.h"
-#include "base/report/csv.h"
 #include "base/report/html.h"
 #include "base/report/json.h"
 #include "base/report/table.h"
@@ -635,42 +634,6 @@ int bkv_report_json(const struct bkv_set *s, FILE *out)
     hw_json_object_end(&j);
     int written = hw_json_finish(&j);
     return rc ? rc : written;
-}
-
-/* ---- CSV ---- */
-
-int bkv_report_csv(const struct bkv_set *s, FILE *out)
-{
-    static const char *const heads[] = {
-        "point",      "ranks",       "clients",    "daemons",       "depth",
-        "flush",      "value_size",  "read_ratio", "total_rps",     "remote_rps_rank",
-        "rtt_p50_us", "rtt_mean_us", "in_flight",  "client_p50_us", "client_p99_us",
-        "local_us",   "remote_us",   "useful",     "empty",         "errors"};
-    struct hw_csv csv;
-    hw_csv_begin(&csv, out);
-    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
-        hw_csv_field(&csv, heads[i]);
-    hw_csv_end_row(&csv);
-    for (uint32_t i = 0; i < s->count; i++) {
-        const struct bkv_summary *m = &s->summaries[i];
-        const struct bkv_point *p = m->point;
-        const double figures[] = {p->read_ratio,     m->total_rps,     m->remote_rps,
-                                  m->rtt_p50_us,     m->rtt_mean_us,   m->in_flight,
-                                  m->client_p50_us,  m->client_p99_us, m->local_mean_us,
-                                  m->remote_mean_us, m->useful,        m->empty};
-        hw_csv_field(&csv, p->name);
-        hw_csv_u64(&csv, p->ranks);
-        hw_csv_u64(&csv, p->clients);
-        hw_csv_u64(&csv, p->daemons);
-        hw_csv_u64(&csv, p->depth);
-        hw_csv_field(&csv, cmd_flush_names[p->flush]);
-        hw_csv_u64(&csv, p->value_size);
-        for (size_t k = 0; k < ARRAY_LEN(figures); k++)
-            hw_csv_double(&csv, figures[k]);
-        hw_csv_u64(&csv, m->errors);
-        hw_csv_end_row(&csv);
-    }
-    return hw_csv_finish(&csv);
 }
 
 /* ---- HTML ---- */

@@ -1,6 +1,5 @@
 """kvd, benchkv, kvreplay, kvscale, bench-blocks and pingpong as programs: form and completeness; figures are the machine's business."""
 
-import csv
 import json
 import os
 import pathlib
@@ -87,12 +86,12 @@ class Benchkv(Case):
         return {row["name"]: row for row in json.loads(self.bench("--json", *args))["rows"]}
 
     def test_every_table_and_every_form(self):
-        page, lines = self.dir / "kv.html", self.dir / "kv.csv"
+        page = self.dir / "kv.html"
         folder = self.dir / "sockets"  # a folder of its own: other tests run benchkv, too
         folder.mkdir()
         made = folder.stat().st_mtime_ns
         report = json.loads(self.bench("--json", "--client-threads", "1,2", "--transport", "unix",
-                                       "--report", page, "--csv", lines, leaks=True, env={"TMPDIR": str(folder)}))
+                                       "--report", page, leaks=True, env={"TMPDIR": str(folder)}))
         self.assertEqual([t["title"][:3] for t in report["tables"]], TITLES)
         for table in report["tables"][:-1]:
             self.assertTrue(table["rows"], table["title"])
@@ -112,17 +111,12 @@ class Benchkv(Case):
         self.assertEqual(rows["one-rank.remote_rps"]["value"], 0)
         root = xml.fromstring(page.read_text())
         self.assertGreaterEqual(sum(e.tag.endswith("svg") for e in root.iter()), 4)
-        with open(lines, newline="") as file:
-            points = list(csv.DictReader(file))
-        self.assertEqual([p["point"] for p in points], ["c1.d1", "c2.d1", "one-rank"])
         self.assertGreater(folder.stat().st_mtime_ns, made)  # it was used, and is empty again
         self.assertEqual(list(folder.iterdir()), [])
 
     def test_a_file_that_cannot_be_written_is_told_before_the_measurement(self):
-        for option in ("--report", "--csv"):
-            path = self.dir / "missing" / "file"
-            result = hawser("benchkv", "--duration", "3600s", option, path)
-            self.expect(result, FAILED, str(path))
+        path = self.dir / "missing" / "file"
+        self.expect(hawser("benchkv", "--duration", "3600s", "--report", path), FAILED, str(path))
 
     def test_a_bare_chain_stands_beside_every_transport_and_way_of_waiting(self):
         for transport, wait in (("shm", "adaptive"), ("shm", "block"), ("tcp", "block")):
