@@ -31,18 +31,23 @@ static char allowed[] = "/tmp/hawser-sandbox-XXXXXX", other[] = "/var/lib/hawser
 static pid_t outside; /* a process that is not in the sandbox */
 
 /* What `act` gives in a sandboxed process: 0 or its errno. */
-static int in_sandbox(enum sandbox_mode mode, int (*act)(void))
+static int in_sandbox_of(enum sandbox_mode mode, bool network, int (*act)(void))
 {
     int status;
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        sandbox_enter(mode);
+        sandbox_enter(mode, network);
         _exit(act() == 0 ? 0 : errno);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+static int in_sandbox(enum sandbox_mode mode, int (*act)(void))
+{
+    return in_sandbox_of(mode, false, act);
 }
 
 static int execute(void)
@@ -120,6 +125,12 @@ static int reach_the_network(void)
     return fd < 0 ? -1 : close(fd);
 }
 
+static int reach_the_network_otherwise(void)
+{
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return fd < 0 ? -1 : close(fd);
+}
+
 /* Of no use to a driver. */
 static int watch_the_machine(void)
 {
@@ -163,6 +174,16 @@ static void what_an_intruder_wants_is_denied(void **state)
     assert_int_equal(in_sandbox(SANDBOX_DENY, signal_the_group), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, limit_outside), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, usual_work), 0);
+}
+
+static void a_session_over_ucx_reaches_the_network_by_ipv4_alone(void **state)
+{
+    (void)state;
+    assert_int_equal(in_sandbox_of(SANDBOX_DENY, true, reach_the_network), 0);
+    assert_int_equal(in_sandbox_of(SANDBOX_DENY, true, reach_the_network_otherwise), EPERM);
+    assert_int_equal(in_sandbox_of(SANDBOX_DENY, true, fork_one), EPERM);
+    assert_int_equal(in_sandbox_of(SANDBOX_DENY, true, signal_outside), EPERM);
+    assert_int_equal(in_sandbox_of(SANDBOX_DENY, true, usual_work), 0);
 }
 
 static int named; /* a pipe's end: lines of the log that name a call */
@@ -245,6 +266,7 @@ int main(void)
         return 77; /* a folder is needed that is not a temporary one */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_an_intruder_wants_is_denied),
+        cmocka_unit_test(a_session_over_ucx_reaches_the_network_by_ipv4_alone),
         cmocka_unit_test(what_is_only_logged_works),
         cmocka_unit_test(files_and_other_processes_are_out_of_reach),
     };
