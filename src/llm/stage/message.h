@@ -31,7 +31,8 @@
  * shares of the others, in order.  Logits are only pushed; where they take several messages, the
  * front posts an empty one after each but the last.
  *
- * A front opens a stage first, and no other front has it until its connection ends or is cut.
+ * A front opens a stage first, and no other front has it until its connection ends, is cut,
+ * or was silent for five seconds.
  *
  * Trust: decoders take any bytes; a step's indices are checked, and what it allocates is bounded.
  * Threads: any.  Lifetime: values; llm_stage_step_fini frees what a decoded one has. */

@@ -538,14 +538,15 @@ static void take_post(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *ms
     rpc_release(ep, msg);
 }
 
-/* A front that was cut off may resume.  One that opens is here: it has given up, or was started
- * again. */
-static void end_cut_front(struct llm_stage *s, const struct rpc_ep *opens)
+/* A front that was cut off may resume, and one that is silent may be cut off.  One that opens is
+ * here: it has given up, or was started again. */
+static void end_lost_front(struct llm_stage *s, const struct rpc_ep *opens)
 {
     pthread_mutex_lock(&s->lock);
     struct rpc_ep *front = s->front_left ? NULL : s->front;
     pthread_mutex_unlock(&s->lock);
-    if (!front || front == opens || !rpc_ep_is_cut(front))
+    if (!front || front == opens ||
+        (!rpc_ep_is_cut(front) && rpc_ep_unheard_ns(front) < RPC_RESUME_TOLD_NS))
         return;
     rpc_ep_shutdown(front, 0, NULL);
     llm_stage_closed(s, front);
@@ -561,7 +562,7 @@ bool llm_stage_handle(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *ms
         return true;
     }
     if (msg->method == LLM_STAGE_OPEN || msg->method == LLM_STAGE_SHARE)
-        end_cut_front(s, ep);
+        end_lost_front(s, ep);
     struct job *job = s->job_count < JOBS_MAX ? calloc(1, sizeof *job + msg->len) : NULL;
     if (!job) {
         (void)answer(ep, msg, -EBUSY, full, sizeof full - 1);

@@ -105,8 +105,9 @@ static int explain(struct llm_remote *r, uint32_t method, int rc, char *why)
                        (unsigned long long)(r->timeout_ns / HW_MS));
     if (rc == -ENOSYS)
         return llm_why(why, rc, "that server is no LLM worker: start it with --model FILE");
-    return llm_why(why, rc, "%s: %s%.*s", llm_method_name(method),
-                   r->reply.len ? "" : strerror(-rc), (int)r->reply.len,
+    bool has_name = method <= LLM_METHOD_LAST; /* a stage's has none */
+    return llm_why(why, rc, "%s%s%s%.*s", has_name ? llm_method_name(method) : "",
+                   has_name ? ": " : "", r->reply.len ? "" : strerror(-rc), (int)r->reply.len,
                    r->reply.len ? (const char *)r->reply.data : "");
 }
 

@@ -284,6 +284,11 @@ bool rpc_ep_is_cut(const struct rpc_ep *ep)
     return ep->status == 0 && ep->resume && rpc_resume_is_cut(ep->resume);
 }
 
+uint64_t rpc_ep_unheard_ns(const struct rpc_ep *ep)
+{
+    return rpc_ep_now(ep) - ep->looks.missed_ns - ep->last_received_ns;
+}
+
 bool rpc_resume_is_told(int why)
 {
     return why == -ESHUTDOWN || why == -ECONNRESET || why == -EPIPE || why == -ECONNREFUSED;

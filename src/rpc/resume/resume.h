@@ -76,6 +76,8 @@ int rpc_ep_offer_resume(struct rpc_ep *ep, const struct rpc_resume_key *key, uin
 bool rpc_ep_can_resume(const struct rpc_ep *ep);
 /* Whether the connection is cut and can be resumed: messages queue up meanwhile. */
 bool rpc_ep_is_cut(const struct rpc_ep *ep);
+/* For how long nothing has come from the peer, which sends pings while it runs. */
+uint64_t rpc_ep_unheard_ns(const struct rpc_ep *ep);
 
 /* The connector's, after a cut.  When it returns, no thread uses the old connection. */
 void rpc_ep_resume_request(struct rpc_ep *ep, struct rpc_resume_request *out);

@@ -13,6 +13,7 @@
 #include "llm/tp/command.h"
 #include "llm/tp/tp.h"
 #include "llm/worker/remote.h"
+#include "rpc/resume/resume.h"
 #include "rpc/server.h"
 
 #include <errno.h>
@@ -31,6 +32,15 @@ struct stage_server {
     _Atomic uint32_t deaf_after; /* parts of gathers that it gets; 0: all */
     _Atomic bool dies;           /* and not only falls silent */
 };
+
+/* The servers' clock goes as the machine's, and that much ahead. */
+static _Atomic uint64_t ahead_ns;
+
+static uint64_t now_ns(void *user)
+{
+    (void)user;
+    return hw_now_ns() + ahead_ns;
+}
 
 static char folder[] = "/tmp/hawser-stage-XXXXXX";
 
@@ -74,7 +84,11 @@ static void *serve(void *user)
 static void listen_at(struct stage_server *s, const struct llm_stage_options *options,
                       uint32_t number)
 {
-    struct rpc_server_options server = {.ops = &server_ops, .user = s};
+    struct rpc_server_options server = {.ops = &server_ops,
+                                        .user = s,
+                                        .config = {.clock = {.now_ns = now_ns},
+                                                   .heartbeat_ns = 60 * HW_SEC,
+                                                   .tolerates_silence = true}};
     struct rpc_addr addr;
     char text[80], cause[RPC_WHY_CHARS] = "";
     s->deaf_after = 0;
@@ -637,7 +651,7 @@ static void who_is_no_stage_of_the_model_is_refused(void **state)
     stop(&last);
     refused(&m, "0@local,1-3@", -EINVAL, "layer 3; the model has layers 0 to 2");
     struct llm_engine *engine = front(&m, "0@local,1-2@", 0);
-    refused(&m, "0@local,1-2@", -EBUSY, "it has another front");
+    refused(&m, "0@local,1-2@", -EBUSY, "/1: it has another front");
     llm_engine_destroy(engine);
     llm_engine_destroy(front(&m, "0@local,1-2@", 0)); /* the place is free again */
     stop(&rest);
@@ -823,6 +837,39 @@ static void a_stage_checks_what_a_front_says(void **state)
     model_close(&m);
 }
 
+/* A front without pings, as one whose address has changed: another one is refused while the first
+ * may be there. */
+static void a_front_that_is_silent_gives_way(void **state)
+{
+    struct model m;
+    struct stage_server rest;
+    struct llm_remote *r;
+    struct llm_pipeline_config config;
+    struct rpc_client_options options = {.config = {.heartbeat_ns = HW_NEVER}};
+    struct llm_stage_open open = {.first = 1, .end = 3, .row_values = 128, .pages = 64, .run = 4};
+    uint8_t bytes[64];
+    struct wire_enc e;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    start(&rest, &m, 1, 3, 0);
+    describe("0@local,1-2@", &config);
+    if (llm_remote_open(&config.stages[1].addr, &(struct rpc_net_options){0}, &options,
+                        UINT64_C(60) * 1000000000, &r, why))
+        fail_msg("%s", why);
+    llm_tp_hash(m.file, &open.size, open.hash);
+    wire_enc_init_fixed(&e, bytes, sizeof bytes);
+    llm_stage_open_put(&e, &open);
+    assert_int_equal(send_bytes(r, LLM_STAGE_OPEN, &e), 0);
+    refused(&m, "0@local,1-2@", -EBUSY, "it has another front");
+    ahead_ns += RPC_RESUME_TOLD_NS;
+    llm_engine_destroy(front(&m, "0@local,1-2@", 0));
+    int rc = send_slabs(r, LLM_STAGE_MAP, 1, 1);
+    assert_true(rc == -ESHUTDOWN || rc == -ECONNRESET);
+    llm_remote_close(r);
+    stop(&rest);
+    model_close(&m);
+}
+
 static void ignore_reply(void *user, int status, const struct rpc_msg *reply)
 {
     (void)user, (void)status, (void)reply;
@@ -918,6 +965,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_peers_are_refused),
         cmocka_unit_test(bad_stages_are_refused),
         cmocka_unit_test(a_stage_checks_what_a_front_says),
+        cmocka_unit_test(a_front_that_is_silent_gives_way),
         cmocka_unit_test(a_front_that_leaves_at_once_harms_nobody),
     };
     const struct CMUnitTest on_gpu[] = {
