@@ -1,12 +1,9 @@
 """Clients that die, stop, talk nonsense or attack: their sessions end, others never notice."""
 
 import contextlib
-import os
-import pathlib
 import random
 import signal
 import socket
-import unittest
 
 import support
 from support import GpuCase, Promise
@@ -14,72 +11,7 @@ from support import GpuCase, Promise
 MEMORY_IS_BACK = 1.0  # seconds after a client died
 HALF_OPEN = 300  # callers, more than the server keeps and more than --max-clients
 NONSENSE = 16  # clients that talk it
-MAIN_MEMORY = 256 << 20  # bytes that are left to the server and its sessions
 BUSY = ["fence", "loop", "upload", "query-wait", "poll-event"]  # states of program "lost"
-
-
-class MemoryGroup:
-    """A cgroup of this test's own whose memory can be limited, of version 1 or 2.  None of either that this
-    process may make: OSError."""
-
-    def __init__(self):
-        for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            if kinds in ("", "memory"):
-                root = pathlib.Path("/sys/fs/cgroup" if kinds == "" else "/sys/fs/cgroup/memory")
-                names = ("memory.current", "memory.max") if kinds == "" else \
-                    ("memory.usage_in_bytes", "memory.limit_in_bytes")
-                self.folder = root / path.lstrip("/") / f"hawser-test-{os.getpid()}"
-                with contextlib.suppress(OSError):
-                    self.folder.mkdir()
-                    self.used, self.limit = (self.folder / name for name in names)
-                    if self.limit.exists():
-                        return
-                    self.folder.rmdir()
-        raise OSError("no memory controller that this user may use")
-
-    def enter(self):
-        """What a command is prefixed with to run in it."""
-        return "sh", "-c", f'echo $$ >{self.folder}/cgroup.procs && exec "$@"', "sh"
-
-    def leave(self, more):
-        """From now on so many bytes more, and then the kernel ends a process."""
-        self.limit.write_text(str(int(self.used.read_text()) + more))
-
-
-class MainMemory(GpuCase):
-    def setUp(self):
-        super().setUp()
-        try:
-            self.group = MemoryGroup()
-        except OSError as why:
-            raise unittest.SkipTest(str(why)) from None
-        self.addCleanup(lambda: support.until(self.gone, "an empty cgroup"))
-
-    def gone(self):
-        """A process that has ended is in it for a moment."""
-        with contextlib.suppress(OSError):
-            self.group.folder.rmdir()
-        return not self.group.folder.exists()
-
-    def test_a_client_that_fills_the_hosts_memory(self):
-        """Of server and sessions the kernel ends the session that has most."""
-        server = self.serve("s", prefix=self.group.enter())
-        witness = self.program("many", "witness", servers=[server])
-        witness.expect("ready")
-        greedy = self.program("hostile", "main_memory", servers=[server])
-        greedy.expect("ready")
-        self.group.leave(MAIN_MEMORY)
-        greedy.say("fill")
-        greedy.expect("lost")
-        greedy.expect_done()
-        server.wait_sessions(1)
-        self.assertIn("died with signal 9", server.log())
-        self.run_program("many", "count", servers=[server])
-        witness.say("stop")
-        witness.expect("undisturbed")
-        witness.expect_done()
-        self.assertIsNone(server.process.poll())
 
 
 class Clients(GpuCase):
