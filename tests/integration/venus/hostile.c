@@ -70,10 +70,10 @@ static void crashes(void)
 
 /* ---- shaders that are none ---- */
 
-static size_t read_shader(uint32_t words[WORDS_MAX])
+static size_t read_shader(const char *name, uint32_t words[WORDS_MAX])
 {
     char path[4096];
-    snprintf(path, sizeof(path), "%s/shaders/shared.comp.spv", getenv("VKT_PROGRAMS"));
+    snprintf(path, sizeof(path), "%s/shaders/%s.comp.spv", getenv("VKT_PROGRAMS"), name);
     FILE *file = fopen(path, "rb");
     if (!file)
         vkt_fail("%s: %m", path);
@@ -152,7 +152,7 @@ static VkPipeline compile(const struct gpu *gpu, const uint32_t *words, size_t c
 static void shaders(void)
 {
     static uint32_t words[WORDS_MAX], mutant[WORDS_MAX];
-    size_t count = read_shader(words);
+    size_t count = read_shader("shared", words);
     uint32_t seed = 1;
     struct gpu gpu;
     VkInstance instance = kit_open_first(&gpu);
@@ -166,6 +166,49 @@ static void shaders(void)
         instance = kit_open_first(&gpu);
     }
     kit_close_all(&gpu, instance);
+    kit_say("done");
+}
+
+/* ---- shaders that write anywhere ---- */
+
+/* A shader that reads and writes at this address of its process.  Whether the device survived it.
+ */
+static bool write_at(const uint32_t *words, size_t count, uint64_t address)
+{
+    const struct {
+        uint64_t first, target;
+        uint32_t count;
+    } push = {address, address, 1};
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkDescriptorSetLayout set;
+    VkPipelineLayout layout;
+    struct gpu gpu;
+    VkInstance instance = kit_open_first(&gpu);
+    VkPipeline pipeline = compile(&gpu, words, count);
+    VKT_EXPECT(pipeline != VK_NULL_HANDLE);
+    VkCommandBuffer commands = kit_command(&gpu);
+    VKT(make_layout(&gpu, &set, &layout));
+    VKT(vkBeginCommandBuffer(commands, &begin));
+    vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    vkCmdPushConstants(commands, layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(push), &push);
+    vkCmdDispatch(commands, 1, 1, 1);
+    VKT(vkEndCommandBuffer(commands));
+    bool lives = kit_submit(&gpu, commands, VK_NULL_HANDLE) == VK_SUCCESS &&
+                 kit_work(&gpu, 1) == VK_SUCCESS; /* behind it */
+    vkDestroyPipelineLayout(gpu.device, layout, NULL);
+    vkDestroyDescriptorSetLayout(gpu.device, set, NULL);
+    vkDestroyPipeline(gpu.device, pipeline, NULL);
+    kit_close_all(&gpu, instance);
+    return lives;
+}
+
+static void addresses(void)
+{
+    static const uint64_t places[] = {16, UINT64_C(1) << 44, UINT64_MAX - 4095};
+    static uint32_t words[WORDS_MAX];
+    size_t count = read_shader("address", words);
+    for (size_t i = 0; i < VKT_COUNT(places); i++)
+        VKT_EXPECT(!write_at(words, count, places[i]));
     kit_say("done");
 }
 
@@ -233,7 +276,7 @@ static void main_memory(void)
 static void limits(void)
 {
     static uint32_t words[WORDS_MAX];
-    size_t count = read_shader(words);
+    size_t count = read_shader("shared", words);
     struct gpu gpu;
     VkBuffer buffer;
     VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
@@ -255,8 +298,9 @@ static void limits(void)
 }
 
 static const struct kit_case cases[] = {
-    {"copies", copies}, {"crashes", crashes},         {"shaders", shaders},
-    {"memory", memory}, {"main_memory", main_memory}, {"limits", limits},
+    {"copies", copies},       {"crashes", crashes}, {"shaders", shaders},
+    {"addresses", addresses}, {"memory", memory},   {"main_memory", main_memory},
+    {"limits", limits},
 };
 
 KIT_MAIN(cases)

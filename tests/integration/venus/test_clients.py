@@ -65,10 +65,10 @@ class Clients(GpuCase):
         self.expect_undisturbed()
 
     def test_invalid_vulkan(self):
-        """The driver sees it, and the session may die of it.  Four attackers at a time."""
+        """The driver sees it, and the session may die of it.  Five attackers at a time."""
         server = self.server
         attacks = [self.program("hostile", case, servers=[server])
-                   for case in ("copies", "crashes", "shaders", "memory")]
+                   for case in ("copies", "crashes", "shaders", "addresses", "memory")]
         for attack in attacks[:-1]:
             attack.expect("done")
             attack.expect_done()

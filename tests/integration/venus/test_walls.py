@@ -122,7 +122,7 @@ class MainMemory(GpuCase):
         greedy.expect("lost")
         greedy.expect_done()
         server.wait_sessions(1)
-        self.assertIn("died with signal 9", server.log())
+        support.until(lambda: "died with signal 9" in server.log(), "the server's word for it")
         self.run_program("many", "count", servers=[server])
         witness.say("stop")
         witness.expect("undisturbed")
