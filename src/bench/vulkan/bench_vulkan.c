@@ -151,7 +151,7 @@ static int start_process(struct bench_vk_run *r, struct bench_vk_site *site, con
 {
     char address[RPC_ADDR_HOST_CHARS + 16], why[BENCH_PROCESS_WHY] = "";
     bool far = bench_delay_is_needed(&site->line);
-    snprintf(address, sizeof(address), "%s", site->peer.ep ? site->peer.address : site->address);
+    snprintf(address, sizeof(address), "%s", site->address);
     int rc = 0;
     if (far) {
         rc = bench_delay_start(r->serve.port, site->line, relay);
@@ -190,6 +190,12 @@ static int start_others(struct bench_vk_run *r, struct bench_vk_site *site, int 
                                                            : start_native(r, &r->native_second);
 }
 
+static int open_peer(struct bench_vk_site *site)
+{
+    struct cmd_connect_options connect = {.timeout_ns = 5 * HW_SEC};
+    return cmd_link_open(&site->peer, &connect, site->address) == CMD_DONE ? 0 : -ECONNREFUSED;
+}
+
 /* The raw link last: it pins this process and its own to a core each, so that neither spins in the
  * other's way, and job processes must not inherit that. */
 static int open_site(struct bench_vk_run *r, struct bench_vk_site *site, int needs)
@@ -206,8 +212,8 @@ static int open_site(struct bench_vk_run *r, struct bench_vk_site *site, int nee
         rc = start_process(r, site, bench_vk_switches[i].name, &site->relay, &site->without[i]);
     if (rc == 0 && needs & (NEEDS_SECOND | NEEDS_MANY))
         rc = start_others(r, site, needs);
-    if (rc == 0 && r->serve.pid)
-        rc = bench_link_open(&spec, &site->raw, r->why);
+    if (rc == 0)
+        rc = r->serve.pid ? bench_link_open(&spec, &site->raw, r->why) : open_peer(site);
     return rc;
 }
 
@@ -266,13 +272,20 @@ static int plan_own(struct bench_vk_run *r)
     return 0;
 }
 
-/* A server that is there already. */
+/* A server that is there already.  It is called again once the job processes are there: one that is
+ * forked while this one uses UCX cannot use it. */
 static enum cmd_exit plan_peer(struct bench_vk_run *r, const char *operand)
 {
     struct bench_vk_site *site = &r->sites[r->site_count++];
     struct cmd_connect_options connect = {.timeout_ns = 5 * HW_SEC};
     *site = (struct bench_vk_site){.name = "remote", .kind = BENCH_VK_TCP};
-    return cmd_link_open(&site->peer, &connect, operand);
+    struct cmd_link peer;
+    enum cmd_exit code = cmd_link_open(&peer, &connect, operand);
+    if (code != CMD_DONE)
+        return code;
+    snprintf(site->address, sizeof(site->address), "%s", peer.address);
+    cmd_link_close(&peer);
+    return CMD_DONE;
 }
 
 static int measure_sites(struct bench_vk_run *r)

@@ -53,7 +53,7 @@ struct bench_vk_site {
     const char *name;
     enum bench_vk_kind kind;
     struct bench_line line;
-    char address[128]; /* of our own server */
+    char address[RPC_ADDR_HOST_CHARS + 16]; /* of the server */
     struct bench_delay relay, late_relay;
     struct bench_process process, late;                    /* with early fences, and without */
     struct bench_process others[BENCH_VK_CLIENTS_MAX - 1]; /* as the first, beside it */

@@ -44,6 +44,13 @@ class Ucx(GpuCase):
         program.wait()
         self.assertIn("in a process that was forked", program.errors())
 
+    def test_a_benchmark(self):
+        """Its processes are children of one that speaks UCX itself."""
+        result = support.hawser("bench-vulkan", "--software", "--quick", "--only", "cycle.remote",
+                                *self.serve().addresses)
+        self.expect(result, 0)
+        self.assertIn("cycle.remote", result.stdout)
+
     def test_a_client_that_is_killed(self):
         server = self.serve()
         program = self.program("many", "in_a_row", servers=[server])
