@@ -349,20 +349,13 @@ static struct rpc_ep *unlink_stripe(struct stripe **at)
     return ep;
 }
 
-/* Nobody will come to its door. */
-static void forget_asker(struct session *session)
-{
-    rpc_release(session->asker, session->question);
-    session->asker = NULL;
-    if (session->pid)
-        kill(session->pid, SIGKILL);
-}
-
 void sessions_closed(struct sessions *s, const struct rpc_ep *ep)
 {
     for (struct session *session = s->first; session; session = session->next) {
-        if (session->asker == ep)
-            forget_asker(session);
+        if (session->asker == ep) { /* nobody will come to its door: it ends by itself */
+            rpc_release(session->asker, session->question);
+            session->asker = NULL;
+        }
     }
     for (struct stripe **at = &s->stripes; *at;) {
         if ((*at)->ep == ep)
