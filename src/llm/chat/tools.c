@@ -614,6 +614,11 @@ size_t llm_tools_count(const struct llm_tools *t)
     return t->call_count;
 }
 
+size_t llm_tools_whole(const struct llm_tools *t)
+{
+    return t->call_count - (t->state == STATE_ARGUMENTS);
+}
+
 size_t llm_tools_arguments(const struct llm_tools *t, size_t index, const char **text)
 {
     assert(index < t->call_count);

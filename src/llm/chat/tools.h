@@ -55,9 +55,12 @@ int llm_tools_feed(struct llm_tools *tools, const char *text, size_t bytes, cons
 int llm_tools_end(struct llm_tools *tools, const char **content, size_t *content_bytes) MUST_CHECK;
 
 /* The calls so far; index below the count.  All but the last are complete, and that one is after
- * llm_tools_end.  A call is {"id", "type": "function", "function": {"name", "arguments"}},
- * arguments a string, which is empty with `begin`.  A new reference, or NULL. */
+ * llm_tools_end unless the answer was cut off in its arguments.  A call is {"id", "type":
+ * "function", "function": {"name", "arguments"}}, arguments a string, which is empty with `begin`.
+ * A new reference, or NULL. */
 size_t llm_tools_count(const struct llm_tools *tools);
+/* Those whose arguments are complete. */
+size_t llm_tools_whole(const struct llm_tools *tools);
 json_t *llm_tools_call(const struct llm_tools *tools, size_t index, bool begin);
 /* The arguments of a call so far: bytes; *text is valid until the next call. */
 size_t llm_tools_arguments(const struct llm_tools *tools, size_t index, const char **text);

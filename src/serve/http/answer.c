@@ -20,7 +20,7 @@ static const char *finish_name(const struct http_choice *choice)
 {
     switch (choice->finish) {
     case HTTP_FINISH_STOP:
-        return choice->tools && llm_tools_count(choice->tools) > 0 ? "tool_calls" : "stop";
+        return choice->tools && llm_tools_whole(choice->tools) > 0 ? "tool_calls" : "stop";
     case HTTP_FINISH_LENGTH:
         return "length";
     default:
@@ -191,12 +191,13 @@ static json_t *whole_choice(const struct http_choice *choice)
                          completion_text(choice, 0, choice->text.len, r->echo), "logprobs",
                          logprobs, "finish_reason", finish_name(choice));
     const struct http_text *text = http_choice_text(choice);
-    size_t calls = choice->tools ? llm_tools_count(choice->tools) : 0;
-    json_t *message =
-        json_pack("{s:s, s:o, s:n}", "role", "assistant", "content",
-                  calls && text->len == 0 ? json_null()
-                                          : json_stringn(text->text ? text->text : "", text->len),
-                  "refusal");
+    /* One that was cut off is left out: its arguments are no JSON. */
+    size_t calls = choice->tools ? llm_tools_whole(choice->tools) : 0;
+    json_t *message = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content",
+                                (calls || r->must_call) && text->len == 0
+                                    ? json_null()
+                                    : json_stringn(text->text ? text->text : "", text->len),
+                                "refusal");
     json_t *list = calls ? json_array() : NULL;
     for (size_t i = 0; i < calls; i++)
         json_array_append_new(list, llm_tools_call(choice->tools, i, false));

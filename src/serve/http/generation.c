@@ -142,7 +142,8 @@ static int find_calls(struct http_choice *choice, bool last)
         rc = http_text_add(&choice->content, &none, content, bytes);
     if (rc == 0 && last)
         rc = llm_tools_end(choice->tools, &content, &bytes);
-    if (rc == 0 && last)
+    /* Where nothing but calls is wanted, what is left is the beginning of one. */
+    if (rc == 0 && last && !choice->exchange->request.must_call)
         rc = http_text_add(&choice->content, &none, content, bytes);
     return rc;
 }

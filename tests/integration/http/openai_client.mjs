@@ -91,6 +91,18 @@ for await (const chunk of await client.chat.completions.create({ ...asked, strea
 out.call_deltas = deltas;
 out.call_stream = parts.map(plain);
 out.call_plain = called.message.tool_calls.map(plain);
+// Cut off everywhere in a call.
+out.cut = [];
+for (const max_tokens of [1, 8, 16, 24, 32, 40]) {
+  const request = { ...asked, tools: [weather], max_tokens };
+  const { finish_reason, message } = (await client.chat.completions.create(request)).choices[0];
+  let streamed = "", reason;
+  for await (const chunk of await client.chat.completions.create({ ...request, stream: true })) {
+    streamed += chunk.choices[0].delta.content ?? "";
+    reason = chunk.choices[0].finish_reason ?? reason;
+  }
+  out.cut.push({ finish_reason, reason, streamed, content: message.content, calls: message.tool_calls ?? null });
+}
 const named = { type: "function", function: { name: "noop" } };
 out.named = (await client.chat.completions.create({ ...asked, tool_choice: named })).choices[0].message.tool_calls;
 // The package's own loop: it calls the function, sends the result and goes on.

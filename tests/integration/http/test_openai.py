@@ -46,6 +46,12 @@ class OpenAI(unittest.TestCase):
         self.assertGreaterEqual(got["call_deltas"], 2)  # the name, then arguments
         arguments = json.loads(got["call_plain"][0]["function"]["arguments"])
         self.assertEqual(got["call_plain"][0]["function"]["name"] == "get_weather", "city" in arguments)
+        self.assertIn("length", [cut["finish_reason"] for cut in got["cut"]])
+        for cut in got["cut"]:
+            calls = [json.loads(c["function"]["arguments"]) for c in cut["calls"] or []]
+            self.assertEqual((cut["finish_reason"], cut["reason"], len(calls)),
+                             ("tool_calls", "tool_calls", 1) if calls else ("length", "length", 0))
+            self.assertEqual((cut["content"], cut["streamed"]), (None, ""))
         named, = (c["function"] for c in got["named"])
         self.assertEqual((named["name"], json.loads(named["arguments"])), ("noop", {}))
         self.assertGreaterEqual(got["run"]["turns"], 1, got)
