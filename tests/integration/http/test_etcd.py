@@ -41,8 +41,8 @@ class Etcd(Case):
             stderr=subprocess.DEVNULL)
         self.addCleanup(lambda: (etcd.kill(), etcd.wait(TIMEOUT)))
 
-    def join(self, name):
-        w = worker("--etcd", self.url, "--cluster", "test", "--member-ttl", "2s",
+    def join(self, name, ttl="60s"):
+        w = worker("--etcd", self.url, "--cluster", "test", "--member-ttl", ttl,
                    listen=f"unix:{self.dir}/{name}")
         self.addCleanup(w.stop)
         return w
@@ -50,7 +50,7 @@ class Etcd(Case):
     def test_workers_come_and_go(self):
         with Process("gateway", "--etcd", self.url, "--cluster", "test", "--http", "127.0.0.1:0") as front:
             self.assertEqual(call(front.url, "/v1/completions", ASK)[0], 503)
-            first, second = self.join("a"), self.join("b")
+            first, second = self.join("a", "2s"), self.join("b")
             wait_for(lambda: state(front.url).count(": up,") == 2)
             text = call(front.url, "/v1/completions", ASK)[2]["choices"][0]["text"]
             first.send(signal.SIGKILL)  # its lease ends by itself

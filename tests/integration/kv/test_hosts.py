@@ -99,7 +99,7 @@ class Host:
         keys = self.case.folder
         self.daemon = subprocess.Popen(
             [*self.enter, HAWSER, "kvd", "--members", members, "--name", self.name, "--socket", self.socket,
-             "--blocks", "64MiB", "--copies", "2", "--heartbeat", "500ms", "--cert", keys / "server.crt", "--key",
+             "--blocks", "64MiB", "--copies", "2", "--heartbeat", "2s", "--cert", keys / "server.crt", "--key",
              keys / "server.key", "--ca", keys / "server.crt", "--token-file", keys / "token"],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean_environment(QUIET))
         self.case.assertIn(f"member {self.name}", next(lines_of(self.daemon.stdout.fileno()), ""))

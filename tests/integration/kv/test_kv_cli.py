@@ -139,8 +139,9 @@ class Benchkv(Case):
         self.assertEqual(rows["c2.d8.errors"]["value"], 0)
 
     def test_open_loop_keeps_its_rate(self):
-        rows = self.rows("--client-threads", "1", "--rate", "2000", "--ranks", "1", "--duration", "300ms")
-        self.assertLess(rows["c1.d1.rps"]["value"], 2600)
+        rows = self.rows("--client-threads", "1", "--rate", "1000", "--ranks", "1", "--duration", "300ms")
+        # Without it the rate is far higher; what a stall held up is caught up with.
+        self.assertLess(rows["c1.d1.rps"]["value"], 3000)
 
     def test_optimisations_alone_and_together(self):
         report = json.loads(self.bench("--json", "--client-threads", "1", "--optimisations",
