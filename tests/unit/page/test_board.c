@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { RANKS = 3, COMMANDS = 3000 };
+enum { RANKS = 3, COMMANDS = 1000 };
 
 struct watcher {
     struct page_board *board;
