@@ -112,6 +112,8 @@ struct kv_peer {
     struct kv_block_holder holder;
     uint32_t in_flight;
     uint32_t quiet; /* fruitless polls in a row */
+    bool polled;    /* in this turn */
+    bool fresh;     /* and read or written: the next turn would find nothing, most likely */
     uint64_t dial_at_ns;
     uint32_t failures;
     struct kv_pending *queue, *queue_last; /* waiting for room to send */

@@ -46,6 +46,7 @@ static const char *name_of(const struct kv_peer *peer)
 void kv_peer_wake(struct kv_peer *peer)
 {
     struct kv_daemon *d = peer->daemon;
+    peer->fresh = false;
     if (peer->awake || !peer->ep)
         return;
     peer->awake = true;
@@ -731,9 +732,13 @@ uint32_t kv_peers_poll(struct kv_daemon *d)
         wake_due(d);
     for (struct kv_peer *peer = d->awake, *next; peer; peer = next) {
         next = peer->awake_next;
-        if (may_skip(d, peer))
+        peer->polled = !peer->fresh && !may_skip(d, peer);
+        peer->fresh = false;
+        if (!peer->polled)
             continue;
-        events += poll_peer(d, peer);
+        uint32_t n = poll_peer(d, peer);
+        peer->fresh = n > 0;
+        events += n;
         if (may_rest(d, peer))
             (void)rest(d, peer);
     }
@@ -754,8 +759,11 @@ uint32_t kv_peers_flush(struct kv_daemon *d)
     uint32_t n = 0;
     for (int i = 0; i < KV_UNJOINED_MAX && d->unjoined_count > 0; i++)
         n += d->unjoined[i] ? flush_one(d, d->unjoined[i]) : 0;
-    for (struct kv_peer *peer = d->awake; peer; peer = peer->awake_next)
-        n += flush_one(d, peer->ep);
+    for (struct kv_peer *peer = d->awake; peer; peer = peer->awake_next) {
+        uint32_t sent = flush_one(d, peer->ep);
+        peer->fresh |= sent > 0 && peer->polled;
+        n += sent;
+    }
     return n;
 }
 
