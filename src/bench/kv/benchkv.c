@@ -614,7 +614,7 @@ const struct cmd_command cmd_benchkv = {
         "and prints what follows: round trips against clients, Little's law, the distribution and\n"
         "its modes, the cycle model, events and times of the daemon's loop, its utilisation, "
         "local\n"
-        "and remote times, one rank against all.  A derivation that does not hold is told as such.",
+        "and remote times, one rank against all.  A derivation that does not hold says so.",
     .options = options,
     .environment = environment,
     .examples = "hawser benchkv\n"

@@ -304,7 +304,7 @@ static int say_why(const struct kv_post *p, char why[RPC_WHY_CHARS])
     if (p->outcome == CURLE_COULDNT_CONNECT)
         snprintf(why, RPC_WHY_CHARS, "cannot reach %.100s: %s", p->url, strerror(-rc));
     else if (rc == -EADDRNOTAVAIL)
-        snprintf(why, RPC_WHY_CHARS, "cannot reach %.100s: nobody has that name", p->url);
+        snprintf(why, RPC_WHY_CHARS, "cannot reach %.100s: no host has that name", p->url);
     else if (rc == -EACCES)
         snprintf(why, RPC_WHY_CHARS,
                  "%.80s: TLS: %.120s; see --etcd-ca, --etcd-cert and --etcd-key", p->url, words);

@@ -189,7 +189,7 @@ int llm_tp_rank_main(char **argv)
     if (rc == 0)
         rc = llm_tp_exchange_attach(LLM_TP_MEMORY_FD, (uint32_t)rank, &r.x);
     if (rc) {
-        hw_error(HW_CAT_LLM, "hawser serve --tp starts this command, and nobody else can: %s",
+        hw_error(HW_CAT_LLM, "hawser serve --tp starts this command, and a user cannot: %s",
                  strerror(-rc));
         return 1;
     }

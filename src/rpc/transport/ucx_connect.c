@@ -265,7 +265,7 @@ static void explain_dial(const struct rpc_addr *addr, int rc, char why[RPC_WHY_C
 {
     const char *cause = strerror(-rc);
     if (rc == -ECONNREFUSED || rc == -ECONNRESET)
-        cause = "nobody takes UCX connections there; start the server with a ucx: address and "
+        cause = "no server takes UCX connections there; start the server with a ucx: address and "
                 "the same UCX_TLS at both ends";
     else if (rc == -ETIMEDOUT)
         cause = "no answer in time";
