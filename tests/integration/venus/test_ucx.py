@@ -23,7 +23,6 @@ class Ucx(GpuCase):
             with self.subTest(name):
                 server = self.serve(name, env=env)
                 self.run_program("many", "threads", servers=[server], env=env)
-                self.run_program("hosts", "system-calls", servers=[server], env=env)
                 server.wait_sessions(0)
                 self.assertEqual(server.log(), "")
 
