@@ -640,17 +640,17 @@ static bool element_is_nullable(const struct cycle_search *s, struct element e)
     return e.kind == ELEMENT_RULE && s->nullable[e.value];
 }
 
-/* What find_nullable keeps: where each rule is used, and what each alternative still lacks. */
+/* What find_rules keeps: where each rule is used, and what each alternative still lacks. */
 struct uses {
     uint32_t *first;       /* of a rule: an element that names it; UINT32_MAX: none */
     uint32_t *next;        /* of an element: the next one that names the same rule */
     uint32_t *alternative; /* of an element */
-    uint32_t *lacks;       /* of an alternative: elements that are not known to be nullable */
+    uint32_t *lacks;       /* of an alternative: elements that are not known to be of that kind */
     uint32_t *rule;        /* of an alternative */
-    uint32_t *todo;        /* nullable rules whose uses were not looked at */
+    uint32_t *todo;        /* rules of that kind whose uses were not looked at */
 };
 
-static void index_uses(const struct llm_grammar *g, struct uses *u)
+static void index_uses(const struct llm_grammar *g, bool empty, struct uses *u)
 {
     memset(u->first, 0xff, g->rule_count * sizeof *u->first);
     for (uint32_t r = 0; r < g->rule_count; r++) {
@@ -658,7 +658,7 @@ static void index_uses(const struct llm_grammar *g, struct uses *u)
             u->rule[a] = r;
             for (uint32_t at = g->starts[a]; g->elements[at].kind != ELEMENT_END; at++) {
                 struct element e = g->elements[at];
-                u->lacks[a]++;
+                u->lacks[a] += empty || e.kind == ELEMENT_RULE;
                 u->alternative[at] = a;
                 if (e.kind == ELEMENT_RULE) {
                     u->next[at] = u->first[e.value];
@@ -669,9 +669,9 @@ static void index_uses(const struct llm_grammar *g, struct uses *u)
     }
 }
 
-static bool find_nullable(struct cycle_search *s)
+/* The rules that some text ends: the empty one, or any.  False: no memory. */
+static bool find_rules(const struct llm_grammar *g, bool empty, bool *found)
 {
-    const struct llm_grammar *g = s->g;
     size_t room =
         2 * (size_t)g->rule_count + 2 * (size_t)g->element_count + 2 * (size_t)g->start_count + 1;
     uint32_t *memory = calloc(room, sizeof *memory);
@@ -683,11 +683,11 @@ static bool find_nullable(struct cycle_search *s)
     u.alternative = u.next + g->element_count;
     u.lacks = u.alternative + g->element_count;
     u.rule = u.lacks + g->start_count;
-    index_uses(g, &u);
+    index_uses(g, empty, &u);
     uint32_t count = 0;
     for (uint32_t a = 0; a < g->start_count; a++) {
-        if (u.lacks[a] == 0 && !s->nullable[u.rule[a]]) {
-            s->nullable[u.rule[a]] = true;
+        if (u.lacks[a] == 0 && !found[u.rule[a]]) {
+            found[u.rule[a]] = true;
             u.todo[count++] = u.rule[a];
         }
     }
@@ -695,8 +695,8 @@ static bool find_nullable(struct cycle_search *s)
         uint32_t rule = u.todo[--count];
         for (uint32_t at = u.first[rule]; at != UINT32_MAX; at = u.next[at]) {
             uint32_t a = u.alternative[at];
-            if (--u.lacks[a] == 0 && !s->nullable[u.rule[a]]) {
-                s->nullable[u.rule[a]] = true;
+            if (--u.lacks[a] == 0 && !found[u.rule[a]]) {
+                found[u.rule[a]] = true;
                 u.todo[count++] = u.rule[a];
             }
         }
@@ -782,7 +782,7 @@ static void refuse_left_recursion(struct parser *p)
     s.nullable = calloc(n, 1);
     s.on_stack = calloc(n, 1);
     s.index = calloc(4 * (size_t)n, sizeof *s.index);
-    if (path && s.nullable && s.on_stack && s.index && find_nullable(&s)) {
+    if (path && s.nullable && s.on_stack && s.index && find_rules(p->g, true, s.nullable)) {
         s.low = s.index + n;
         s.component = s.low + n;
         s.stack = s.component + n;
@@ -891,6 +891,14 @@ int llm_grammar_parse(const char *text, size_t bytes, struct llm_grammar **out, 
     find_classes(g);
     *out = g;
     return 0;
+}
+
+int llm_grammar_ends(const struct llm_grammar *g)
+{
+    bool *ends = calloc(g->rule_count, 1);
+    int rc = ends && find_rules(g, false, ends) ? ends[g->root] : -ENOMEM;
+    free(ends);
+    return rc;
 }
 
 void llm_grammar_destroy(struct llm_grammar *g)

@@ -38,6 +38,9 @@ struct llm_grammar;
 /* 0; -EINVAL (why names line and cause); -E2BIG (a bound); -EOPNOTSUPP; -ENOMEM. */
 int llm_grammar_parse(const char *text, size_t bytes, struct llm_grammar **out,
                       char *why) MUST_CHECK;
+/* 1: some text is complete; 0: each goes on for ever, as by a schema that is nothing but a
+ * reference to itself; -ENOMEM. */
+int llm_grammar_ends(const struct llm_grammar *grammar);
 void llm_grammar_destroy(struct llm_grammar *grammar);
 
 struct llm_pieces; /* the tokens of a vocabulary in the order of their bytes */

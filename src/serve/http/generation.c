@@ -1,6 +1,7 @@
 /* A request for texts: from its body to running sequences, and from their tokens to text. */
 #include "serve/http/impl.h"
 
+#include "llm/chat/grammar.h"
 #include "llm/chat/schema.h"
 
 #include <errno.h>
@@ -361,6 +362,30 @@ static int read_format(struct http_exchange *x)
               : 0;
 }
 
+/* A schema may be one that no text fits: of a grammar made from it the worker's refusal would not
+ * say so, or none would come. */
+static int check_grammar(struct http_exchange *x)
+{
+    struct llm_grammar *grammar;
+    char why[LLM_WHY_CHARS] = "";
+    const char *field = x->request.must_call ? "tools" : "response_format";
+    if (!x->grammar)
+        return 0;
+    int rc = llm_grammar_parse(x->grammar, strlen(x->grammar), &grammar, why);
+    if (rc == 0) {
+        rc = llm_grammar_ends(grammar);
+        llm_grammar_destroy(grammar);
+        if (rc == 0)
+            return http_error_set(&x->error, 400, field, NULL,
+                                  "'%s': no value fits the schema, which refers to itself without "
+                                  "a way out",
+                                  field);
+    }
+    if (rc == -ENOMEM)
+        return no_memory(&x->error);
+    return rc < 0 ? http_error_set(&x->error, 400, field, NULL, "'%s': %.400s", field, why) : 0;
+}
+
 /* The messages as a prompt, which is the caller's to free. */
 static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
 {
@@ -400,7 +425,7 @@ static int prepare(struct http_exchange *x)
         return http_error_set(&x->error, 400, "dimensions", NULL,
                               "'dimensions' must be %u, as many as the model has, or left out",
                               width);
-    if (read_tools(x) || read_format(x))
+    if (read_tools(x) || read_format(x) || check_grammar(x))
         return -1;
     x->choices = calloc((size_t)prompts * r->n, sizeof(*x->choices));
     if (!x->choices)
