@@ -436,19 +436,26 @@ void http_answer_chunks(struct http_exchange *x)
 
 /* ---- others ---- */
 
+static json_t *describe_model(const struct http_model *m)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", m->name, "object", "model", "created",
+                     (json_int_t)m->created, "owned_by", "hawser", "max_model_len",
+                     (json_int_t)m->context);
+}
+
 char *http_answer_models(struct http_front *f, size_t *len)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < f->model_count; i++) {
-        const struct http_model *m = f->models[i];
-        if (!http_model_is_up(f, m))
-            continue;
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", m->name, "object",
-                                        "model", "created", (json_int_t)m->created, "owned_by",
-                                        "hawser", "max_model_len", (json_int_t)m->context));
+        if (http_model_is_up(f, f->models[i]))
+            json_array_append_new(list, describe_model(f->models[i]));
     }
     return dump(json_pack("{s:s, s:o}", "object", "list", "data", list), len);
+}
+
+char *http_answer_model(const struct http_model *m, size_t *len)
+{
+    return dump(describe_model(m), len);
 }
 
 char *http_answer_error(const struct http_error *e, size_t *len)

@@ -8,12 +8,13 @@
 #include "serve/http/pages.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 
 struct http_route {
-    const char *path;
+    const char *path; /* one that ends with '/' is followed by a name */
     const char *method;
     /* The whole body is there. */
     enum MHD_Result (*handle)(struct http_exchange *x);
@@ -263,6 +264,18 @@ static enum MHD_Result get_models(struct http_exchange *x)
     return respond_json(x, MHD_HTTP_OK, text, len);
 }
 
+static enum MHD_Result get_model(struct http_exchange *x)
+{
+    size_t len;
+    char *text = NULL;
+    pthread_mutex_lock(&x->front->lock);
+    const struct http_model *m = http_model_find(x->front, x->rest, &x->error);
+    if (m)
+        text = http_answer_model(m, &len);
+    pthread_mutex_unlock(&x->front->lock);
+    return m ? respond_json(x, MHD_HTTP_OK, text, len) : respond_error(x);
+}
+
 static enum MHD_Result get_state(struct http_exchange *x)
 {
     size_t len;
@@ -314,6 +327,7 @@ static const struct http_route routes[] = {
     {"/v1/completions", "POST", post_completions},
     {"/v1/chat/completions", "POST", post_chat},
     {"/v1/models", "GET", get_models},
+    {"/v1/models/", "GET", get_model},
     {"/v1/embeddings", "POST", post_embeddings},
     {"/tokenize", "POST", post_tokenize},
     {"/detokenize", "POST", post_detokenize},
@@ -347,13 +361,21 @@ static bool allowed(struct http_exchange *x, const char *url)
     return x->key != NULL;
 }
 
+static bool is_at(const char *url, const char *path)
+{
+    size_t n = strlen(path);
+    return path[n - 1] == '/' ? strncmp(url, path, n) == 0 && url[n] : strcmp(url, path) == 0;
+}
+
 static void find_route(struct http_exchange *x, const char *url, const char *method)
 {
     bool known = false;
     for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
-        if (strcmp(url, routes[i].path) != 0)
+        if (!is_at(url, routes[i].path))
             continue;
         known = true;
+        snprintf(x->rest, sizeof(x->rest), "%s",
+                 strlen(url) > strlen(routes[i].path) ? url + strlen(routes[i].path) : "");
         if (is_method(method, routes[i].method))
             x->route = &routes[i];
         else

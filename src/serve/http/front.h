@@ -1,6 +1,6 @@
 /* serve/http/front.h - the HTTP door: OpenAI's endpoints over workers, and the pages about them.
  *
- *   GET   /v1/models            POST  /v1/completions        GET  /metrics  Prometheus
+ *   GET   /v1/models[/NAME]     POST  /v1/completions        GET  /metrics  Prometheus
  *   GET   /healthz              POST  /v1/chat/completions   GET  /json     JSON
  *   POST  /tokenize             POST  /v1/embeddings         GET  /         text, for people
  *   POST  /detokenize                                        GET  /state    JSON, for the page

@@ -305,7 +305,8 @@ struct http_exchange {
     struct http_front *front;
     struct MHD_Connection *connection;
     const struct http_route *route;
-    struct http_key *key; /* the front's nobody where none is asked for */
+    char rest[LLM_SERVED_NAME_CHARS]; /* of the path, after the route's */
+    struct http_key *key;             /* the front's nobody where none is asked for */
     char *body;
     size_t body_len, body_room;
     struct http_error error;
@@ -364,6 +365,7 @@ char *http_answer_embeddings(struct http_exchange *x, size_t *len);
 /* What is new for a client that streams, in x->out. */
 void http_answer_chunks(struct http_exchange *x);
 char *http_answer_models(struct http_front *f, size_t *len);
+char *http_answer_model(const struct http_model *m, size_t *len);
 char *http_answer_error(const struct http_error *e, size_t *len);
 
 /* ---- state.c ---- */

@@ -419,7 +419,17 @@ static json_t *load(const char *body, size_t bytes, struct http_error *why)
     json_error_t error;
     json_t *json = json_loadb(body, bytes, 0, &error);
     *why = (struct http_error){0};
-    if (!json)
+    if (!json && json_error_code(&error) == json_error_null_character)
+        (void)http_error_set(
+            why, 400, NULL, NULL,
+            "a string in line %d, column %d of the body has \\u0000, which no text "
+            "may have",
+            error.line, error.column);
+    else if (!json && json_error_code(&error) == json_error_numeric_overflow)
+        (void)http_error_set(why, 400, NULL, NULL,
+                             "a number in line %d, column %d of the body is too large", error.line,
+                             error.column);
+    else if (!json)
         (void)http_error_set(why, 400, NULL, NULL,
                              "the body is not JSON: %.160s (line %d, column %d)", error.text,
                              error.line, error.column);

@@ -70,6 +70,11 @@ class Endpoints(unittest.TestCase):
         self.assertEqual(status, 200)
         self.assertEqual(body["object"], "list")
         self.assertEqual([m["id"] for m in body["data"]], [NAME])
+        self.assertEqual(call(self.url, f"/v1/models/{NAME}")[2], body["data"][0])
+        for name in ("nobody", "x" * 1000):
+            error = self.refused(f"/v1/models/{name}", None, 404, "model")
+            self.assertEqual(error["code"], "model_not_found")
+        self.refused("/v1/models/", None, 404)
 
     def test_completion(self):
         body = self.complete()
@@ -434,6 +439,27 @@ class Endpoints(unittest.TestCase):
         self.refused("/v1/completions", None, 400, raw=b"", method="POST")
         self.refused("/v1/completions", None, 400, raw=b"\xff\xfe", method="POST")
         self.refused("/v1/completions", None, 400, raw=b"[1]", method="POST")
+        for body, word in ((rb'{"prompt": "\u0000"}', "u0000"), (b'{"seed": ' + b"9" * 30 + b"}", "too large")):
+            error = self.refused("/v1/completions", None, 400, raw=body, method="POST")
+            self.assertIn(word, error["message"])
+            self.assertNotIn("not JSON", error["message"])
+
+    def test_schemas_that_refer_to_themselves(self):
+        def schema(node):
+            return {"type": "json_schema", "json_schema": {"name": "n", "schema": {
+                "$ref": "#/$defs/n", "$defs": {"n": node}}}}
+
+        def holder(of):
+            return {"type": "object", "properties": {"n": of}, "required": ["n"], "additionalProperties": False}
+        itself = {"$ref": "#/$defs/n"}
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4}
+        fine = {**chat, "response_format": schema(holder({"anyOf": [itself, {"type": "null"}]}))}
+        self.assertEqual(call(self.url, "/v1/chat/completions", fine)[0], 200)
+        for node in (itself, holder(itself)):
+            self.refused("/v1/chat/completions", {**chat, "response_format": schema(node)}, 400, "response_format")
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"$ref": "#/$defs/n",
+                                                                             "$defs": {"n": holder(itself)}}}}
+        self.refused("/v1/chat/completions", {**chat, "tools": [tool], "tool_choice": "required"}, 400, "tools")
 
     def test_unknown_things(self):
         error = self.refused("/v1/completions", {**PROMPT, "model": "gpt-4"}, 404, "model")
