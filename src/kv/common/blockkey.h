@@ -10,8 +10,9 @@
  *         24   prefix hash  32 bytes, SHA-256
  *
  * Numbers are little-endian.  The store compares names, not tokens, and clients choose the tokens:
- * hence a cryptographic hash for those.  The operator chooses model and layout.  Tenants that must
- * not read each other's blocks need different tenant numbers.
+ * hence a cryptographic hash for those.  The operator chooses the layout; a model that a client
+ * uploads has the SHA-256 of its file as its name.  Tenants that must not read each other's blocks
+ * need different tenant numbers.
  *
  * Threads: any (no state).  Lifetime: values. */
 #ifndef HAWSER_KV_COMMON_BLOCKKEY_H

@@ -356,7 +356,6 @@ uint32_t llm_model_vocab(const struct llm_model *m);
 /* Adds it to the worker's models; the last unref removes it. */
 void llm_model_list(struct llm_worker *w, struct llm_model *m);
 void llm_model_unref(struct llm_worker *w, struct llm_model *m); /* NULL: nothing */
-void llm_model_hash(const void *bytes, uint64_t size, uint8_t out[LLM_HASH_BYTES]);
 /* Of its file; computed on demand. */
 const uint8_t *llm_model_own_hash(struct llm_model *m);
 /* The listed one with these bytes, or NULL. */

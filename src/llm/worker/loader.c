@@ -153,7 +153,7 @@ static int run(struct llm_worker *w, struct llm_job *job)
         return -ECANCELED;
     switch (job->load.phase) {
     case LLM_LOAD_HASH:
-        llm_model_hash(job->weights.data, job->weights.bytes, job->load.hash);
+        llm_file_hash(job->weights.data, job->weights.bytes, job->load.hash);
         break;
     case LLM_LOAD_MAKE:
         rc = make_model(w, job);

@@ -1,8 +1,10 @@
 #include "llm/worker/message.h"
 
 #include <assert.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What a request carries, each with its encoding below. */
 enum field {
@@ -420,4 +422,11 @@ void llm_handle_format(const uint8_t handle[LLM_HANDLE_BYTES], char text[LLM_HAN
         at += snprintf(at, 4, "%s%02x", dash ? "-" : "", handle[i]);
     }
     assert(at - text == LLM_HANDLE_CHARS - 1);
+}
+
+void llm_file_hash(const void *bytes, uint64_t size, uint8_t out[LLM_HASH_BYTES])
+{
+    uint8_t digest[SHA256_DIGEST_LENGTH];
+    SHA256(bytes, size, digest);
+    memcpy(out, digest, LLM_HASH_BYTES);
 }

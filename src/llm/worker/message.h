@@ -103,7 +103,7 @@ enum llm_method {
 enum {
     LLM_HANDLE_BYTES = 16,
     LLM_HANDLE_CHARS = 37,           /* a UUID's text with its NUL */
-    LLM_HASH_BYTES = 16,             /* XXH3, 128 bits, of a model file */
+    LLM_HASH_BYTES = 16,             /* of llm_file_hash */
     LLM_PIECE_BYTES = 1 << 20,       /* of an upload or download: a sixteenth of a window */
     LLM_PIECE_BYTES_MOST = 4 << 20,  /* accepted from a peer */
     LLM_PROBE_BYTES_MAX = 256 << 10, /* measures rates up to some GB/s, where packing never pays */
@@ -193,5 +193,9 @@ void llm_put_policy(struct wire_enc *e, const struct llm_eviction_policy *policy
 void llm_get_policy(struct wire_dec *d, struct llm_eviction_policy *policy);
 
 void llm_handle_format(const uint8_t handle[LLM_HANDLE_BYTES], char text[LLM_HANDLE_CHARS]);
+
+/* What names a model file among clients: the first half of its SHA-256.  One client's file serves
+ * others that ask for the name, so nobody may be able to make another file of that name. */
+void llm_file_hash(const void *bytes, uint64_t size, uint8_t out[LLM_HASH_BYTES]);
 
 #endif

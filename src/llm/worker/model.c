@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 uint32_t llm_model_vocab(const struct llm_model *m)
 {
@@ -202,19 +201,12 @@ struct llm_model *llm_model_named(const struct llm_worker *w, const char *name, 
     return NULL;
 }
 
-void llm_model_hash(const void *bytes, uint64_t size, uint8_t out[LLM_HASH_BYTES])
-{
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes, size));
-    memcpy(out, canonical.digest, LLM_HASH_BYTES);
-}
-
 const uint8_t *llm_model_own_hash(struct llm_model *m)
 {
     uint64_t bytes;
     const void *data = llm_file_bytes(m->file, &bytes);
     if (!m->hashed)
-        llm_model_hash(data, bytes, m->hash);
+        llm_file_hash(data, bytes, m->hash);
     m->hashed = true;
     return m->hash;
 }

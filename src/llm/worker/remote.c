@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* The answer of the current call.  Part of the connection, so that a late end of a call finds it.
  */
@@ -271,9 +270,7 @@ int llm_remote_fetch_file(struct llm_remote *r,
 static int has_file(struct llm_remote *r, const void *bytes, uint64_t size, bool *has, char *why)
 {
     struct llm_request request = {.method = LLM_METHOD_FIND_WEIGHTS, .total = size};
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes, size));
-    memcpy(request.hash, canonical.digest, sizeof request.hash);
+    llm_file_hash(bytes, size, request.hash);
     struct wire_dec d;
     int rc = llm_remote_call(r, &request, LLM_CONTROL, &d, why);
     if (rc)

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static uint8_t bytes[4096];
 
@@ -438,9 +439,30 @@ static void records_come_back(void **state)
     assert_int_equal(llm_record_decode(bytes, 40, &got), -EPROTO);
 }
 
+/* XXH3 multiplies each half of eight bytes, mixed with a constant, by the other half, and adds the
+ * bytes.  Where one half is the constant's, the product is 0 and the other half counts only in the
+ * sum: two such places can be changed against each other. */
+static void nobody_can_make_two_files_of_one_name(void **state)
+{
+    static const uint8_t constants[2][4] = {{0xb8, 0xfe, 0x6c, 0x39}, {0x7c, 0x01, 0x81, 0x2c}};
+    enum { STRIPE = 64, BYTES = 8 * STRIPE };
+    uint8_t mine[BYTES] = {0}, theirs[BYTES], names[2][LLM_HASH_BYTES];
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        memcpy(mine + i * STRIPE, constants[i], sizeof constants[i]);
+    memcpy(theirs, mine, sizeof theirs);
+    mine[4] = mine[STRIPE + 4] = 1;
+    theirs[4] = 2;
+    assert_true(XXH128_isEqual(XXH3_128bits(mine, BYTES), XXH3_128bits(theirs, BYTES)));
+    llm_file_hash(mine, BYTES, names[0]);
+    llm_file_hash(theirs, BYTES, names[1]);
+    assert_memory_not_equal(names[0], names[1], LLM_HASH_BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_can_make_two_files_of_one_name),
         cmocka_unit_test(what_is_sent_arrives),
         cmocka_unit_test(cuts_and_excess_are_refused),
         cmocka_unit_test(a_decode_step_is_two_bytes),
