@@ -41,7 +41,7 @@ struct bench_llm_options {
 
 #define AT(field) offsetof(struct bench_llm_options, field)
 static const struct cmd_option options[] = {
-    {"model", 'm', CMD_STRING, AT(model), "a GGUF file", "FILE"},
+    {"model", 'm', CMD_STRING, AT(model), "a GGUF file, or llama2.c's format", "FILE"},
     {"threads", 't', CMD_U64, AT(threads), "0: the cores there are", "N", "0", 0, 256},
     {"tp", 0, CMD_U64, AT(tp),
      "tensor-parallel workers, with --threads threads each; beside one worker\n"

@@ -92,7 +92,6 @@ static enum MHD_Result respond_stream(struct http_exchange *x)
     MHD_add_response_header(response, "Content-Type", "text/event-stream; charset=utf-8");
     MHD_add_response_header(response, "Cache-Control", "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no"); /* a proxy passes it on at once */
-    x->streams = true;
     enum MHD_Result result = MHD_queue_response(x->connection, MHD_HTTP_OK, response);
     MHD_destroy_response(response);
     return result;

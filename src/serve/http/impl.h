@@ -323,7 +323,7 @@ struct http_exchange {
     char name[48]; /* cmpl-... */
     time_t created;
     int fd; /* watched for its end; -1: not */
-    bool started, suspended, gone, streams, done_sent;
+    bool started, suspended, gone, done_sent;
     struct wire_enc out; /* of a stream: formatted; up to out_at it was taken */
     size_t out_at;
     char *chunk_begin; /* what all chunks begin with; NULL: not made yet */
