@@ -206,6 +206,16 @@ class Endpoints(unittest.TestCase):
         form["json_schema"]["schema"] = {"$ref": "http://elsewhere"}
         self.refused("/v1/completions", {**PROMPT, "response_format": form}, 400, "response_format")
 
+    def test_a_call_that_is_cut_off_is_left_out(self):
+        tool = {"type": "function", "function": {"name": "f", "parameters": {
+            "type": "object", "properties": {"a": {"type": "string", "minLength": 300}}, "required": ["a"]}}}
+        asked = {"messages": [{"role": "user", "content": "a"}], "tools": [tool], "tool_choice": "required"}
+        for most in (1, 12, 40, 80):
+            status, _, body = call(self.url, "/v1/chat/completions", {**asked, "max_tokens": most})
+            choice = body["choices"][0]
+            self.assertEqual((status, choice["finish_reason"]), (200, "length"))
+            self.assertEqual(choice["message"], {"role": "assistant", "content": None, "refusal": None})
+
     def test_echo(self):
         self.assertEqual(self.complete(echo=True)["choices"][0]["text"],
                          "And God said" + self.complete()["choices"][0]["text"])

@@ -96,6 +96,14 @@ static const struct llm_request samples[] = {
     {.method = LLM_METHOD_GENERATE,
      .generate =
          {.model = "kjv", .tokens = some_tokens, .token_count = 3, .embed = true, .stays = true}},
+    {.method = LLM_METHOD_GENERATE,
+     .id = 8,
+     .generate = {.model = "kjv",
+                  .tokens = some_tokens,
+                  .token_count = 3,
+                  .sampled = 1,
+                  .logprobs = true,
+                  .scored = 2}},
     {.method = LLM_METHOD_CANCEL, .id = 300},
     {.method = LLM_METHOD_DRAIN, .undo = true},
 };
@@ -123,6 +131,7 @@ static void assert_same_generate(const struct llm_generate *a, const struct llm_
     assert_int_equal(a->logprobs, b->logprobs);
     assert_int_equal(a->embed, b->embed);
     assert_int_equal(a->stays, b->stays);
+    assert_int_equal(a->scored, b->scored);
     assert_int_equal(a->tops, b->tops);
     assert_int_equal(x->seed, y->seed);
     assert_true(x->temperature == y->temperature && x->top_p == y->top_p && x->min_p == y->min_p);
@@ -266,6 +275,13 @@ static void hostile_texts_are_refused(void **state)
     g.logprobs = true;
     g.tops = LLM_TOP_LOGPROBS_MAX + 1;
     refuse_generate(&g, -EMSGSIZE);
+    g = fine;
+    g.scored = 1; /* without logprobs */
+    refuse_generate(&g, -EPROTO);
+    g.logprobs = true;
+    g.sampled = 1;
+    g.scored = 2; /* a token that was generated */
+    refuse_generate(&g, -EPROTO);
     g = fine;
     g.stops = stops;
     g.stop_count = LLM_STOPS_MAX + 1;
