@@ -87,8 +87,8 @@ static int result_of(struct store *s, enum kv_result result)
 
 static enum cmd_exit refuse(const struct store *s, const char *name, int rc)
 {
-    const char *why = rc == -ENOENT   ? "there is no such value"
-                      : rc == -EEXIST ? "the name has a value already"
+    const char *why = rc == -ENOENT   ? "there is no such value (MISS)"
+                      : rc == -EEXIST ? "the name has a value already (EXISTS)"
                       : s->values     ? kv_values_why(s->values)
                                       : s->why;
     enum cmd_exit code = rc == -EACCES || rc == -EPERM ? CMD_REFUSED

@@ -149,7 +149,7 @@ class RespCase(Case):
         self.assertEqual((self.dir / "out").read_bytes(), large)
         self.assertEqual(self.expect(kv("get", "a"), DONE).stdout, "two")
         self.expect(kv("put", "--only-new", "a", self.dir / "in"), FAILED, "the name has a value already")
-        self.expect(kv("get", "no"), FAILED, "no: there is no such value")
+        self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")
         self.assertEqual(self.expect(kv("exists", "a", "no"), FAILED).stdout, "a: 3 bytes\nno: not there\n")
         self.assertEqual(self.expect(kv("keys", "f*"), DONE).stdout, "file\n")
         self.expect(kv("put", "--expire", "1000s", "brief", self.dir / "in"), DONE)
@@ -268,7 +268,7 @@ class RespCase(Case):
         self.assertEqual((there.keys(), there["blocks"], there["bytes"]), (here.keys(), 3, here["bytes"]))
         self.assertEqual(len(out("watch", "--every", "10ms", "--count", "2").splitlines()), 3)
         self.assertEqual(out("del", "empty"), "empty: deleted\n")
-        self.expect(kv("get", "no"), FAILED, "no: there is no such value")
+        self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")
 
         self.assertEqual((out("keys", token=red), out("put", "file", input="mine", token=red)), ("", "file: 4 bytes\n"))
         self.assertEqual((out("get", "file", token=red), out("keys", token=red)), ("mine", "file\n"))
