@@ -456,7 +456,7 @@ class Experiment(Modes):
         self.experiment("--rate", "fast", code=USAGE, says=["'fast'", "1Gbit"])
         self.experiment("--sweep", "rate", "--rate", "1Gbit", code=USAGE, says=["--points"])
         self.experiment("--sweep", "pressure", "--rate", "1Gbit", "--external_server", code=USAGE,
-                        says=["its own worker"])
+                        says=["--rate", "external worker"])
         self.experiment("--rate", "1Gbit", "--external_server", "--gpu_host", "192.0.2.1",
                         code=USAGE, says=["--rate", "this machine"])
         (self.dir / "r.csv").write_text("my notes\n")
