@@ -367,6 +367,7 @@ static void make_devices(struct vns_session *s)
     for (uint32_t i = 1; i <= SCRIPT_LIVE; i++)
         script_allocate(&e, 1, i, SCRIPT_MEMORY_BYTES, i % GPU_MEMORY_TYPES);
     gpu_require(vns_stream_execute(s, wire_enc_data(&e), wire_enc_len(&e), NULL) == 0);
+    gpu_require(s->devices && s->devices->next);
     wire_enc_fini(&e);
 }
 

@@ -474,7 +474,7 @@ static VKAPI_ATTR PFN_vkVoidFunction VKAPI_CALL get_device_function(VkDevice dev
         return NULL;
     for (size_t i = 0; i < names.count; i++) {
         const struct entry *entry = &names.entries[(names.next + i) % names.count];
-        if (entry->name == name) {
+        if (strcmp(entry->name, name) == 0) {
             names.next += i + 1;
             return function_at(entry->at);
         }
