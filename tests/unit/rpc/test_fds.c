@@ -6,7 +6,6 @@
 #include "rpc/rpc.h"
 #include "rpc/transport/net.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,17 +55,6 @@ static struct rpc_msg *next_message(struct pair *p, int side)
     return msg;
 }
 
-static int open_fds(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert_non_null(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 static void expect_same_pipe(int read_end, int passed_write_end)
 {
     char byte = 0;
@@ -78,7 +66,7 @@ static void expect_same_pipe(int read_end, int passed_write_end)
 static void post_carries_descriptors_in_order(void **state)
 {
     (void)state;
-    int before = open_fds();
+    int before = open_descriptors();
     struct pair p;
     pair_open(&p);
     int pipes[3][2];
@@ -109,7 +97,7 @@ static void post_carries_descriptors_in_order(void **state)
     for (int i = 0; i < 3; i++)
         close(pipes[i][0]);
     pair_close(&p);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(open_descriptors(), before);
 }
 
 static void keep_fd(void *user, int status, const struct rpc_msg *reply)
@@ -146,7 +134,7 @@ static void reply_carries_a_descriptor(void **state)
 static void untaken_and_unsent_descriptors_are_closed(void **state)
 {
     (void)state;
-    int before = open_fds();
+    int before = open_descriptors();
     struct pair p;
     pair_open(&p);
     int pipes[2];
@@ -161,7 +149,7 @@ static void untaken_and_unsent_descriptors_are_closed(void **state)
     close(pipes[0]);
     close(pipes[1]);
     pair_close(&p);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(open_descriptors(), before);
 }
 
 static void what_cannot_carry_them_says_so(void **state)
@@ -230,7 +218,7 @@ static void promised_descriptors_that_do_not_come_are_refused(void **state)
 static void flood_of_descriptors_nobody_asked_for_is_refused(void **state)
 {
     (void)state;
-    int before = open_fds();
+    int before = open_descriptors();
     struct pair p;
     pair_open(&p);
     int fds[RPC_FDS_QUEUED_MAX];
@@ -242,7 +230,7 @@ static void flood_of_descriptors_nobody_asked_for_is_refused(void **state)
     send_raw(&p, &post, fds, 1);
     expect_protocol_error(&p);
     pair_close(&p);
-    assert_int_equal(open_fds(), before);
+    assert_int_equal(open_descriptors(), before);
 }
 
 int main(void)

@@ -13,7 +13,6 @@
 #include "rpc/security/security.h"
 #include "rpc/server.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -61,17 +60,6 @@ WRAP(void *, mmap, (void *addr, size_t len, int prot, int flags, int fd, off_t o
 WRAP(int, pthread_create,
      (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),
      (thread, attr, run, arg), EAGAIN)
-
-static int descriptors(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert_non_null(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
 
 /* ---- the two ends ---- */
 
@@ -182,7 +170,7 @@ static bool use_server(const struct ends *e)
 static bool starve_once(const struct over *over, long n)
 {
     struct ends e = {.over = over};
-    int before = descriptors();
+    int before = open_descriptors();
     atomic_store(&failed, false);
     atomic_store(&left, n);
     bool serves = start_server(&e);
@@ -198,7 +186,7 @@ static bool starve_once(const struct over *over, long n)
     rpc_server_destroy(e.server);
     for (int i = 0; i < 2; i++)
         rpc_security_fini(&e.security[i]);
-    assert_int_equal(descriptors(), before);
+    assert_int_equal(open_descriptors(), before);
     return reached;
 }
 

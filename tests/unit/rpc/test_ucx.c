@@ -1,29 +1,25 @@
 /* The UCX transport, over UCX's tcp and over its posix shared memory.
  *
  * dial returns only when the other side accepts, so pairs are made with a dialling thread. */
+#include "unit.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "rpc/transport/ucx.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LONG_NS (240 * HW_SEC) /* only ever reached by a failing test */
 static const struct rpc_net_options patient = {.timeout_ns = LONG_NS},
@@ -467,17 +463,6 @@ static void killed_peer_is_an_error(void **state)
     assert_int_equal(send_bytes(t, "x", 1), -ECONNRESET);
     rpc_transport_destroy(t);
     rpc_listener_destroy(l);
-}
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert_non_null(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
 }
 
 static void connections_leave_no_descriptor_behind(void **state)
