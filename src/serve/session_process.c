@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -321,6 +322,17 @@ static int run(struct session_order *order, const int *fds)
     return open ? vns_session_run(ep, open, &order->options) : 1;
 }
 
+/*
+ * Mesa's software driver takes and frees aligned blocks of some MiB for each workgroup.  The C
+ * library maps and unmaps such a block until its own thresholds have grown past it, and aligned
+ * blocks alone never make them grow.  These are the values to which they may grow.
+ */
+static void keep_large_blocks(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+
 int session_process_main(void)
 {
     int fds[SESSION_FDS_MAX];
@@ -331,6 +343,7 @@ int session_process_main(void)
     if (count < 2)
         return count == -ESHUTDOWN ? 0 : 1; /* the server has ended */
     prctl(PR_SET_NAME, "hawser-session");
+    keep_large_blocks();
     struct session_order *order = read_order(fds[0]);
     /* Not a return: the driver's threads still run. */
     _exit(order ? run(order, fds + 1) : 1);
