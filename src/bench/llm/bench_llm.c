@@ -23,6 +23,7 @@
 
 enum {
     REPEATS_MAX = 99,
+    PREFILL_MAX = 1 << 17, /* tokens: contexts of published models */
     STREAM_PIECES = 64,
     MOVES_TOKENS = 4, /* that one sequence of --moves decodes in a repetition */
     FIRST_STEPS = 12, /* that are shown by themselves: a GPU's clocks rise meanwhile */
@@ -47,7 +48,7 @@ static const struct cmd_option options[] = {
      "tensor-parallel workers, with --threads threads each; beside one worker\n"
      "with the threads of all",
      "N", "1", 1, PAGE_RANKS_MAX},
-    {"prefill", 'p', CMD_U64, AT(prefill), "tokens of the prompt", "N", "64", 1, LLM_ROWS_MAX},
+    {"prefill", 'p', CMD_U64, AT(prefill), "tokens of the prompt", "N", "64", 1, PREFILL_MAX},
     {"decode", 'n', CMD_U64, AT(decode), "tokens after it, one step each", "N", "32", 1,
      LLM_ROWS_MAX},
     {"repeats", 'r', CMD_U64, AT(repeats), "runs; the median of them is shown", "N", "5", 1,
@@ -145,6 +146,18 @@ static void give_prompt(struct bench_run *r, struct llm_seq *seq)
     }
 }
 
+/* A long prompt takes several steps. */
+static int compute_prompt(struct bench_run *r, struct llm_engine *engine)
+{
+    uint32_t count = (uint32_t)r->o->prefill, now;
+    int rc = 0;
+    for (uint32_t done = 0; done < count && rc == 0; done += now) {
+        now = count - done < LLM_ROWS_MAX ? count - done : LLM_ROWS_MAX;
+        rc = llm_engine_step(engine, r->rows + done, now, r->logits, r->why);
+    }
+    return rc;
+}
+
 static int measure_engine(struct bench_run *r, struct llm_engine *engine, double *prefill_s,
                           double *decode_s, struct llm_tp_stats *spent)
 {
@@ -156,7 +169,7 @@ static int measure_engine(struct bench_run *r, struct llm_engine *engine, double
         return rc;
     give_prompt(r, seq);
     uint64_t began = hw_now_ns();
-    rc = llm_engine_step(engine, r->rows, (uint32_t)o->prefill, r->logits, r->why);
+    rc = compute_prompt(r, engine);
     uint64_t between = hw_now_ns();
     llm_engine_tp_stats(engine, &before);
     for (uint64_t i = 0; i < o->decode && rc == 0; i++) {
@@ -219,7 +232,7 @@ static int measure_kv(struct bench_run *r)
     if (rc == 0) {
         memset(bytes, 0, size); /* the kernel gives its pages now */
         give_prompt(r, seq);
-        rc = llm_engine_step(r->engine, r->rows, (uint32_t)r->o->prefill, r->logits, r->why);
+        rc = compute_prompt(r, r->engine);
         for (uint64_t i = 0; i < r->o->repeats && rc == 0; i++)
             rc = move_kv(r, i, seq, bytes);
         llm_seq_destroy(seq);
@@ -237,7 +250,7 @@ static int first_steps_of(struct bench_run *r, struct llm_seq *seq)
 {
     struct first_steps *f = &r->first;
     uint64_t made = llm_engine_made(r->engine), began = hw_now_ns();
-    int rc = llm_engine_step(r->engine, r->rows, (uint32_t)r->o->prefill, r->logits, r->why);
+    int rc = compute_prompt(r, r->engine);
     f->prefill_ms = ms_since(began);
     f->prefill_kernel_ms = (double)llm_engine_kernel_ns(r->engine) / 1e6;
     for (uint64_t i = 0; i < r->o->decode && rc == 0; i++) {
