@@ -126,7 +126,7 @@ static void write_memory(void)
     for (int i = 0; i < MEMORIES; i++) {
         uint8_t *bytes = vn_region_memory(rig.memories[i]->region);
         for (size_t at = 100; at < MEMORY_BYTES; at += 2 * VN_PAGE_BYTES) {
-            if (vn_region_has(rig.memories[i]->region, at))
+            if (vn_region_has(rig.memories[i]->region, at, 1))
                 bytes[at]++;
         }
     }

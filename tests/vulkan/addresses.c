@@ -1,6 +1,8 @@
 /* addresses.c - differential programs: device addresses, and sparse memory. */
 #include "vkt_image.h"
 
+#include <string.h>
+
 static VkDeviceAddress address_of(const struct vkt_buffer *buffer)
 {
     VkBufferDeviceAddressInfo info = {
@@ -56,6 +58,53 @@ static void device_memory(void)
 static void mapped_memory(void)
 {
     follow(VKT_COHERENT);
+}
+
+/* A large pool that work writes by address in a few places: the host writes other bytes of the same
+ * page meanwhile, and reads; a copy reads it, small and large; a copy writes a part of it. */
+static void large_pool(void)
+{
+    enum { BYTES = 12 << 20, ROUNDS = 3, WRITTEN = 40, MINE = WRITTEN * 4 + 8, BACK = 3 << 20 };
+    VKT_NEED(vkt.f12.bufferDeviceAddress);
+    vkt_open();
+    const VkBufferUsageFlags usage =
+        VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+    struct vkt_buffer pool = vkt_buffer(BYTES, usage, VKT_COHERENT);
+    struct vkt_buffer copy = vkt_buffer(BYTES, 0, VKT_DEVICE),
+                      node = vkt_buffer(256, usage, VKT_COHERENT);
+    struct vkt_kernel kernel = vkt_kernel("address.comp", "", sizeof(struct push));
+    unsigned char *bytes = pool.map;
+    *(struct node *)node.map = (struct node){.next = address_of(&node), .value = 0x01020304};
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        VkDeviceSize at = (5 + 3 * round) * 4096 * 100 + 1024;
+        for (uint32_t i = 0; i < 2 && round < 2; i++) { /* so often that nobody expects less */
+            vkt_pattern(bytes, BYTES, 30 + 2 * round + i);
+            VkCommandBuffer command = vkt_begin();
+            vkt_copy(command, &pool, &copy);
+            vkt_finish(command);
+        }
+        VkCommandBuffer command = vkt_begin();
+        struct push push = {address_of(&node), address_of(&pool) + at, WRITTEN, 0};
+        vkt_kernel_record(command, &kernel, &push, 1);
+        VKT(vkEndCommandBuffer(command));
+        VkFence fence = vkt_fence(false);
+        vkt_submit(command, fence);
+        memset(bytes + at + MINE, 0x5a, 99);
+        memset(bytes + 2 * at, 0x5b, 9999);
+        vkt_wait(fence);
+        vkt_out("written", bytes + at, 4096);
+        command = vkt_begin();
+        vkCmdCopyBuffer(command, pool.handle, copy.handle, 1,
+                        &(VkBufferCopy){at - 512, 256, 2048}); /* no page of it is looked at */
+        vkCmdCopyBuffer(command, pool.handle, copy.handle, 1, &(VkBufferCopy){0, 8192, BACK});
+        vkt_barrier(command);
+        vkCmdCopyBuffer(command, copy.handle, pool.handle, 1,
+                        &(VkBufferCopy){256, BYTES - BACK - 1000, BACK});
+        vkt_finish(command);
+        vkt_out("back", bytes + BYTES - BACK - 1000, BACK);
+        vkt_out("all", bytes, BYTES);
+        vkt_out_buffer("copy", &copy);
+    }
 }
 
 /* What is read by address is rewritten as soon as the wait is over, also where nothing that the
@@ -292,15 +341,11 @@ static void sparse_image_formats(void)
 }
 
 static const struct vkt_case cases[] = {
-    {"device_memory", device_memory, NULL},
-    {"mapped_memory", mapped_memory, NULL},
-    {"read_only", read_only, NULL},
-    {"addresses_stay", addresses_stay, NULL},
-    {"sparse_binding", sparse_binding, NULL},
-    {"sparse_mapped", sparse_mapped, NULL},
-    {"sparse_residency", sparse_residency, NULL},
-    {"sparse_image", sparse_image, NULL},
-    {"sparse_image_formats", sparse_image_formats, NULL},
+    {"device_memory", device_memory, NULL},   {"mapped_memory", mapped_memory, NULL},
+    {"large_pool", large_pool, NULL},         {"read_only", read_only, NULL},
+    {"addresses_stay", addresses_stay, NULL}, {"sparse_binding", sparse_binding, NULL},
+    {"sparse_mapped", sparse_mapped, NULL},   {"sparse_residency", sparse_residency, NULL},
+    {"sparse_image", sparse_image, NULL},     {"sparse_image_formats", sparse_image_formats, NULL},
 };
 
 VKT_MAIN(cases)

@@ -38,9 +38,10 @@
  *           bytes become zeros, unless a device could have written them: then the server pushes
  *           what they hold as a delta.  Answered (when called) with i32 VkResult
  *   DEMAND_PAGED  {u64 memory}
- *           before its MAP: the client fetches pages of this memory when the program touches them.
- *           The server keeps no shadow copy; it does not compare what a device may have written,
- *           but says so (DROP), and reads it when the client asks
+ *           once, before its MAP or at any time: the client fetches pages of this memory when the
+ *           program touches them.  The server keeps no shadow copy; it does not compare what a
+ *           device may have written, but says so (DROP), and reads it when the client asks.  Pages
+ *           of which a device wrote every byte it may push as they are (PAGES, FILL)
  *   FETCH   {u64 memory, u64 offset, u32 bytes}   asks for pages of such memory (FILL)
  *   DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h)
  *   WRITE   {u64 memory, u64 offset, bytes}
@@ -78,18 +79,24 @@
  *   DELTA   {u64 memory, delta}             bytes that a device changed
  *   PAGES   {u64 memory, u64 offset, bytes}
  *           what whole pages hold, of which a device wrote every byte: so the program writes none
- * of them before it has waited DROP    {u64 memory, u64 offset, u64 bytes} whole pages of
- * demand-paged memory that a device may have changed; told again only for pages that the client
- * fetched since FILL    {u64 memory, u64 offset, bytes}   what the pages of a FETCH hold DONE {u64
- * queue, u64 number, i32 VkResult} all batches up to this one are done, and the server has pushed
- * the deltas or DROPs of their ranges before.  A negative result is final, and pushed though nobody
- * waits FAILED  {u32 command, i32 VkResult, u64 device} a posted command failed; what it should
- * have created is poisoned, and so is all that uses it; after another command the device is lost
- * MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers REGULAR
- * {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain} buffers with that usage,
- * without flags, for one queue family and with nothing chained, up to VN_REGULAR_SIZE_MAX bytes,
- * need their size rounded up to the grain, in those types of the driver, and want no allocation of
- * their own ADDRESS {u64 memory, u64 address}       a buffer's address is this plus its offset
+ *           of them before it has waited
+ *   DROP    {u64 memory, u64 offset, u64 bytes}
+ *           whole pages of demand-paged memory that a device may have changed; told again only for
+ *           pages that the client got since
+ *   FILL    {u64 memory, u64 offset, bytes}
+ *           what pages of demand-paged memory hold that the client lacks
+ *   DONE    {u64 queue, u64 number, i32 VkResult}
+ *           all batches up to this one are done, and what the server pushes of their ranges went
+ *           before.  A negative result is final, and pushed though nobody waits
+ *   FAILED  {u32 command, i32 VkResult, u64 device}
+ *           a posted command failed; what it should have created is poisoned, and so is all that
+ *           uses it; after another command the device is lost
+ *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
+ *   REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain}
+ *           buffers with that usage, without flags, for one queue family and with nothing chained,
+ *           up to VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain, in those
+ *           types of the driver, and want no allocation of their own
+ *   ADDRESS {u64 memory, u64 address}       a buffer's address is this plus its offset
  *
  * The snapshot answers queries of physical devices without asking again:
  *
@@ -111,7 +118,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 10,
+    VN_PROTOCOL = 11,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */

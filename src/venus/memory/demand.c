@@ -73,27 +73,22 @@ static void forget_sent(struct vn_region *region, size_t page)
         discard_saved(region, page);
 }
 
-size_t vn_demand_encode(struct vn_region *region, struct vn_delta_out *out, size_t budget,
-                        bool *more)
+size_t vn_demand_next_saved(const struct vn_region *region, size_t page)
+{
+    while (page < region->missing.pages && region->saved_count && !region->saved[page])
+        page++;
+    return region->saved_count ? page : region->missing.pages;
+}
+
+bool vn_demand_put(struct vn_region *region, struct vn_delta_out *out, size_t page)
 {
     struct vn_change change;
-    size_t put = 0;
-    *more = false;
-    for (size_t page = 0; region->saved_count && page < region->missing.pages; page++) {
-        if (!is_saved(region, page))
-            continue;
-        if (!vn_delta_has_room(out, budget)) {
-            *more = true;
-            break;
-        }
-        if (!take_saved(region, page, &change))
-            continue;
-        vn_delta_put(out, &change);
-        vn_shadow_sent(&region->shadow, &change);
-        forget_sent(region, page);
-        put++;
-    }
-    return put;
+    if (!take_saved(region, page, &change))
+        return false;
+    vn_delta_put(out, &change);
+    vn_shadow_sent(&region->shadow, &change);
+    forget_sent(region, page);
+    return true;
 }
 
 bool vn_region_has_saved_writes(struct vn_region *region)
@@ -133,12 +128,12 @@ void vn_region_lose(struct vn_region *region)
     pthread_mutex_unlock(&region->lock);
 }
 
-bool vn_region_has(struct vn_region *region, size_t off)
+bool vn_region_has(struct vn_region *region, size_t off, size_t len)
 {
-    assert(off < region->bytes);
+    assert(off < region->bytes && len <= region->bytes - off);
     if (!vn_region_enter(region))
         return true;
-    bool here = !vn_pageset_has(&region->missing, off / VN_PAGE_BYTES);
+    bool here = vn_pageset_next(&region->missing, off / VN_PAGE_BYTES) * VN_PAGE_BYTES >= off + len;
     pthread_mutex_unlock(&region->lock);
     return here;
 }
@@ -216,10 +211,23 @@ static void on_missing(struct vn_pager_client *client, uintptr_t addr)
 
 /* ---- dropping ---- */
 
+static bool sees_missing(const struct vn_region *region)
+{
+    return region->kernel->serves_kernel && region->track.ops == &vn_track_userfaultfd;
+}
+
 bool vn_region_can_drop(const struct vn_region *region)
 {
-    return region->fetch && region->kernel->serves_kernel &&
-           region->track.ops == &vn_track_userfaultfd;
+    return region->fetch && sees_missing(region);
+}
+
+bool vn_region_set_fetch(struct vn_region *region, vn_fetch_fn *fetch)
+{
+    if (!sees_missing(region) || !vn_region_enter(region))
+        return false;
+    region->fetch = fetch;
+    pthread_mutex_unlock(&region->lock);
+    return true;
 }
 
 static int attach_pager(struct vn_region *region)
@@ -343,11 +351,11 @@ int vn_region_drop(struct vn_region *region, size_t off, size_t len)
 {
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
-    if (!vn_region_can_drop(region))
-        return -ENOTSUP;
     if (!vn_region_enter(region))
         return -ESHUTDOWN;
-    int err = drop(region, off / VN_PAGE_BYTES, (off + len) / VN_PAGE_BYTES);
+    int err = vn_region_can_drop(region)
+                  ? drop(region, off / VN_PAGE_BYTES, (off + len) / VN_PAGE_BYTES)
+                  : -ENOTSUP;
     pthread_mutex_unlock(&region->lock);
     return err;
 }

@@ -261,22 +261,26 @@ static int encode(struct vn_region *region, struct vn_delta_codec *codec, struct
                   size_t budget, enum vn_server_side server, size_t *changes)
 {
     struct vn_delta_out out;
-    bool more;
+    size_t pages = region->pending.pages, put = 0;
+    size_t pending = vn_pageset_next(&region->pending, 0), saved = vn_demand_next_saved(region, 0);
     vn_delta_begin(&out, e);
     region->sending = (struct vn_pages){0};
-    size_t put = vn_demand_encode(region, &out, budget, &more);
-    for (size_t page = 0; vn_delta_has_room(&out, budget); page++) {
-        page = vn_pageset_next(&region->pending, page);
-        if (page >= region->pending.pages)
-            break;
-        vn_pageset_remove(&region->pending, page);
-        put += put_page(region, &out, page, server);
+    /* A delta names pages in ascending order.  A missing page is not pending. */
+    while ((pending < pages || saved < pages) && vn_delta_has_room(&out, budget)) {
+        if (saved < pending) {
+            put += vn_demand_put(region, &out, saved);
+            saved = vn_demand_next_saved(region, saved + 1);
+        } else {
+            vn_pageset_remove(&region->pending, pending);
+            put += put_page(region, &out, pending, server);
+            pending = vn_pageset_next(&region->pending, pending);
+        }
     }
     int err = vn_delta_end(&out, codec);
     if (err)
         return err;
     *changes = put;
-    return more || region->pending.count != 0;
+    return pending < pages || saved < pages;
 }
 
 int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, struct wire_enc *e,

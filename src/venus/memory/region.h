@@ -123,6 +123,11 @@ int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes
 /* Whether pages can be dropped: the kernel reports accesses to missing pages. */
 bool vn_region_can_drop(const struct vn_region *region);
 
+/* Pages of a region that was created without `fetch` may be dropped from now on.  The caller sends
+ * unshadowed pages first, as vn_region_expect has them sent.  False, and nothing has changed: they
+ * cannot be dropped. */
+bool vn_region_set_fetch(struct vn_region *region, vn_fetch_fn *fetch);
+
 /* The server has newer content for the range: gives up the pages.  Writes that were not sent are
  * saved: encode sends them, fill lays them over the server's content.
  * 0, -EINVAL past the end, -ENOTSUP, or a negative errno with the region no longer exact. */
@@ -131,8 +136,8 @@ int vn_region_drop(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
 /* Whether a missing page has saved writes, sent or not. */
 bool vn_region_has_saved_writes(struct vn_region *region);
 
-/* Whether the page at off is here. */
-bool vn_region_has(struct vn_region *region, size_t off);
+/* Whether the pages of [off, off + len) are here. */
+bool vn_region_has(struct vn_region *region, size_t off, size_t len);
 
 /* The answer of a fetch.  Pages that are not missing are left alone.
  * 0, -EINVAL for a range that does not begin and end with a host page or the region, or the

@@ -16,8 +16,8 @@
  *            | an access to it waits               |                    |
  * requested  | is missing, with a fetch under way  | the pager          | fill, lose
  *
- * A region that can drop pages has no unshadowed ones: of a missing page nothing but the shadow
- * copy is left.
+ * No page becomes unshadowed in a region that can drop pages: of a missing page nothing but the
+ * shadow copy is left.
  *
  * Trust, Threads, Lifetime: see region.h. */
 #ifndef HAWSER_VENUS_MEMORY_REGION_IMPL_H
@@ -63,10 +63,12 @@ bool vn_region_widen(const struct vn_region *region, size_t *off, size_t *len);
 
 /* ---- demand.c; all under the lock ---- */
 
-/* Puts saved writes, as far as there is room.  The changes put; *more: there was no room for all.
- */
-size_t vn_demand_encode(struct vn_region *region, struct vn_delta_out *out, size_t budget,
-                        bool *more);
+/* The first page from `page` on that has saved writes, sent or not; the number of pages when none
+ * has. */
+size_t vn_demand_next_saved(const struct vn_region *region, size_t page);
+
+/* Puts those that were not sent; false: there are none. */
+bool vn_demand_put(struct vn_region *region, struct vn_delta_out *out, size_t page);
 
 void vn_demand_fini(struct vn_region *region);
 

@@ -223,12 +223,13 @@ static void fetches_that_make_no_sense_end_the_session(void **state)
     }
 }
 
-static void memory_that_is_mapped_does_not_become_demand_paged(void **state)
+static void memory_becomes_demand_paged_once(void **state)
 {
     struct bench b;
     (void)state;
     server_start(&server, "unix:%s/s", plain);
     bench_start(&b, &server);
+    client_put_demand_paged(&b.c, b.memory);
     client_put_demand_paged(&b.c, b.memory);
     client_post(&b.c);
     expect_ended(&b.c, "DEMAND_PAGED: Protocol error");
@@ -848,7 +849,7 @@ int main(void)
         cmocka_unit_test(a_submission_outside_of_SUBMIT_ends_the_session),
         cmocka_unit_test(a_SUBMIT_with_another_number_of_batches_ends_the_session),
         cmocka_unit_test(fetches_that_make_no_sense_end_the_session),
-        cmocka_unit_test(memory_that_is_mapped_does_not_become_demand_paged),
+        cmocka_unit_test(memory_becomes_demand_paged_once),
         cmocka_unit_test(noise_ends_the_session),
         cmocka_unit_test(recordings_that_are_not_there_end_the_session),
         cmocka_unit_test(a_recording_of_a_poisoned_command_buffer_is_nothing),

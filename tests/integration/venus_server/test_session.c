@@ -202,7 +202,8 @@ static void lazy_start(struct demand_paged *l)
     l->share = client_map(&l->b.c, l->memory, BUFFER_BYTES);
 }
 
-static void lazy_fill(struct demand_paged *l, uint32_t word)
+/* bytes: that the batch can write, as a range has them. */
+static void lazy_fill_range(struct demand_paged *l, uint32_t word, uint64_t bytes)
 {
     struct bench *b = &l->b;
     VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
@@ -211,11 +212,16 @@ static void lazy_fill(struct demand_paged *l, uint32_t word)
     size_t hole = bench_record(b, b->commands);
     vn_enc_cmd_vkCmdFillBuffer(&b->c.out, b->commands, l->buffer, 0, BUFFER_BYTES, word);
     bench_record_end(b, b->commands, hole);
-    client_begin_submit(&b->c, b->queue, ++b->submitted, l->memory, BUFFER_BYTES);
+    client_begin_submit(&b->c, b->queue, ++b->submitted, l->memory, bytes);
     vn_enc_cmd_vkQueueSubmit(&b->c.out, b->queue, 1, &submit, VK_NULL_HANDLE);
     client_end_submit(&b->c);
     client_post(&b->c);
     assert_int_equal(client_wait_done(&b->c, b->queue, b->submitted), VK_SUCCESS);
+}
+
+static void lazy_fill(struct demand_paged *l, uint32_t word)
+{
+    lazy_fill_range(l, word, BUFFER_BYTES);
 }
 
 /* What the server pushed last of the memory, all of which was asked for. */
@@ -250,6 +256,37 @@ static void what_is_fetched_is_told_and_not_pushed(void **state)
     assert_int_equal(lazy_fetch(&l)[BUFFER_BYTES / 4 - 1], 8);
     lazy_fill(&l, 9);
     assert_int_equal(client_pushes(c, VN_PUSH_DROP), 2);
+    assert_int_equal(lazy_fetch(&l)[0], 9);
+    bench_end(&l.b);
+    server_stop(&server);
+}
+
+/* Memory that was compared before, and a copy's destination that comes without being asked for:
+ * as FILLs where the client has nothing, as PAGES where it has what was there before. */
+static void mapped_memory_becomes_demand_paged(void **state)
+{
+    struct demand_paged l;
+    struct client *c = &l.b.c;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&l.b, &server);
+    l.memory = l.b.memory;
+    l.buffer = l.b.buffer;
+    l.share = l.b.share;
+    lazy_fill(&l, 6);
+    assert_int_not_equal(c->deltas, 0);
+    expect_words(l.share, 6, 0, BUFFER_BYTES);
+    client_put_demand_paged(c, l.memory);
+    size_t before = c->deltas;
+    lazy_fill(&l, 7);
+    assert_int_equal(client_pushes(c, VN_PUSH_DROP), 1);
+    lazy_fill_range(&l, 8, BUFFER_BYTES | VN_RANGE_FILLED);
+    assert_int_equal(client_pushes(c, VN_PUSH_FILL), 1);
+    lazy_fill_range(&l, 9, BUFFER_BYTES | VN_RANGE_FILLED);
+    assert_int_equal(client_pushes(c, VN_PUSH_FILL), 1);
+    assert_int_equal(client_pushes(c, VN_PUSH_PAGES), 1);
+    assert_int_equal(client_pushes(c, VN_PUSH_DROP), 1);
+    assert_int_equal(c->deltas, before);
     assert_int_equal(lazy_fetch(&l)[0], 9);
     bench_end(&l.b);
     server_stop(&server);
@@ -493,6 +530,7 @@ int main(void)
         cmocka_unit_test(memory_mapped_after_work_brings_what_the_work_wrote),
         cmocka_unit_test(read_brings_what_no_batch_named),
         cmocka_unit_test(what_is_fetched_is_told_and_not_pushed),
+        cmocka_unit_test(mapped_memory_becomes_demand_paged),
         cmocka_unit_test(what_is_fetched_may_be_copied_by_the_device),
         cmocka_unit_test(writes_of_the_host_are_among_what_is_fetched),
         cmocka_unit_test(all_submissions_are_counted),

@@ -102,7 +102,7 @@ static void a_write_to_a_dropped_page_is_merged_and_sent(void **state)
  * is touched and comes only the kernel knows. */
 static void order_with_pager(void)
 {
-    (void)vn_region_has(joint.region, 0);
+    (void)vn_region_has(joint.region, 0, 1);
 }
 
 /* Parts that were dropped on their own are mappings of their own to the kernel. */

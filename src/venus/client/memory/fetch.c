@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <strings.h>
 
+/* Bytes that the server compares in about a millisecond, which a few fetches take too. */
+enum { ADDRESSED_LEAST = 8 << 20 };
+
 enum mode { FETCH_AUTO, FETCH_ALL, FETCH_NONE };
 
 static const char *const modes[] = {
@@ -31,12 +34,22 @@ static void read_knob(void)
     hw_warn(HW_CAT_MEMORY, "VENUS_FETCH=%s is none of auto, all, none: not set", value);
 }
 
-bool vnc_fetch_wanted(const struct vnc_memory *memory)
+static size_t knob(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
-    return mode == FETCH_ALL ||
-           (mode == FETCH_AUTO && (!memory->cached || !vnc_invalidate_includes(memory)));
+    return mode;
+}
+
+bool vnc_fetch_wanted(const struct vnc_memory *memory)
+{
+    return knob() == FETCH_ALL ||
+           (knob() == FETCH_AUTO && (!memory->cached || !vnc_invalidate_includes(memory)));
+}
+
+bool vnc_fetch_pays(const struct vnc_memory *memory)
+{
+    return knob() != FETCH_NONE && memory->size >= ADDRESSED_LEAST;
 }
 
 void vnc_fetch_put_demand_paged(const struct vnc_memory *memory, struct wire_enc *e)
@@ -57,7 +70,7 @@ static bool is_settled(void *user)
 {
     const struct wanted *wanted = user;
     return atomic_load_explicit(&wanted->memory->leaving, memory_order_relaxed) ||
-           vn_region_has(wanted->memory->region, wanted->off);
+           vn_region_has(wanted->memory->region, wanted->off, 1);
 }
 
 int vnc_fetch_pages(void *user, size_t off, size_t len)

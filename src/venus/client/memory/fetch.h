@@ -6,7 +6,7 @@
  * when the program touches them (docs/design/mapped-memory.md).
  *
  *   VENUS_FETCH=auto   memory that the server's CPU does not cache, or that a knob wants so
- *                      (submit/invalidate.h)
+ *                      (submit/invalidate.h); and large memory, once work writes by device address
  *   VENUS_FETCH=all    all mapped memory; for tests
  *   VENUS_FETCH=none   nothing: it is compared and pushed, however slow that is
  *
@@ -22,7 +22,11 @@
 /* Whether pages of the memory are to be fetched, if they can be. */
 bool vnc_fetch_wanted(const struct vnc_memory *memory);
 
-/* Says so to the server, before the memory is mapped there. */
+/* Whether fetching what the program touches takes less time than comparing all of the memory, as
+ * after work that may have written any of it. */
+bool vnc_fetch_pays(const struct vnc_memory *memory);
+
+/* Says so to the server. */
 void vnc_fetch_put_demand_paged(const struct vnc_memory *memory, struct wire_enc *e);
 
 /* A vn_fetch_fn whose user is the struct vnc_memory.  Waits for the answer: while a program waits

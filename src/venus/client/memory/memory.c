@@ -460,6 +460,22 @@ static VkResult put_region(struct vnc_device *device, struct vnc_memory *memory,
     return result == VK_SUCCESS ? posted : result;
 }
 
+void vnc_memory_fetch_addressed(struct vnc_device *device, struct wire_enc *e)
+{
+    if (may_place(device))
+        return;
+    pthread_mutex_lock(&device->lock);
+    for (const struct vnc_resource *r = device->shared; r; r = r->next_shared) {
+        struct vnc_memory *memory = r->object.type == VK_OBJECT_TYPE_IMAGE ? NULL : r->memory;
+        if (!memory || !memory->visible_at || !memory->tracked || memory->demand_paged ||
+            !vnc_fetch_pays(memory) || !vn_region_set_fetch(memory->region, vnc_fetch_pages))
+            continue;
+        memory->demand_paged = true;
+        vnc_fetch_put_demand_paged(memory, e);
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
 VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *ranges)
 {
     int rc = 0;

@@ -99,6 +99,10 @@ void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addre
  * of the stream's lock. */
 bool vnc_memory_is_still(const struct vnc_memory *memory);
 
+/* Work that writes by device address is put next: large memory with an address becomes
+ * demand-paged, where it can.  For the holder of the stream's lock, before vnc_memory_expect. */
+void vnc_memory_fetch_addressed(struct vnc_device *device, struct wire_enc *e);
+
 /* Work that can write the ranges, which are merged, is put next, behind what vnc_memory_put_deltas
  * puts.  For the holder of the stream's lock. */
 VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *ranges) MUST_CHECK;

@@ -662,6 +662,7 @@ void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands, struct
         vnc_descriptor_set_ranges(commands->sets.items[i], true, ranges);
     vnc_memory_shared_ranges(commands->device, effects & VN_WRITES_IMAGES,
                              effects & VN_WRITES_ADDRESSES, ranges);
+    ranges->by_address |= effects & VN_WRITES_ADDRESSES;
 }
 
 bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges)

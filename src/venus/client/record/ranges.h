@@ -16,7 +16,8 @@ struct vnc_range {
 struct vnc_ranges {
     struct vnc_range *items;
     size_t count, cap;
-    bool failed; /* out of memory */
+    bool by_address; /* some are what has a device address, of which little may be written */
+    bool failed;     /* out of memory */
 };
 
 void vnc_ranges_fini(struct vnc_ranges *ranges);

@@ -438,11 +438,10 @@ static const struct vnc_command_buffer *only_commands(const struct submission *s
 static const uint8_t *source_of(const struct vnc_copy *copy)
 {
     const struct vnc_memory *memory = copy->from->memory;
-    if (!memory || vnc_memory_is_dead(memory) || !memory->tracked || memory->demand_paged ||
-        !vnc_memory_is_still(memory))
+    if (!memory || vnc_memory_is_dead(memory) || !memory->tracked || !vnc_memory_is_still(memory))
         return NULL;
     VkDeviceSize end = copy->from->offset + copy->from_offset + copy->bytes;
-    return end <= memory->size
+    return end <= memory->size && vn_region_has(memory->region, end - copy->bytes, copy->bytes)
                ? (const uint8_t *)vn_region_memory(memory->region) + end - copy->bytes
                : NULL;
 }
@@ -515,6 +514,10 @@ static VkResult put_needs(const struct submission *s, const struct vnc_batch *ba
         }
     }
     VkResult result = vnc_link_checkpoint(vnc_device_link(device));
+    for (const struct vnc_batch *b = batch; b; b = b->next) {
+        if (b->ranges.by_address)
+            vnc_memory_fetch_addressed(device, e);
+    }
     for (; batch && result == VK_SUCCESS; batch = batch->next)
         result = batch->ranges.count ? vnc_memory_expect(device, &batch->ranges) : VK_SUCCESS;
     return result == VK_SUCCESS ? vnc_memory_put_deltas(device, all ? NULL : &s->reads, e) : result;

@@ -27,6 +27,8 @@ enum {
     PAGES_MOST = 16,
     PAGES_LEAST = 8, /* fewer gather in a delta */
     PAGES_HEAD = 2 * sizeof(uint64_t),
+    /* FILLs that the client did not ask for are of such blocks: the largest host pages. */
+    FILL_PAGES = (64 << 10) / VN_PAGE_BYTES,
     /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
      * the machine working where the heap is its main memory. */
     HEAP_SHARE = 90,
@@ -418,6 +420,20 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
     return stop - page;
 }
 
+/* Pushes whole pages, from where their bytes are. */
+static int push_whole(struct vns_memories *m, uint32_t push, const struct memory *memory,
+                      size_t page, uint8_t *bytes, size_t len)
+{
+    uint8_t head[PAGES_HEAD];
+    struct wire_enc e;
+    wire_enc_init_fixed(&e, head, sizeof(head));
+    wire_put_u64(&e, memory->id);
+    wire_put_u64(&e, page * VN_PAGE_BYTES);
+    assert(wire_enc_error(&e) == 0);
+    struct iovec iov[] = {{head, sizeof(head)}, {bytes, len}};
+    return vns_channel_push_bulk(m->channel, push, iov, ARRAY_LEN(iov));
+}
+
 /* The address to send whole pages from.  Where no other work can write the pages, the memory itself
  * is sent, and it stands in for the shadow copy until some work may write it. */
 static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool still)
@@ -433,16 +449,8 @@ static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool
 static int push_pages(struct vns_memories *m, struct memory *memory, size_t page, size_t count,
                       bool still)
 {
-    uint8_t head[PAGES_HEAD];
-    struct wire_enc e;
-    size_t off = page * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES;
-    uint8_t *bytes = source_of(memory, page, count, still);
-    wire_enc_init_fixed(&e, head, sizeof(head));
-    wire_put_u64(&e, memory->id);
-    wire_put_u64(&e, off);
-    assert(wire_enc_error(&e) == 0);
-    struct iovec iov[] = {{head, sizeof(head)}, {bytes, len}};
-    return vns_channel_push_bulk(m->channel, VN_PUSH_PAGES, iov, ARRAY_LEN(iov));
+    return push_whole(m, VN_PUSH_PAGES, memory, page, source_of(memory, page, count, still),
+                      count * VN_PAGE_BYTES);
 }
 
 /* With the turn and the lock: compares and pushes some pages, and moves *page on. */
@@ -530,6 +538,49 @@ static int tell_gone(struct vns_memories *m, struct memory *memory, size_t first
                             wire_enc_len(&m->out));
 }
 
+/* The pages of demand-paged memory that are pushed although nobody asked: a device wrote each of
+ * their bytes, so the program will read them. */
+static struct vn_pages eager_pages(const struct vns_memories *m, const struct memory *memory,
+                                   const struct vns_range *range)
+{
+    struct vn_pages pages = filled_pages(memory, range);
+    bool fits = rpc_ep_message_max(m->channel->ep) >= PAGES_HEAD + FILL_PAGES * VN_PAGE_BYTES;
+    if (!fits || !memory->cached || !memory->coherent)
+        return (struct vn_pages){0};
+    pages.first = (pages.first + FILL_PAGES - 1) / FILL_PAGES * FILL_PAGES;
+    pages.end = pages.end / FILL_PAGES * FILL_PAGES;
+    return pages.first < pages.end ? pages : (struct vn_pages){0};
+}
+
+/* A block: the client takes pages that it lacks from a FILL, and the others from PAGES. */
+static int push_block(struct vns_memories *m, struct memory *memory, size_t page)
+{
+    uint8_t *bytes = memory->live + page * VN_PAGE_BYTES;
+    size_t len = FILL_PAGES * VN_PAGE_BYTES;
+    bool any_gone = vn_pageset_next(&memory->gone, page) < page + FILL_PAGES;
+    bool all_gone = vn_pageset_run(&memory->gone, page, FILL_PAGES) == FILL_PAGES;
+    vn_pageset_remove_span(&memory->gone, page, FILL_PAGES);
+    int rc = all_gone ? 0 : push_whole(m, VN_PUSH_PAGES, memory, page, bytes, len);
+    if (rc == 0 && any_gone)
+        rc = push_whole(m, VN_PUSH_FILL, memory, page, bytes, len);
+    return rc;
+}
+
+/* With the turn and the lock: pushes or tells of some pages of demand-paged memory, and moves *page
+ * on. */
+static int tell_some(struct vns_memories *m, struct memory *memory, const struct vns_range *range,
+                     size_t *page, size_t end)
+{
+    struct vn_pages eager = eager_pages(m, memory, range);
+    size_t first = *page;
+    if (first >= eager.first && first < eager.end) {
+        *page += FILL_PAGES;
+        return push_block(m, memory, first);
+    }
+    *page = first < eager.first ? eager.first : end;
+    return tell_gone(m, memory, first, *page);
+}
+
 /* The thread gives the lock back between two parts.  The memory may be freed meanwhile. */
 static int read_range(struct vns_memories *m, const struct vns_range *range, uint32_t own)
 {
@@ -543,13 +594,11 @@ static int read_range(struct vns_memories *m, const struct vns_range *range, uin
         more = pages_of(memory, range, &first, &end);
         page = page > first ? page : first;
         more = more && page < end;
-        if (more && memory->demand_paged) {
-            rc = tell_gone(m, memory, first, end);
-            more = false;
-        }
-        if (more && page == first)
+        if (more && memory->demand_paged)
+            rc = tell_some(m, memory, range, &page, end);
+        else if (more && page == first)
             invalidate_caches(memory);
-        if (more)
+        if (more && !memory->demand_paged)
             rc = read_some(m, memory, range, &page, end, exposed_now(m) == own);
         more = more && page < end;
         bool was_long = hw_now_ns() - start > long_hold_ns;
@@ -572,11 +621,34 @@ int vns_memories_read(struct vns_memories *m, const struct vns_range *ranges, ui
 
 /* ---- demand-paged memory ---- */
 
+static int init_gone(struct memory *memory)
+{
+    uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
+    return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
+}
+
+/* The client has all that was pushed. */
+static int give_up_shadow(struct vns_memories *m, struct memory *memory)
+{
+    vns_channel_turn(m->channel);
+    vns_channel_lock(m->channel);
+    int rc = init_gone(memory);
+    if (rc == 0) {
+        vn_shadow_fini(&memory->shadow);
+        memory->demand_paged = true;
+    }
+    vns_channel_unlock(m->channel);
+    vns_channel_turn_end(m->channel);
+    return rc;
+}
+
 int vns_memories_set_demand_paged(struct vns_memories *m, uint64_t id)
 {
     struct memory *memory = vn_keymap_get(&m->by_id, id); /* as in vns_memories_map */
-    if (!memory || memory->live)
+    if (!memory || memory->demand_paged)
         return memory ? -EPROTO : -ENOENT;
+    if (memory->live)
+        return give_up_shadow(m, memory);
     memory->demand_paged = true;
     return 0;
 }
@@ -635,13 +707,11 @@ int vns_memories_fetch(struct vns_memories *m, uint64_t id, uint64_t off, uint32
 /* At the start the client's copy is all zeros. */
 static int init_books(const struct vns_memories *m, struct memory *memory)
 {
-    if (!memory->demand_paged) {
-        int rc = vn_shadow_init(&memory->shadow, memory->size);
-        memory->shadow.near = m->near;
-        return rc;
-    }
-    uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
-    return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
+    if (memory->demand_paged)
+        return init_gone(memory);
+    int rc = vn_shadow_init(&memory->shadow, memory->size);
+    memory->shadow.near = m->near;
+    return rc;
 }
 
 static VkResult map(struct vns_memories *m, struct memory *memory)

@@ -59,8 +59,8 @@ void vns_memories_free_device(struct vns_memories *memories, const struct vns_de
  * also for an unknown id. */
 VkResult vns_memories_map(struct vns_memories *memories, uint64_t id) MUST_CHECK;
 
-/* Before the first map: the client fetches pages of this memory.  0, -ENOENT for an unknown id,
- * -EPROTO for memory that is mapped. */
+/* From now on the client fetches pages of this memory.  0, -ENOENT for an unknown id, -EPROTO for
+ * memory that is demand-paged, -ENOMEM. */
 int vns_memories_set_demand_paged(struct vns_memories *memories, uint64_t id) MUST_CHECK;
 
 /* Pushes what [off, off + len) of demand-paged memory holds.  0, also when the connection has
