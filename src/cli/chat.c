@@ -39,7 +39,7 @@ static const struct cmd_option options[] = {
      "N", "0"},
     {"stop", 0, CMD_LIST, AT(stops), "an answer ends before this text; may be repeated", "TEXT"},
     {"stats", 0, CMD_FLAG, AT(stats), "figures after each answer, on standard error"},
-    CMD_CONNECT_OPTIONS(struct chat_options, connect),
+    CMD_GROUP_AT(struct chat_options, connect, cmd_connect_table),
     {NULL},
 };
 

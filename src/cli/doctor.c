@@ -26,7 +26,7 @@ struct doctor_options {
 };
 
 static const struct cmd_option options[] = {
-    CMD_CONNECT_OPTIONS(struct doctor_options, connect),
+    CMD_GROUP_AT(struct doctor_options, connect, cmd_connect_table),
     {"duration", 'd', CMD_DURATION, offsetof(struct doctor_options, duration_ns),
      "how long to measure each of round trip, upload and download", "TIME", "200ms", HW_MS,
      60 * HW_SEC},

@@ -11,7 +11,7 @@ struct drain_options {
 
 static const struct cmd_option options[] = {
     {"undo", 0, CMD_FLAG, offsetof(struct drain_options, undo), "the worker takes texts again"},
-    CMD_CONNECT_OPTIONS(struct drain_options, connect),
+    CMD_GROUP_AT(struct drain_options, connect, cmd_connect_table),
     {NULL},
 };
 

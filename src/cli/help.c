@@ -103,6 +103,8 @@ static void put_option(struct hw_json *j, const struct cmd_option *o)
 static void put_command(struct hw_json *j, const struct cli_entry *e)
 {
     const struct cmd_command *c = e->command;
+    struct cmd_option flat[CMD_OPTIONS_MAX];
+    cmd_flat_options(c, flat);
     hw_json_object_begin(j);
     hw_json_put_string(j, "name", c->name);
     hw_json_put_string(j, "group", titles[e->group]);
@@ -110,7 +112,7 @@ static void put_command(struct hw_json *j, const struct cli_entry *e)
     hw_json_put_string(j, "operands", c->operands);
     hw_json_put_string(j, "description", c->description);
     hw_json_array_at(j, "options");
-    for (const struct cmd_option *o = c->options; o->name; o++)
+    for (const struct cmd_option *o = flat; o->name; o++)
         put_option(j, o);
     hw_json_array_end(j);
     hw_json_array_at(j, "environment");

@@ -22,7 +22,7 @@ struct info_options {
 };
 
 static const struct cmd_option options[] = {
-    CMD_CONNECT_OPTIONS(struct info_options, connect),
+    CMD_GROUP_AT(struct info_options, connect, cmd_connect_table),
     {"duration", 'd', CMD_DURATION, offsetof(struct info_options, duration_ns),
      "how long to measure each of round trip, upload and download", "TIME", "500ms", HW_MS,
      60 * HW_SEC},

@@ -55,8 +55,9 @@ static const struct cmd_option options[] = {
      "instead of --peers: the cluster's members, this one too, each with the\n"
      "address of its first daemon; blocks are divided among them",
      "NAME=ADDR"},
-    CMD_ETCD_OPTIONS(struct kvd_options, members.etcd,
-                     "instead of --members: register in etcd and follow who else does"),
+    CMD_ETCD_OPTION(struct kvd_options, members.etcd,
+                    "instead of --members: register in etcd and follow who else does"),
+    CMD_GROUP_AT(struct kvd_options, members.etcd, cmd_etcd_table),
     {"cluster", 0, CMD_STRING, offsetof(struct kvd_options, members.cluster),
      "with --etcd: daemons of one name are one cluster", "NAME", "default"},
     {"name", 0, CMD_STRING, offsetof(struct kvd_options, members.name),

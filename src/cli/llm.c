@@ -68,7 +68,7 @@ static const struct cmd_option options[] = {
     {"gpu_host", 0, CMD_STRING, AT(gpu_host),
      "the worker's machine, for the remote modes; also HOST:PORT", "HOST", "127.0.0.1"},
     {"master_port", 0, CMD_U64, AT(master_port), "the worker's port", "PORT", "28100", 1, 65535},
-    CMD_CONNECT_OPTIONS(struct llm_run_options, connect),
+    CMD_GROUP_AT(struct llm_run_options, connect, cmd_connect_table),
     {"deadline", 0, CMD_DURATION, AT(deadline_ns), "for each exchange with the worker", "TIME",
      "5m", 1000000, UINT64_C(24) * 3600 * 1000000000},
     {"return", 0, CMD_STRING, AT(returns),

@@ -37,7 +37,7 @@ static const struct cmd_option options[] = {
     {"honest-fences", 0, CMD_FLAG, offsetof(struct run_options, honest_fences),
      "a fence is signalled when its work is done, also where the program cannot\n"
      "see the difference but by a clock: for programs that measure time"},
-    CMD_CONNECT_OPTIONS(struct run_options, connect),
+    CMD_GROUP_AT(struct run_options, connect, cmd_connect_table),
     {NULL},
 };
 

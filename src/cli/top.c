@@ -34,7 +34,7 @@ static const struct cmd_option options[] = {
      "TIME", "1s", 100 * HW_MS, 3600 * HW_SEC},
     {"api-key-file", 0, CMD_STRING, offsetof(struct top_options, api_key_file),
      "the first key in it is sent to http:// addresses (mode 0600)", "FILE"},
-    CMD_CONNECT_OPTIONS(struct top_options, connect),
+    CMD_GROUP_AT(struct top_options, connect, cmd_connect_table),
     {NULL},
 };
 

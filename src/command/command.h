@@ -30,6 +30,7 @@ enum cmd_exit {
 enum {
     CMD_LIST_MAX = 16,    /* listening addresses, certificate names: more is a mistake */
     CMD_OPERANDS_MAX = 8, /* addresses of top; other commands take one */
+    CMD_OPTIONS_MAX = 128 /* of a command, and the end of the table; serve has the most */
 };
 
 /* What an option's value is, and the member that it is stored in. */
@@ -40,7 +41,8 @@ enum cmd_kind {
     CMD_DURATION, /* uint64_t, nanoseconds, within [min, max] */
     CMD_STRING,   /* const char *; NULL without a default */
     CMD_CHOICE,   /* int: index into choices */
-    CMD_LIST      /* struct cmd_list: repeated options and commas both add items */
+    CMD_LIST,     /* struct cmd_list: repeated options and commas both add items */
+    CMD_GROUP     /* a struct with options of its own, which stand here */
 };
 
 struct cmd_list {
@@ -51,16 +53,23 @@ struct cmd_list {
 /* A table has a line or two an option, in the order of the members; the last ones may be missing.
  */
 struct cmd_option {
-    const char *name; /* without "--"; NULL ends a table */
+    const char *name; /* without "--"; of a group a word for readers; NULL ends a table */
     char letter;      /* 0: none */
     enum cmd_kind kind;
-    size_t offset;              /* of the member in the command's values */
+    size_t offset;              /* of the member in the table's values */
     const char *help;           /* lines separated by '\n' */
     const char *argument;       /* its name in help: "ADDR"; not for flags and choices */
     const char *def;            /* as the user would write it; NULL: none, false or 0 */
     uint64_t min, max;          /* max 0: no limits */
     const char *const *choices; /* CMD_CHOICE: NULL-terminated */
+    const struct cmd_option *group;
 };
+
+/* A row for the options of a struct that the command's values hold. */
+#define CMD_GROUP_AT(type, member, table)                                                          \
+    {                                                                                              \
+        .name = #member, .kind = CMD_GROUP, .offset = offsetof(type, member), .group = table       \
+    }
 
 struct cmd_env {
     const char *name; /* NULL ends a table */
@@ -93,6 +102,9 @@ enum cmd_exit cmd_run(const struct cmd_command *command, int argc, char **argv);
 
 /* What --help prints. */
 void cmd_print_help(const struct cmd_command *command);
+
+/* Its options, with those of groups in their place and offsets into its values. */
+void cmd_flat_options(const struct cmd_command *command, struct cmd_option out[CMD_OPTIONS_MAX]);
 
 /* "hawser: MESSAGE" on standard error; returns `code`, so that it can stand in a return. */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) PRINTF_LIKE(2, 3);

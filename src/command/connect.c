@@ -9,6 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
+const struct cmd_option cmd_connect_table[] = {
+    {"ca", 0, CMD_STRING, offsetof(struct cmd_connect_options, ca),
+     "use TLS; the server's certificate must chain to this PEM file", "FILE"},
+    {"fingerprint", 0, CMD_STRING, offsetof(struct cmd_connect_options, fingerprint),
+     "use TLS; the server's certificate must have this SHA-256", "HEX"},
+    {"token-file", 0, CMD_STRING, offsetof(struct cmd_connect_options, token_file),
+     "the token to prove; a private file (mode 0600), or none\n"
+     "[default on loopback: the one that this user's server made]",
+     "FILE"},
+    {"timeout", 0, CMD_DURATION, offsetof(struct cmd_connect_options, timeout_ns),
+     "give up connecting, or waiting for an answer, after this", "TIME", "5s", HW_MS,
+     3600 * HW_SEC},
+    {NULL},
+};
+
 enum cmd_exit cmd_exit_for(int error)
 {
     switch (error) {

@@ -21,30 +21,8 @@ struct cmd_connect_options {
     uint64_t timeout_ns;
 };
 
-/* Rows for the option table of a command whose values hold a struct cmd_connect_options. */
-#define CMD_CONNECT_OPTIONS(type, member)                                                          \
-    {.name = "ca",                                                                                 \
-     .kind = CMD_STRING,                                                                           \
-     .argument = "FILE",                                                                           \
-     .offset = offsetof(type, member.ca),                                                          \
-     .help = "use TLS; the server's certificate must chain to this PEM file"},                     \
-        {.name = "fingerprint",                                                                    \
-         .kind = CMD_STRING,                                                                       \
-         .argument = "HEX",                                                                        \
-         .offset = offsetof(type, member.fingerprint),                                             \
-         .help = "use TLS; the server's certificate must have this SHA-256"},                      \
-        {.name = "token-file",                                                                     \
-         .kind = CMD_STRING,                                                                       \
-         .argument = "FILE",                                                                       \
-         .offset = offsetof(type, member.token_file),                                              \
-         .help = "the token to prove; a private file (mode 0600), or none\n"                       \
-                 "[default on loopback: the one that this user's server made]"},                   \
-    {                                                                                              \
-        .name = "timeout", .kind = CMD_DURATION, .argument = "TIME",                               \
-        .offset = offsetof(type, member.timeout_ns), .def = "5s", .min = 1000000,                  \
-        .max = UINT64_C(3600) * 1000000000,                                                        \
-        .help = "give up connecting, or waiting for an answer, after this"                         \
-    }
+/* The options of a struct cmd_connect_options. */
+extern const struct cmd_option cmd_connect_table[];
 
 /* Rows for its environment table. */
 #define CMD_CONNECT_ENV                                                                            \

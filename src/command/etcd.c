@@ -7,6 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+const struct cmd_option cmd_etcd_table[] = {
+    {"etcd-ca", 0, CMD_STRING, offsetof(struct cmd_etcd_options, ca),
+     "etcd's certificate must chain to this PEM file\n"
+     "[default: to the system's authorities]",
+     "FILE"},
+    {"etcd-cert", 0, CMD_STRING, offsetof(struct cmd_etcd_options, cert),
+     "the certificate (PEM) that etcd is shown", "FILE"},
+    {"etcd-key", 0, CMD_STRING, offsetof(struct cmd_etcd_options, key),
+     "its private key (PEM, mode 0600)", "FILE"},
+    {"etcd-login", 0, CMD_STRING, offsetof(struct cmd_etcd_options, login),
+     "a file (mode 0600) with NAME:PASSWORD of a user of etcd", "FILE"},
+    {NULL},
+};
+
 enum { LOGIN_BYTES_MAX = 2 * KV_ETCD_LOGIN_MAX + 2, KEY_BYTES_MAX = 1 << 20 };
 
 static enum cmd_exit load_login(const char *command, const char *path, struct cmd_etcd *e)

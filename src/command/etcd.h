@@ -13,35 +13,16 @@ struct cmd_etcd_options {
     const char *ca, *cert, *key, *login;
 };
 
-/* Rows for the option table of a command whose values hold a struct cmd_etcd_options. */
-#define CMD_ETCD_OPTIONS(type, member, what)                                                       \
-    {.name = "etcd",                                                                               \
-     .kind = CMD_LIST,                                                                             \
-     .argument = "URL",                                                                            \
-     .offset = offsetof(type, member.urls),                                                        \
-     .help = what ", at http://host:2379\nor https://; further ones are tried when the first "     \
-                  "fails"},                                                                        \
-        {.name = "etcd-ca",                                                                        \
-         .kind = CMD_STRING,                                                                       \
-         .argument = "FILE",                                                                       \
-         .offset = offsetof(type, member.ca),                                                      \
-         .help = "etcd's certificate must chain to this PEM file\n"                                \
-                 "[default: to the system's authorities]"},                                        \
-        {.name = "etcd-cert",                                                                      \
-         .kind = CMD_STRING,                                                                       \
-         .argument = "FILE",                                                                       \
-         .offset = offsetof(type, member.cert),                                                    \
-         .help = "the certificate (PEM) that etcd is shown"},                                      \
-        {.name = "etcd-key",                                                                       \
-         .kind = CMD_STRING,                                                                       \
-         .argument = "FILE",                                                                       \
-         .offset = offsetof(type, member.key),                                                     \
-         .help = "its private key (PEM, mode 0600)"},                                              \
+/* The option of its urls, as its own command explains it. */
+#define CMD_ETCD_OPTION(type, member, what)                                                        \
     {                                                                                              \
-        .name = "etcd-login", .kind = CMD_STRING, .argument = "FILE",                              \
-        .offset = offsetof(type, member.login),                                                    \
-        .help = "a file (mode 0600) with NAME:PASSWORD of a user of etcd"                          \
+        "etcd", 0, CMD_LIST, offsetof(type, member.urls),                                          \
+            what                                                                                   \
+            ", at http://host:2379\nor https://; further ones are tried when the first fails",     \
+            "URL"                                                                                  \
     }
+/* Its other options. */
+extern const struct cmd_option cmd_etcd_table[];
 
 struct cmd_etcd {
     struct kv_etcd_access access;

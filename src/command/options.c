@@ -92,6 +92,28 @@ const char *cmd_nearest(const char *typed, const void *table, size_t stride)
     }
 }
 
+/* ---- tables ---- */
+
+static size_t flatten(const struct cmd_option *from, size_t base, struct cmd_option *out,
+                      size_t count)
+{
+    for (; from->name; from++) {
+        if (from->kind == CMD_GROUP) {
+            count = flatten(from->group, base + from->offset, out, count);
+            continue;
+        }
+        assert(count + 1 < CMD_OPTIONS_MAX);
+        out[count] = *from;
+        out[count++].offset += base;
+    }
+    return count;
+}
+
+void cmd_flat_options(const struct cmd_command *c, struct cmd_option out[CMD_OPTIONS_MAX])
+{
+    out[flatten(c->options, 0, out, 0)] = (struct cmd_option){NULL};
+}
+
 /* ---- help ---- */
 
 static void print_indented(const char *text, int column)
@@ -127,9 +149,11 @@ static void print_option(const struct cmd_option *o)
 
 void cmd_print_help(const struct cmd_command *c)
 {
+    struct cmd_option options[CMD_OPTIONS_MAX];
+    cmd_flat_options(c, options);
     printf("usage: hawser %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", c->name, *c->operands ? " " : "",
            c->operands, c->description);
-    for (const struct cmd_option *o = c->options; o->name; o++)
+    for (const struct cmd_option *o = options; o->name; o++)
         print_option(o);
     print_option(&help_option);
     printf("\nEnvironment:\n");
@@ -253,6 +277,8 @@ static int store(const struct cmd_option *o, const char *text, void *values)
         return store_choice(o, text, at);
     case CMD_LIST:
         return store_list(text, at);
+    case CMD_GROUP:
+        break;
     }
     return -EINVAL;
 }
@@ -274,6 +300,7 @@ static enum cmd_exit bad_value(const struct cmd_command *c, const struct cmd_opt
 
 struct parse {
     const struct cmd_command *command;
+    struct cmd_option options[CMD_OPTIONS_MAX];
     int argc;
     char **argv;
     int at;
@@ -293,30 +320,31 @@ static bool is_same_name(const char *name, const char *typed, size_t len)
     return name[len] == '\0';
 }
 
-static const struct cmd_option *find_long(const struct cmd_command *c, const char *name, size_t len)
+static const struct cmd_option *find_long(const struct parse *p, const char *name, size_t len)
 {
-    for (const struct cmd_option *o = c->options; o->name; o++) {
+    for (const struct cmd_option *o = p->options; o->name; o++) {
         if (is_same_name(o->name, name, len))
             return o;
     }
     return len == 4 && strncmp(name, "help", 4) == 0 ? &help_option : NULL;
 }
 
-static const struct cmd_option *find_letter(const struct cmd_command *c, char letter)
+static const struct cmd_option *find_letter(const struct parse *p, char letter)
 {
-    for (const struct cmd_option *o = c->options; o->name; o++) {
+    for (const struct cmd_option *o = p->options; o->name; o++) {
         if (o->letter == letter)
             return o;
     }
     return letter == 'h' ? &help_option : NULL;
 }
 
-static enum cmd_exit unknown(const struct cmd_command *c, const char *dashes, const char *name,
+static enum cmd_exit unknown(const struct parse *p, const char *dashes, const char *name,
                              size_t len)
 {
+    const struct cmd_command *c = p->command;
     char typed[NAME_MAX_CHARS + 1];
     snprintf(typed, sizeof(typed), "%.*s", (int)len, name);
-    const char *near = cmd_nearest(typed, c->options, sizeof(*c->options));
+    const char *near = cmd_nearest(typed, p->options, sizeof(*p->options));
     return cmd_fail(CMD_USAGE, "%s: unknown option %s%s%s%s%s; see hawser %s --help", c->name,
                     dashes, typed, near ? " (did you mean --" : "", near ? near : "",
                     near ? "?)" : "", c->name);
@@ -345,18 +373,18 @@ static enum cmd_exit take(struct parse *p, const struct cmd_option *o, const cha
 static enum cmd_exit take_long(struct parse *p, const char *name)
 {
     size_t len = strcspn(name, "=");
-    const struct cmd_option *o = find_long(p->command, name, len);
+    const struct cmd_option *o = find_long(p, name, len);
     if (!o)
-        return unknown(p->command, "--", name, len);
+        return unknown(p, "--", name, len);
     return take(p, o, name[len] ? name + len + 1 : NULL);
 }
 
 static enum cmd_exit take_letters(struct parse *p, const char *letters)
 {
     for (; *letters; letters++) {
-        const struct cmd_option *o = find_letter(p->command, *letters);
+        const struct cmd_option *o = find_letter(p, *letters);
         if (!o)
-            return unknown(p->command, "-", letters, 1);
+            return unknown(p, "-", letters, 1);
         bool attached = o->kind != CMD_FLAG && letters[1];
         enum cmd_exit code = take(p, o, attached ? letters + 1 : NULL);
         if (code != CMD_DONE || attached)
@@ -401,7 +429,7 @@ static enum cmd_exit take_arguments(struct parse *p)
  * them, since arguments add to a list. */
 static enum cmd_exit fill_defaults(struct parse *p, bool lists)
 {
-    for (const struct cmd_option *o = p->command->options; o->name; o++) {
+    for (const struct cmd_option *o = p->options; o->name; o++) {
         const struct cmd_list *list = (void *)((char *)p->values + o->offset);
         if (!o->def || (o->kind == CMD_LIST) != lists || (lists && list->count > 0))
             continue;
@@ -431,12 +459,12 @@ static enum cmd_exit parse_and_run(struct parse *p)
     return code == CMD_DONE ? p->command->run(p->values, p->operands) : code;
 }
 
-static void free_lists(const struct cmd_command *c, void *values)
+static void free_lists(const struct parse *p)
 {
-    for (const struct cmd_option *o = c->options; o->name; o++) {
+    for (const struct cmd_option *o = p->options; o->name; o++) {
         if (o->kind != CMD_LIST)
             continue;
-        struct cmd_list *list = (void *)((char *)values + o->offset);
+        struct cmd_list *list = (void *)((char *)p->values + o->offset);
         for (size_t i = 0; i < list->count; i++)
             free(list->items[i]);
     }
@@ -448,11 +476,12 @@ enum cmd_exit cmd_run(const struct cmd_command *command, int argc, char **argv)
     struct cmd_operands operands = {.count = 0};
     struct parse p = {.command = command, .argc = argc, .argv = argv, .at = 1};
     p.operands = &operands;
+    cmd_flat_options(command, p.options);
     p.values = calloc(1, command->values_size);
     if (!p.values)
         return cmd_fail(CMD_FAILED, "out of memory");
     enum cmd_exit code = parse_and_run(&p);
-    free_lists(command, p.values);
+    free_lists(&p);
     free(p.values);
     return code;
 }

@@ -19,21 +19,8 @@ struct discovery_options {
     uint64_t ttl_ns;
 };
 
-/* Rows for the option table of a command whose values hold a struct discovery_options. */
-#define DISCOVERY_OPTIONS(type, member, what)                                                      \
-    CMD_ETCD_OPTIONS(type, member.etcd, what),                                                     \
-        {.name = "cluster",                                                                        \
-         .kind = CMD_STRING,                                                                       \
-         .argument = "NAME",                                                                       \
-         .offset = offsetof(type, member.cluster),                                                 \
-         .def = "default",                                                                         \
-         .help = "with --etcd: gateways find the workers of their own cluster"},                   \
-    {                                                                                              \
-        .name = "member-ttl", .kind = CMD_DURATION, .argument = "TIME",                            \
-        .offset = offsetof(type, member.ttl_ns), .def = "10s", .min = KV_MEMBER_TTL_MIN,           \
-        .max = KV_MEMBER_TTL_MAX,                                                                  \
-        .help = "with --etcd: a worker that is not heard of for so long has left"                  \
-    }
+/* The options of a struct discovery_options but --etcd, which follows CMD_ETCD_OPTION. */
+extern const struct cmd_option discovery_table[];
 
 /* The workers that are there now; addrs is valid during the call. */
 typedef void discovery_fn(void *user, const struct rpc_addr *addrs, size_t count);

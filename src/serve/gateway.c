@@ -27,9 +27,10 @@ struct gateway_options {
 static const struct cmd_option options[] = {
     {"servers", 's', CMD_LIST, offsetof(struct gateway_options, servers),
      "workers, separated by commas: servers that hawser serve --model started", "ADDR"},
-    DISCOVERY_OPTIONS(struct gateway_options, discovery,
-                      "instead of --servers: workers that registered in etcd"),
-    HTTP_OPTIONS(struct gateway_options, http),
+    CMD_ETCD_OPTION(struct gateway_options, discovery.etcd,
+                    "instead of --servers: workers that registered in etcd"),
+    CMD_GROUP_AT(struct gateway_options, discovery, discovery_table),
+    CMD_GROUP_AT(struct gateway_options, http, http_table),
     {"cert", 0, CMD_STRING, offsetof(struct gateway_options, cert),
      "TLS certificate for HTTP clients (PEM); hawser keygen makes one", "FILE"},
     {"key", 0, CMD_STRING, offsetof(struct gateway_options, key),
@@ -37,7 +38,7 @@ static const struct cmd_option options[] = {
     {"insecure", 0, CMD_FLAG, offsetof(struct gateway_options, insecure),
      "answer HTTP beyond this host without TLS or API keys"},
     SERVE_READY_OPTION(struct gateway_options, ready_fd),
-    CMD_CONNECT_OPTIONS(struct gateway_options, connect),
+    CMD_GROUP_AT(struct gateway_options, connect, cmd_connect_table),
     {NULL},
 };
 

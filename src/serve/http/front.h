@@ -32,56 +32,8 @@ struct http_options {
     uint64_t wait_ns;
 };
 
-/* Rows for the option table of a command whose values hold a struct http_options. */
-#define HTTP_OPTIONS(type, member)                                                                 \
-    {.name = "http",                                                                               \
-     .kind = CMD_STRING,                                                                           \
-     .argument = "ADDR",                                                                           \
-     .offset = offsetof(type, member.http),                                                        \
-     .help = "answer OpenAI's clients over HTTP at host:port; beyond this host it\n"               \
-             "needs --cert, --key and --api-key-file, or --insecure"},                             \
-        {.name = "api-key-file",                                                                   \
-         .kind = CMD_STRING,                                                                       \
-         .argument = "FILE",                                                                       \
-         .offset = offsetof(type, member.api_key_file),                                            \
-         .help = "HTTP clients must send one of these keys, a line each (mode 0600)"},             \
-        {.name = "max-requests",                                                                   \
-         .kind = CMD_U64,                                                                          \
-         .argument = "N",                                                                          \
-         .offset = offsetof(type, member.max_requests),                                            \
-         .def = "256",                                                                             \
-         .min = 1,                                                                                 \
-         .max = 65536,                                                                             \
-         .help = "HTTP requests for a text at a time; the next is answered 429"},                  \
-        {.name = "max-requests-per-key",                                                           \
-         .kind = CMD_U64,                                                                          \
-         .argument = "N",                                                                          \
-         .offset = offsetof(type, member.max_requests_per_key),                                    \
-         .def = "64",                                                                              \
-         .min = 1,                                                                                 \
-         .max = 65536,                                                                             \
-         .help = "the same for each API key"},                                                     \
-        {.name = "max-tokens-per-key",                                                             \
-         .kind = CMD_U64,                                                                          \
-         .argument = "N",                                                                          \
-         .offset = offsetof(type, member.max_tokens_per_key),                                      \
-         .max = UINT32_MAX,                                                                        \
-         .help = "tokens of the prompts that an API key has under way; over it, 429\n"             \
-                 "[default: no limit]"},                                                           \
-        {.name = "share-per-key",                                                                  \
-         .kind = CMD_U64,                                                                          \
-         .argument = "PERCENT",                                                                    \
-         .offset = offsetof(type, member.share_per_key),                                           \
-         .min = 1,                                                                                 \
-         .max = 100,                                                                               \
-         .help = "of the workers' places and KV that texts of one API key may take; its\n"         \
-                 "others wait [default: 75 where there are several keys, else 100]"},              \
-    {                                                                                              \
-        .name = "worker-wait", .kind = CMD_DURATION, .argument = "TIME",                           \
-        .offset = offsetof(type, member.wait_ns), .def = "30s", .min = 1000000,                    \
-        .max = UINT64_C(3600) * 1000000000,                                                        \
-        .help = "how long a text waits for a worker that can compute it, then fails"               \
-    }
+/* The options of a struct http_options. */
+extern const struct cmd_option http_table[];
 
 /* A worker: where it is and how to reach it. */
 struct http_worker_address {
