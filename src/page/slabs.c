@@ -8,21 +8,24 @@
 
 enum { NONE = UINT32_MAX };
 
+enum slab_state { UNMAPPED, RESERVED, IN_USE };
+
 struct slab {
     uint32_t first_free; /* of its pages, NONE at the end of the chain */
     uint32_t used;
-    bool is_mapped; /* by us, not as a reserve */
+    enum slab_state state;
 };
 
 struct page_slabs {
     struct page_slabs_config config;
-    struct page_alloc *alloc; /* its ids are slabs */
     struct slab *slabs;
-    uint32_t *next; /* of a free page: the next one of its slab */
-    uint8_t *taken; /* of each page */
+    uint32_t *next;    /* of a free page: the next one of its slab */
+    uint8_t *taken;    /* of each page */
+    uint32_t *reserve; /* slabs that are mapped and empty */
     uint32_t slab_count;
-    uint32_t lowest; /* no slab below has a free page */
-    uint32_t used, mapped;
+    uint32_t lowest;          /* no slab below that is in use has a free page */
+    uint32_t lowest_unmapped; /* no slab below is unmapped */
+    uint32_t used, mapped, reserved;
 };
 
 /* ---- slabs are mapped ---- */
@@ -33,9 +36,9 @@ static void tell_mapped(const struct page_slabs *s)
         page_limit_note_mapped(s->config.limit, s->mapped * s->config.slab_bytes);
 }
 
-static int map_slabs(void *user, const uint32_t *ids, size_t count, struct page_error *why)
+static int map_slabs(const struct page_slabs *s, const uint32_t *ids, size_t count,
+                     struct page_error *why)
 {
-    const struct page_slabs *s = user;
     struct page_limit *limit = s->config.limit;
     int rc = limit ? page_limit_charge(limit, count * s->config.slab_bytes, why) : 0;
     if (rc)
@@ -48,15 +51,40 @@ static int map_slabs(void *user, const uint32_t *ids, size_t count, struct page_
     return rc;
 }
 
-static int unmap_slabs(void *user, const uint32_t *ids, size_t count, struct page_error *why)
+static void keep(struct page_slabs *s, uint32_t slab)
 {
-    const struct page_slabs *s = user;
+    s->slabs[slab].state = RESERVED;
+    s->reserve[s->reserved++] = slab;
+}
+
+/* Those that stay mapped, because it failed, are a reserve. */
+static int unmap_slabs(struct page_slabs *s, const uint32_t *ids, size_t count,
+                       struct page_error *why)
+{
     int rc = s->config.unmap(s->config.user, ids, count, why);
-    if (rc == 0 && s->config.limit)
+    for (size_t i = 0; i < count && rc; i++)
+        keep(s, ids[i]);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < count; i++) {
+        s->slabs[ids[i]].state = UNMAPPED;
+        s->lowest_unmapped = ids[i] < s->lowest_unmapped ? ids[i] : s->lowest_unmapped;
+    }
+    if (s->config.limit)
         page_limit_refund(s->config.limit, count * s->config.slab_bytes);
-    if (rc == 0 && s->config.trace)
+    if (s->config.trace)
         page_trace_add(s->config.trace, false, ids, count);
-    return rc;
+    return 0;
+}
+
+/* Slabs that may be mapped, were nobody else under the limit. */
+static uint32_t allowed(const struct page_slabs *s)
+{
+    uint64_t limit = s->config.limit ? page_limit_get(s->config.limit) : 0;
+    uint64_t own = s->config.limit ? page_limit_own(s->config.limit) : 0;
+    limit = own && (limit == 0 || own < limit) ? own : limit;
+    uint64_t slabs = limit ? limit / s->config.slab_bytes : s->slab_count;
+    return slabs < s->slab_count ? (uint32_t)slabs : s->slab_count;
 }
 
 /* ---- life ---- */
@@ -67,7 +95,8 @@ static int make_tables(struct page_slabs *s)
     s->slabs = calloc(s->slab_count, sizeof *s->slabs);
     s->next = calloc(pages, sizeof *s->next);
     s->taken = calloc(pages, sizeof *s->taken);
-    return s->slabs && s->next && s->taken ? 0 : -ENOMEM;
+    s->reserve = calloc(s->slab_count, sizeof *s->reserve);
+    return s->slabs && s->next && s->taken && s->reserve ? 0 : -ENOMEM;
 }
 
 int page_slabs_create(const struct page_slabs_config *config, struct page_slabs **out,
@@ -81,21 +110,9 @@ int page_slabs_create(const struct page_slabs_config *config, struct page_slabs 
         return page_fail(why, -ENOMEM, 0, "out of memory");
     s->config = *config;
     s->slab_count = config->pages / config->run;
-    int rc =
-        make_tables(s) ? page_fail(why, -ENOMEM, 0, "no memory for %u pages", config->pages) : 0;
-    uint32_t reserve = config->reserve < s->slab_count ? config->reserve : s->slab_count;
-    struct page_alloc_config slabs = {.pages = s->slab_count,
-                                      .map = map_slabs,
-                                      .unmap = unmap_slabs,
-                                      .user = s,
-                                      .reserve = reserve,
-                                      .limit = config->limit,
-                                      .id_bytes = config->slab_bytes};
-    if (rc == 0)
-        rc = page_alloc_create(&slabs, &s->alloc, why);
-    if (rc) {
+    if (make_tables(s)) {
         page_slabs_destroy(s);
-        return rc;
+        return page_fail(why, -ENOMEM, 0, "no memory for %u pages", config->pages);
     }
     s->lowest = s->slab_count;
     if (config->trace)
@@ -109,10 +126,12 @@ void page_slabs_destroy(struct page_slabs *s)
     if (!s)
         return;
     assert(s->used == 0);
-    page_alloc_destroy(s->alloc);
+    struct page_error ignored;
+    (void)page_slabs_trim(s, &ignored);
     free(s->slabs);
     free(s->next);
     free(s->taken);
+    free(s->reserve);
     free(s);
 }
 
@@ -123,7 +142,7 @@ static void chain(struct page_slabs *s, uint32_t slab)
     uint32_t first = slab * s->config.run, count = s->config.run;
     for (uint32_t i = 0; i < count; i++)
         s->next[first + i] = i + 1 < count ? first + i + 1 : NONE;
-    s->slabs[slab] = (struct slab){.first_free = first, .is_mapped = true};
+    s->slabs[slab] = (struct slab){.first_free = first, .state = IN_USE};
     s->mapped++;
     s->lowest = slab < s->lowest ? slab : s->lowest;
 }
@@ -132,20 +151,38 @@ static void chain(struct page_slabs *s, uint32_t slab)
 static uint32_t find(struct page_slabs *s)
 {
     while (s->lowest < s->slab_count &&
-           !(s->slabs[s->lowest].is_mapped && s->slabs[s->lowest].first_free != NONE))
+           !(s->slabs[s->lowest].state == IN_USE && s->slabs[s->lowest].first_free != NONE))
         s->lowest++;
     return s->lowest < s->slab_count ? s->lowest : NONE;
 }
 
-/* Slabs for so many pages more. */
+/* Slabs for so many pages more: of the reserve, then the lowest. */
 static int add_slabs(struct page_slabs *s, size_t pages, struct page_error *why)
 {
-    uint32_t slabs[PAGE_BATCH_MAX];
-    size_t count = (pages + s->config.run - 1) / s->config.run;
-    int rc = page_alloc_pages(s->alloc, slabs, count, why);
-    for (size_t i = 0; i < count && rc == 0; i++)
+    uint32_t slabs[PAGE_BATCH_MAX], present = s->mapped + s->reserved, most = allowed(s);
+    uint32_t count = (uint32_t)((pages + s->config.run - 1) / s->config.run);
+    uint32_t ready = count < s->reserved ? count : s->reserved, n = ready;
+    if (present + count - ready > most)
+        return page_fail(why, -ENOSPC, 0,
+                         "%u slabs asked for; %u are in use and %u reserved of %u, and the limit"
+                         " allows %u",
+                         count, s->mapped, s->reserved, s->slab_count, most);
+    for (uint32_t i = 0; i < ready; i++)
+        slabs[i] = s->reserve[s->reserved - 1 - i];
+    while (n < count) {
+        if (s->slabs[s->lowest_unmapped].state == UNMAPPED)
+            slabs[n++] = s->lowest_unmapped;
+        s->lowest_unmapped++;
+    }
+    int rc = n > ready ? map_slabs(s, slabs + ready, n - ready, why) : 0;
+    if (rc) {
+        s->lowest_unmapped = slabs[ready];
+        return rc;
+    }
+    s->reserved -= ready;
+    for (uint32_t i = 0; i < count; i++)
         chain(s, slabs[i]);
-    return rc;
+    return 0;
 }
 
 int page_slabs_take(struct page_slabs *s, uint32_t *ids_out, size_t count, struct page_error *why)
@@ -178,9 +215,12 @@ int page_slabs_take(struct page_slabs *s, uint32_t *ids_out, size_t count, struc
 
 static int drop_slab(struct page_slabs *s, uint32_t slab, struct page_error *why)
 {
-    s->slabs[slab].is_mapped = false;
+    bool is_past_limit = s->mapped + s->reserved > allowed(s);
     s->mapped--;
-    return page_alloc_free(s->alloc, &slab, 1, why);
+    if (is_past_limit || s->reserved >= s->config.reserve)
+        return unmap_slabs(s, &slab, 1, why);
+    keep(s, slab);
+    return 0;
 }
 
 int page_slabs_give(struct page_slabs *s, const uint32_t *ids, size_t count, struct page_error *why)
@@ -207,12 +247,16 @@ int page_slabs_give(struct page_slabs *s, const uint32_t *ids, size_t count, str
 
 int page_slabs_trim(struct page_slabs *s, struct page_error *why)
 {
-    return page_alloc_trim(s->alloc, why);
+    int rc = 0;
+    while (rc == 0 && s->reserved > 0) {
+        uint32_t count = s->reserved < PAGE_BATCH_MAX ? s->reserved : PAGE_BATCH_MAX;
+        s->reserved -= count;
+        rc = unmap_slabs(s, s->reserve + s->reserved, count, why);
+    }
+    return rc;
 }
 
 void page_slabs_stats(const struct page_slabs *s, struct page_slabs_stats *out)
 {
-    struct page_alloc_stats a;
-    page_alloc_stats(s->alloc, &a);
-    *out = (struct page_slabs_stats){.used = s->used, .mapped = s->mapped, .reserved = a.reserved};
+    *out = (struct page_slabs_stats){.used = s->used, .mapped = s->mapped, .reserved = s->reserved};
 }

@@ -1,7 +1,8 @@
 /* page/slabs.h - hands out pages that are too small to be mapped one by one.
  *
  * A slab is a run of pages that are mapped together; page p lies in slab p / run.  A slab is mapped
- * while one of its pages is in use, and a few stay mapped as a reserve (page/alloc.h).  Pages come
+ * while one of its pages is in use, and a few stay mapped as a reserve, which a caller gets without
+ * a broadcast.  When the limit is lowered below that, slabs are unmapped as they empty.  Pages come
  * from the lowest slab that has one, so that the others empty and go back to the device.  Every
  * mapped slab counts against the limit.
  *
@@ -11,16 +12,20 @@
 #ifndef HAWSER_PAGE_SLABS_H
 #define HAWSER_PAGE_SLABS_H
 
-#include "page/alloc.h"
+#include "page/limit.h"
 
 struct page_trace;
 
+/* Whole or not at all, as page_group_map and page_tensors_map are. */
+typedef int page_slabs_change(void *user, const uint32_t *slabs, size_t count,
+                              struct page_error *why);
+
 struct page_slabs_config {
     uint32_t pages;
-    uint32_t run;                   /* pages of a slab; divides pages */
-    page_alloc_change *map, *unmap; /* of slabs */
+    uint32_t run; /* pages of a slab; divides pages */
+    page_slabs_change *map, *unmap;
     void *user;
-    uint32_t reserve;         /* slabs that stay mapped when their pages are free */
+    uint32_t reserve;         /* slabs that stay mapped when their pages are free, at most */
     struct page_limit *limit; /* NULL: none */
     uint64_t slab_bytes;      /* of memory */
     struct page_trace *trace; /* that gets what is mapped and unmapped; NULL: none */

@@ -2,9 +2,9 @@
 #include "rig.h"
 
 #include "base/clock.h"
-#include "page/alloc.h"
 #include "page/broadcast/link.h"
 #include "page/limit.h"
+#include "page/slabs.h"
 #include "strategy_backwards.h"
 
 #include <errno.h>
@@ -300,25 +300,29 @@ static int group_unmap(void *user, const uint32_t *list, size_t count, struct pa
     return rc;
 }
 
-static void an_allocator_takes_its_pages_from_a_group(void **state)
+static void slabs_come_from_a_group(void **state)
 {
     (void)state;
     struct rig r;
-    struct page_alloc *a;
-    struct page_alloc_stats s;
+    struct page_slabs *slabs;
+    struct page_slabs_stats s;
     struct page_error why;
     uint32_t list[6];
     rig_start(&r, NULL, hang_ns);
-    struct page_alloc_config config = {
-        .pages = PAGES, .map = group_map, .unmap = group_unmap, .user = r.group, .reserve = 4};
-    assert_int_equal(page_alloc_create(&config, &a, &why), 0);
+    struct page_slabs_config config = {.pages = PAGES,
+                                       .run = 1,
+                                       .map = group_map,
+                                       .unmap = group_unmap,
+                                       .user = r.group,
+                                       .reserve = 4};
+    assert_int_equal(page_slabs_create(&config, &slabs, &why), 0);
     for (int i = 0; i < 50; i++) {
-        assert_int_equal(page_alloc_pages(a, list, 6, &why), 0);
-        assert_int_equal(page_alloc_free(a, list, 6, &why), 0);
+        assert_int_equal(page_slabs_take(slabs, list, 6, &why), 0);
+        assert_int_equal(page_slabs_give(slabs, list, 6, &why), 0);
     }
-    page_alloc_stats(a, &s);
+    page_slabs_stats(slabs, &s);
     assert_int_equal(s.reserved, 4);
-    page_alloc_destroy(a);
+    page_slabs_destroy(slabs);
     rig_expect_mapped(&r, 0, 0);
     rig_stop(&r);
 }
@@ -375,7 +379,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(workers_that_are_not_there_are_named),
         cmocka_unit_test(stale_sockets_of_killed_workers_are_replaced),
         cmocka_unit_test(a_strategy_is_added_by_one_file),
-        cmocka_unit_test(an_allocator_takes_its_pages_from_a_group),
+        cmocka_unit_test(slabs_come_from_a_group),
         cmocka_unit_test(a_killed_scheduler_leaves_nothing),
     };
     return cmocka_run_group_tests(once, NULL, NULL);

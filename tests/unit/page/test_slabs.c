@@ -186,6 +186,34 @@ static void what_the_device_refuses_is_not_charged(void **state)
     close_rig(&r);
 }
 
+static void the_reserve_needs_no_map_and_outlives_a_failure(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct page_error why;
+    uint32_t ids[6 * RUN];
+    open_rig(&r, 3);
+    assert_int_equal(page_slabs_take(r.slabs, ids, 4 * RUN, &why), 0);
+    assert_int_equal(page_slabs_give(r.slabs, ids, 4 * RUN, &why), 0);
+    expect(&r, 0, 0, 3);
+    r.device.fail = true;
+    assert_int_equal(page_slabs_take(r.slabs, ids, 5 * RUN, &why), -EIO);
+    expect(&r, 0, 0, 3);
+    assert_int_equal(page_slabs_take(r.slabs, ids, 3 * RUN, &why), 0);
+    expect(&r, 3 * RUN, 3, 0);
+    r.device.fail = false;
+    assert_int_equal(page_slabs_take(r.slabs, ids + 3 * RUN, 2 * RUN, &why), 0);
+    assert_int_equal(page_slabs_give(r.slabs, ids, 5 * RUN, &why), 0);
+    page_limit_set(r.limit, 2 * SLAB_BYTES); /* below the reserve, which is not handed out then */
+    assert_int_equal(page_slabs_take(r.slabs, ids, 1, &why), -ENOSPC);
+    assert_non_null(strstr(why.text, "0 are in use and 3 reserved of 10, and the limit allows 2"));
+    r.device.fail = true;
+    assert_int_equal(page_slabs_trim(r.slabs, &why), -EIO);
+    expect(&r, 0, 0, 3);
+    r.device.fail = false;
+    close_rig(&r);
+}
+
 /* Random takes and gives, under a limit that moves: no page twice, no slab too many. */
 static void random_use_keeps_the_books(void **state)
 {
@@ -230,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_slab_is_mapped_while_a_page_of_it_is_used),
         cmocka_unit_test(the_limit_counts_slabs_and_leaves_nothing_half_done),
         cmocka_unit_test(what_the_device_refuses_is_not_charged),
+        cmocka_unit_test(the_reserve_needs_no_map_and_outlives_a_failure),
         cmocka_unit_test(random_use_keeps_the_books),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
