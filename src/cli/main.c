@@ -6,7 +6,6 @@
 #include "bench/bench.h"
 #include "llm/tp/rank.h"
 #include "rpc/rpc.h"
-#include "serve/gateway.h"
 #include "serve/serve.h"
 #include "serve/session_process.h"
 #ifdef HAWSER_UCX

@@ -1,16 +1,18 @@
 /* hawser model - describes a model file, quantises one, or makes one with random weights. */
 #include "cli/commands.h"
-#include "cli/model_convert.h"
 
 #include "base/report/out.h"
 #include "base/report/progress.h"
 #include "base/units.h"
+#include "llm/convert/import.h"
+#include "llm/convert/quantise.h"
 #include "llm/engine/backend.h"
 #include "llm/model/synth.h"
 #include "llm/tokenizer/vocab.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,8 +41,8 @@ static const char *const rope_choices[] = {"none", "linear", "yarn", "llama3", "
 
 #define SHAPE(option, member, most, text)                                                          \
     {                                                                                              \
-        .name = option, .kind = CMD_U64, .argument = "N",                                          \
-        .offset = offsetof(struct model_options, member), .max = most, .help = "synth: " text      \
+        option, 0, CMD_U64, offsetof(struct model_options, member), "synth: " text, "N", NULL, 0,  \
+            most                                                                                   \
     }
 
 #define AT(field) offsetof(struct model_options, field)
@@ -386,14 +388,76 @@ static enum cmd_exit synth(const struct model_options *o)
     return CMD_DONE;
 }
 
-static enum cmd_exit convert(const struct model_options *o, const struct cmd_operands *operands,
-                             enum cmd_exit (*how)(const struct model_convert *))
+static enum cmd_exit unknown_type(const char *verb, const char *type)
 {
-    return how(&(struct model_convert){.from = operands->items[1],
-                                       .to = operands->count > 2 ? operands->items[2] : NULL,
-                                       .type = o->type,
-                                       .force = o->force,
-                                       .threads = (unsigned)o->threads});
+    char known[256] = "";
+    const char *name;
+    for (size_t i = 0; (name = llm_recipe_name(i)); i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", name);
+    }
+    return cmd_fail(CMD_USAGE, "model %s: --type %s is not known; there are %s", verb, type, known);
+}
+
+static enum cmd_exit quantise(const struct model_options *o, const char *from, const char *to)
+{
+    char why[LLM_WHY_CHARS], size[HW_FORMAT_CHARS];
+    if (!o->type)
+        return cmd_fail(CMD_USAGE, "model quantise: --type is missing");
+    struct llm_quantise q = {.recipe = llm_recipe_find(o->type),
+                             .overwrite = o->force,
+                             .threads = (unsigned)o->threads,
+                             .progress = draw_progress};
+    struct llm_file *file;
+    if (!q.recipe)
+        return unknown_type("quantise", o->type);
+    if (llm_file_open(from, &file, why))
+        return cmd_fail(CMD_FAILED, "%s", why);
+    struct hw_progress progress;
+    uint64_t bytes = llm_quantise_bytes(&q, file);
+    hw_progress_begin(&progress, "writing", bytes);
+    q.user = &progress;
+    int err = llm_quantise_write(&q, file, to, why);
+    hw_progress_end(&progress);
+    llm_file_close(file);
+    if (err)
+        return cmd_fail(CMD_FAILED, "model quantise: %s", why);
+    printf("made %s: %s of %s\n", to, hw_format_size(size, bytes), o->type);
+    return CMD_DONE;
+}
+
+/* FOLDER.gguf, beside the folder. */
+static void name_beside(const char *folder, char path[PATH_MAX])
+{
+    size_t chars = strlen(folder);
+    while (chars > 1 && folder[chars - 1] == '/')
+        chars--;
+    snprintf(path, PATH_MAX, "%.*s.gguf", (int)chars, folder);
+}
+
+static enum cmd_exit import_folder(const struct model_options *o, const char *folder,
+                                   const char *to)
+{
+    char why[LLM_WHY_CHARS], size[HW_FORMAT_CHARS], beside[PATH_MAX];
+    struct llm_imported made;
+    struct hw_progress progress;
+    if (o->type)
+        return cmd_fail(CMD_USAGE, "model import: --type is not for import, which keeps the types; "
+                                   "quantise the result");
+    name_beside(folder, beside);
+    struct llm_import import = {.folder = folder,
+                                .path = to ? to : beside,
+                                .overwrite = o->force,
+                                .progress = draw_progress,
+                                .user = &progress};
+    hw_progress_begin(&progress, "writing", 0);
+    int err = llm_import_write(&import, &made, why);
+    hw_progress_end(&progress);
+    if (err)
+        return cmd_fail(CMD_FAILED, "model import: %s", why);
+    printf("made %s: %s, %u tensors, %s\n", import.path, made.arch, made.tensors,
+           hw_format_size(size, made.bytes));
+    return CMD_DONE;
 }
 
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
@@ -404,9 +468,10 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (strcmp(verb, "synth") == 0 && operands->count == 1)
         return synth(values);
     if (strcmp(verb, "quantise") == 0 && operands->count == 3)
-        return convert(values, operands, model_quantise);
+        return quantise(values, operands->items[1], operands->items[2]);
     if (strcmp(verb, "import") == 0 && operands->count >= 2)
-        return convert(values, operands, model_import);
+        return import_folder(values, operands->items[1],
+                             operands->count > 2 ? operands->items[2] : NULL);
     return cmd_fail(CMD_USAGE, "model: use info FILE, synth -o FILE, quantise FROM TO or import "
                                "FOLDER [TO]; see hawser model --help");
 }

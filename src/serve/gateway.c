@@ -1,5 +1,5 @@
 /* hawser gateway - OpenAI's HTTP interface over any number of workers. */
-#include "serve/gateway.h"
+#include "serve/serve.h"
 
 #include "command/connect.h"
 #include "rpc/servers.h"

@@ -4,8 +4,8 @@
 
 #include "base/report/bench.h"
 #include "base/units.h"
-#include "bench/kvsim/kvtrace.h"
 #include "bench/kvsim/replay.h"
+#include "bench/kvsim/trace.h"
 #include "kv/store/blocks.h"
 
 #include <math.h>

@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "base/report/bench.h"
 #include "base/units.h"
-#include "bench/kvsim/kvtrace.h"
 #include "bench/kvsim/scale.h"
+#include "bench/kvsim/trace.h"
 #include "kv/cluster/members.h"
 #include "kv/store/blocks.h"
 

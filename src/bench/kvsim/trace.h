@@ -9,6 +9,7 @@
 #define HAWSER_BENCH_KVSIM_TRACE_H
 
 #include "bench/kvsim/replay.h"
+#include "command/command.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -25,5 +26,9 @@ struct kv_trace_file {
  * reading ended, from 1 on; `out` is set, and to be freed, on 0 only. */
 int kv_trace_read(FILE *file, struct kv_trace_file *out, size_t *line) MUST_CHECK;
 void kv_trace_free(struct kv_trace_file *trace);
+
+/* The trace that a command is given; says what is wrong in the command's name. */
+enum cmd_exit bench_trace_read(const char *command, const char *path,
+                               struct kv_trace_file *out) MUST_CHECK;
 
 #endif
