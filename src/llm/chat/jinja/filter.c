@@ -12,7 +12,10 @@ struct call {
     struct tval v;
     const struct targs *args;
     const char *name;
+    int how; /* which of several filters this is, as the table below says */
 };
+
+enum { REJECT = 1, BY_ATTRIBUTE = 2 }; /* of select and its sisters */
 
 static bool bind(const struct call *c, const char *spec, struct tval *places)
 {
@@ -124,19 +127,9 @@ static struct tval filter_replace(const struct call *c)
                             llm_tval_to_string(c->run, p[1]), count);
 }
 
-static struct tval filter_upper(const struct call *c)
+static struct tval filter_case(const struct call *c)
 {
-    return llm_text_case(c->run, text_of(c), LLM_TEXT_UPPER);
-}
-
-static struct tval filter_lower(const struct call *c)
-{
-    return llm_text_case(c->run, text_of(c), LLM_TEXT_LOWER);
-}
-
-static struct tval filter_capitalize(const struct call *c)
-{
-    return llm_text_case(c->run, text_of(c), LLM_TEXT_CAPITALIZE);
+    return llm_text_case(c->run, text_of(c), (enum llm_text_case)c->how);
 }
 
 /* Jinja's words are told apart by blanks and opening brackets, unlike Python's. */
@@ -242,9 +235,9 @@ static struct tval filter_map(const struct call *c)
     return out;
 }
 
-/* select, reject, selectattr, rejectattr. */
-static struct tval choose(const struct call *c, bool wanted, bool by_attribute)
+static struct tval filter_select(const struct call *c)
 {
+    bool wanted = !(c->how & REJECT), by_attribute = c->how & BY_ATTRIBUTE;
     struct tval out = iterator(c);
     struct tval_list *items = items_if_any(c);
     struct tval_list *positional = c->args->positional.list;
@@ -266,26 +259,6 @@ static struct tval choose(const struct call *c, bool wanted, bool by_attribute)
             llm_tval_push(c->run, out, items->items[i]);
     }
     return out;
-}
-
-static struct tval filter_select(const struct call *c)
-{
-    return choose(c, true, false);
-}
-
-static struct tval filter_reject(const struct call *c)
-{
-    return choose(c, false, false);
-}
-
-static struct tval filter_selectattr(const struct call *c)
-{
-    return choose(c, true, true);
-}
-
-static struct tval filter_rejectattr(const struct call *c)
-{
-    return choose(c, false, true);
 }
 
 static struct tval copy_items(const struct call *c, struct tval out)
@@ -410,7 +383,7 @@ static struct tval filter_unique(const struct call *c)
     return out;
 }
 
-static struct tval extreme(const struct call *c, int wanted)
+static struct tval filter_extreme(const struct call *c)
 {
     struct tval p[2], best = tval_undefined(), best_key = tval_undefined();
     if (!bind(c, "case_sensitive attribute", p))
@@ -418,22 +391,12 @@ static struct tval extreme(const struct call *c, int wanted)
     struct tval_list *items = llm_tval_iterate(c->run, c->v);
     for (uint32_t i = 0; i < items->count && !c->run->err; i++) {
         struct tval key = sort_key(c->run, items->items[i], p[1], llm_tval_truth(p[0]));
-        if (i == 0 || llm_tval_order(c->run, key, best_key) == wanted) {
+        if (i == 0 || llm_tval_order(c->run, key, best_key) == c->how) {
             best = items->items[i];
             best_key = key;
         }
     }
     return best;
-}
-
-static struct tval filter_min(const struct call *c)
-{
-    return extreme(c, -1);
-}
-
-static struct tval filter_max(const struct call *c)
-{
-    return extreme(c, 1);
 }
 
 static struct tval filter_sum(const struct call *c)
@@ -462,11 +425,6 @@ static struct tval filter_reverse(const struct call *c)
     for (uint32_t i = c->run->err ? 0 : list.list->count; i > 0; i--)
         llm_tval_push(c->run, out, list.list->items[i - 1]);
     return out;
-}
-
-static struct tval filter_string(const struct call *c)
-{
-    return text_of(c);
 }
 
 /* A number as Python's int() or float() reads text; false if it is none. */
@@ -647,10 +605,11 @@ struct tval llm_filter_apply(struct llm_run *run, const char *name, size_t bytes
     static const struct {
         const char *name;
         struct tval (*apply)(const struct call *c);
+        int how;
     } table[] = {
         {"abs", filter_abs},
         {"attr", filter_attr},
-        {"capitalize", filter_capitalize},
+        {"capitalize", filter_case, LLM_TEXT_CAPITALIZE},
         {"count", filter_length},
         {"d", filter_default},
         {"default", filter_default},
@@ -667,31 +626,32 @@ struct tval llm_filter_apply(struct llm_run *run, const char *name, size_t bytes
         {"last", filter_last},
         {"length", filter_length},
         {"list", filter_list},
-        {"lower", filter_lower},
+        {"lower", filter_case, LLM_TEXT_LOWER},
         {"map", filter_map},
-        {"max", filter_max},
-        {"min", filter_min},
-        {"reject", filter_reject},
-        {"rejectattr", filter_rejectattr},
+        {"max", filter_extreme, 1},
+        {"min", filter_extreme, -1},
+        {"reject", filter_select, REJECT},
+        {"rejectattr", filter_select, REJECT | BY_ATTRIBUTE},
         {"replace", filter_replace},
         {"reverse", filter_reverse},
         {"round", filter_round},
         {"safe", filter_safe},
         {"select", filter_select},
-        {"selectattr", filter_selectattr},
+        {"selectattr", filter_select, BY_ATTRIBUTE},
         {"sort", filter_sort},
-        {"string", filter_string},
+        {"string", text_of},
         {"sum", filter_sum},
         {"title", filter_title},
         {"tojson", filter_tojson},
         {"trim", filter_trim},
         {"unique", filter_unique},
-        {"upper", filter_upper},
+        {"upper", filter_case, LLM_TEXT_UPPER},
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         if (strlen(table[i].name) != bytes || memcmp(table[i].name, name, bytes) != 0)
             continue;
-        const struct call c = {.run = run, .v = v, .args = args, .name = table[i].name};
+        const struct call c = {
+            .run = run, .v = v, .args = args, .name = table[i].name, .how = table[i].how};
         if (!llm_run_step(run, 0) || !llm_run_enter(run))
             return tval_undefined();
         struct tval result = table[i].apply(&c);

@@ -11,7 +11,11 @@ struct call {
     struct tval self;
     const struct targs *args;
     const char *name;
+    int how; /* which of several methods this is, as the tables below say */
 };
+
+/* Of `how`: find() and its sisters, and what looks at one end of a text. */
+enum { LEFT = 0, RIGHT = 1, MUST_FIND = 2 };
 
 static bool bind(const struct call *c, const char *spec, struct tval *places)
 {
@@ -35,29 +39,14 @@ static bool bind_text(const struct call *c, const char *spec, struct tval *place
     return true;
 }
 
-static struct tval strip(const struct call *c, int sides)
+static struct tval str_strip(const struct call *c)
 {
     struct tval chars;
     if (!bind(c, "chars", &chars))
         return tval_undefined();
     if (chars.kind != TVAL_STRING && chars.kind != TVAL_NONE && chars.kind != TVAL_UNDEFINED)
         return llm_run_fail(c->run, -EINVAL, "%s arg must be None or str", c->name);
-    return llm_text_strip(c->run, c->self, chars, sides);
-}
-
-static struct tval str_strip(const struct call *c)
-{
-    return strip(c, LLM_TEXT_LEFT | LLM_TEXT_RIGHT);
-}
-
-static struct tval str_lstrip(const struct call *c)
-{
-    return strip(c, LLM_TEXT_LEFT);
-}
-
-static struct tval str_rstrip(const struct call *c)
-{
-    return strip(c, LLM_TEXT_RIGHT);
+    return llm_text_strip(c->run, c->self, chars, c->how);
 }
 
 static void reverse(struct tval list)
@@ -128,8 +117,9 @@ static struct tval split_blanks(const struct call *c, int64_t most, bool right)
     return list;
 }
 
-static struct tval split(const struct call *c, bool right)
+static struct tval str_split(const struct call *c)
 {
+    bool right = c->how == RIGHT;
     struct tval p[2];
     struct llm_run *run = c->run;
     if (!bind(c, "sep maxsplit", p))
@@ -164,18 +154,9 @@ static struct tval split(const struct call *c, bool right)
     return list;
 }
 
-static struct tval str_split(const struct call *c)
+static struct tval str_partition(const struct call *c)
 {
-    return split(c, false);
-}
-
-static struct tval str_rsplit(const struct call *c)
-{
-    return split(c, true);
-}
-
-static struct tval partition(const struct call *c, bool right)
-{
+    bool right = c->how == RIGHT;
     struct tval sep, tuple = llm_tval_list(c->run, TVAL_SEQ_TUPLE);
     if (!bind_text(c, "sep", &sep, 1, 1))
         return tval_undefined();
@@ -195,16 +176,6 @@ static struct tval partition(const struct call *c, bool right)
     return tuple;
 }
 
-static struct tval str_partition(const struct call *c)
-{
-    return partition(c, false);
-}
-
-static struct tval str_rpartition(const struct call *c)
-{
-    return partition(c, true);
-}
-
 static bool has_affix(struct tval text, struct tval affix, bool at_end)
 {
     return affix.kind == TVAL_STRING && affix.bytes <= text.bytes &&
@@ -212,8 +183,9 @@ static bool has_affix(struct tval text, struct tval affix, bool at_end)
                0;
 }
 
-static struct tval affixed(const struct call *c, bool at_end)
+static struct tval str_has_affix(const struct call *c)
 {
+    bool at_end = c->how == RIGHT;
     struct tval affix;
     if (!bind(c, "prefix", &affix))
         return tval_undefined();
@@ -229,32 +201,14 @@ static struct tval affixed(const struct call *c, bool at_end)
     return tval_bool(false);
 }
 
-static struct tval str_startswith(const struct call *c)
-{
-    return affixed(c, false);
-}
-
-static struct tval str_endswith(const struct call *c)
-{
-    return affixed(c, true);
-}
-
-static struct tval str_removeprefix(const struct call *c)
+static struct tval str_remove_affix(const struct call *c)
 {
     struct tval affix;
-    if (!bind_text(c, "prefix", &affix, 1, 1))
+    bool at_end = c->how == RIGHT;
+    if (!bind_text(c, at_end ? "suffix" : "prefix", &affix, 1, 1))
         return tval_undefined();
-    size_t n = has_affix(c->self, affix, false) ? affix.bytes : 0;
-    return tval_text(c->self.text + n, c->self.bytes - n);
-}
-
-static struct tval str_removesuffix(const struct call *c)
-{
-    struct tval affix;
-    if (!bind_text(c, "suffix", &affix, 1, 1))
-        return tval_undefined();
-    return tval_text(c->self.text,
-                     c->self.bytes - (has_affix(c->self, affix, true) ? affix.bytes : 0));
+    size_t n = has_affix(c->self, affix, at_end) ? affix.bytes : 0;
+    return tval_text(c->self.text + (at_end ? 0 : n), c->self.bytes - n);
 }
 
 static struct tval str_replace(const struct call *c)
@@ -268,58 +222,23 @@ static struct tval str_replace(const struct call *c)
                             tval_is_whole(p[2]) ? tval_whole(p[2]) : -1);
 }
 
-static struct tval change_case(const struct call *c, enum llm_text_case how)
+static struct tval str_case(const struct call *c)
 {
     if (!bind(c, "", NULL))
         return tval_undefined();
-    return llm_text_case(c->run, c->self, how);
-}
-
-static struct tval str_upper(const struct call *c)
-{
-    return change_case(c, LLM_TEXT_UPPER);
-}
-
-static struct tval str_lower(const struct call *c)
-{
-    return change_case(c, LLM_TEXT_LOWER);
-}
-
-static struct tval str_title(const struct call *c)
-{
-    return change_case(c, LLM_TEXT_TITLE);
-}
-
-static struct tval str_capitalize(const struct call *c)
-{
-    return change_case(c, LLM_TEXT_CAPITALIZE);
-}
-
-static struct tval position(const struct call *c, bool right, bool must)
-{
-    struct tval part;
-    if (!bind_text(c, "sub", &part, 1, 1))
-        return tval_undefined();
-    size_t at = find(c->self, part, 0, c->self.bytes, right);
-    llm_run_step(c->run, c->self.bytes / 16);
-    if (at == SIZE_MAX && must)
-        return llm_run_fail(c->run, -EINVAL, "substring not found");
-    return tval_int(at == SIZE_MAX ? -1 : (int64_t)llm_text_length(c->self.text, at));
+    return llm_text_case(c->run, c->self, (enum llm_text_case)c->how);
 }
 
 static struct tval str_find(const struct call *c)
 {
-    return position(c, false, false);
-}
-
-static struct tval str_rfind(const struct call *c)
-{
-    return position(c, true, false);
-}
-
-static struct tval str_index(const struct call *c)
-{
-    return position(c, false, true);
+    struct tval part;
+    if (!bind_text(c, "sub", &part, 1, 1))
+        return tval_undefined();
+    size_t at = find(c->self, part, 0, c->self.bytes, c->how & RIGHT);
+    llm_run_step(c->run, c->self.bytes / 16);
+    if (at == SIZE_MAX && (c->how & MUST_FIND))
+        return llm_run_fail(c->run, -EINVAL, "substring not found");
+    return tval_int(at == SIZE_MAX ? -1 : (int64_t)llm_text_length(c->self.text, at));
 }
 
 static struct tval str_count(const struct call *c)
@@ -372,35 +291,27 @@ static struct tval str_format(const struct call *c)
     return llm_tval_format(c->run, c->self, c->args->positional, c->args->named);
 }
 
-static struct tval every_char(const struct call *c, bool (*passes)(uint32_t code))
-{
-    bool all = c->self.bytes > 0;
-    for (size_t at = 0; at < c->self.bytes && all;) {
-        uint32_t code;
-        at += hw_utf8_next(c->self.text + at, c->self.bytes - at, &code);
-        all = passes(code);
-    }
-    llm_run_step(c->run, c->self.bytes / 16);
-    return tval_bool(all);
-}
-
 static bool is_digit(uint32_t code)
 {
     return code >= '0' && code <= '9';
 }
 
-static struct tval str_isdigit(const struct call *c)
+/* isdigit() or isspace(). */
+static struct tval str_is_all(const struct call *c)
 {
-    return every_char(c, is_digit);
+    bool all = c->self.bytes > 0;
+    for (size_t at = 0; at < c->self.bytes && all;) {
+        uint32_t code;
+        at += hw_utf8_next(c->self.text + at, c->self.bytes - at, &code);
+        all = c->how == ' ' ? llm_text_is_space(code) : is_digit(code);
+    }
+    llm_run_step(c->run, c->self.bytes / 16);
+    return tval_bool(all);
 }
 
-static struct tval str_isspace(const struct call *c)
+static struct tval str_is_case(const struct call *c)
 {
-    return every_char(c, llm_text_is_space);
-}
-
-static struct tval is_case(const struct call *c, const char *test)
-{
+    const char *test = c->name + 2; /* "isupper" is the test "upper" */
     struct targs none = {.positional = llm_tval_list(c->run, TVAL_SEQ_LIST),
                          .named = llm_tval_dict(c->run, TVAL_DICT)};
     if (c->run->err)
@@ -408,18 +319,9 @@ static struct tval is_case(const struct call *c, const char *test)
     return tval_bool(llm_test_apply(c->run, test, strlen(test), c->self, &none));
 }
 
-static struct tval str_isupper(const struct call *c)
+static struct tval dict_view(const struct call *c)
 {
-    return is_case(c, "upper");
-}
-
-static struct tval str_islower(const struct call *c)
-{
-    return is_case(c, "lower");
-}
-
-static struct tval view(const struct call *c, enum tval_sequence which)
-{
+    enum tval_sequence which = (enum tval_sequence)c->how;
     struct tval list = llm_tval_list(c->run, which);
     if (!bind(c, "", NULL))
         return tval_undefined();
@@ -434,21 +336,6 @@ static struct tval view(const struct call *c, enum tval_sequence which)
         llm_tval_push(c->run, list, item);
     }
     return list;
-}
-
-static struct tval dict_items(const struct call *c)
-{
-    return view(c, TVAL_SEQ_ITEMS);
-}
-
-static struct tval dict_keys(const struct call *c)
-{
-    return view(c, TVAL_SEQ_KEYS);
-}
-
-static struct tval dict_values(const struct call *c)
-{
-    return view(c, TVAL_SEQ_VALUES);
 }
 
 static struct tval dict_get(const struct call *c)
@@ -538,7 +425,6 @@ static struct tval loop_changed(const struct call *c)
     return tval_bool(!same);
 }
 
-/* What Python has and templates do not use is refused, so that it is not taken for undefined. */
 static struct tval unsupported(const struct call *c)
 {
     return llm_run_fail(c->run, -EOPNOTSUPP, "the method %s.%s() is not supported",
@@ -548,102 +434,104 @@ static struct tval unsupported(const struct call *c)
 struct method {
     const char *name;
     struct tval (*call)(const struct call *c);
+    int how;
 };
 
 static const struct method str_methods[] = {
-    {"capitalize", str_capitalize},
+    {"capitalize", str_case, LLM_TEXT_CAPITALIZE},
     {"count", str_count},
-    {"endswith", str_endswith},
-    {"find", str_find},
+    {"endswith", str_has_affix, RIGHT},
+    {"find", str_find, LEFT},
     {"format", str_format},
-    {"index", str_index},
-    {"isdigit", str_isdigit},
-    {"islower", str_islower},
-    {"isspace", str_isspace},
-    {"isupper", str_isupper},
+    {"index", str_find, LEFT | MUST_FIND},
+    {"isdigit", str_is_all, '0'},
+    {"islower", str_is_case},
+    {"isspace", str_is_all, ' '},
+    {"isupper", str_is_case},
     {"join", str_join},
-    {"lower", str_lower},
-    {"lstrip", str_lstrip},
-    {"partition", str_partition},
-    {"removeprefix", str_removeprefix},
-    {"removesuffix", str_removesuffix},
+    {"lower", str_case, LLM_TEXT_LOWER},
+    {"lstrip", str_strip, LLM_TEXT_LEFT},
+    {"partition", str_partition, LEFT},
+    {"removeprefix", str_remove_affix, LEFT},
+    {"removesuffix", str_remove_affix, RIGHT},
     {"replace", str_replace},
-    {"rfind", str_rfind},
-    {"rpartition", str_rpartition},
-    {"rsplit", str_rsplit},
-    {"rstrip", str_rstrip},
-    {"split", str_split},
+    {"rfind", str_find, RIGHT},
+    {"rpartition", str_partition, RIGHT},
+    {"rsplit", str_split, RIGHT},
+    {"rstrip", str_strip, LLM_TEXT_RIGHT},
+    {"split", str_split, LEFT},
     {"splitlines", str_splitlines},
-    {"startswith", str_startswith},
-    {"strip", str_strip},
-    {"title", str_title},
-    {"upper", str_upper},
-    {"casefold", unsupported},
-    {"center", unsupported},
-    {"encode", unsupported},
-    {"expandtabs", unsupported},
-    {"format_map", unsupported},
-    {"isalnum", unsupported},
-    {"isalpha", unsupported},
-    {"isascii", unsupported},
-    {"isdecimal", unsupported},
-    {"isidentifier", unsupported},
-    {"isnumeric", unsupported},
-    {"isprintable", unsupported},
-    {"istitle", unsupported},
-    {"ljust", unsupported},
-    {"maketrans", unsupported},
-    {"rindex", unsupported},
-    {"rjust", unsupported},
-    {"swapcase", unsupported},
-    {"translate", unsupported},
-    {"zfill", unsupported},
+    {"startswith", str_has_affix, LEFT},
+    {"strip", str_strip, LLM_TEXT_LEFT | LLM_TEXT_RIGHT},
+    {"title", str_case, LLM_TEXT_TITLE},
+    {"upper", str_case, LLM_TEXT_UPPER},
     {0},
 };
 
 static const struct method list_methods[] = {
-    {"append", list_append},  {"count", list_count},   {"index", list_index},
-    {"pop", list_pop},        {"clear", unsupported},  {"copy", unsupported},
-    {"extend", unsupported},  {"insert", unsupported}, {"remove", unsupported},
-    {"reverse", unsupported}, {"sort", unsupported},   {0},
-};
+    {"append", list_append}, {"count", list_count}, {"index", list_index}, {"pop", list_pop}, {0}};
 
 static const struct method tuple_methods[] = {{"count", list_count}, {"index", list_index}, {0}};
 
-static const struct method dict_methods[] = {
-    {"copy", dict_copy},         {"get", dict_get},       {"items", dict_items},
-    {"keys", dict_keys},         {"values", dict_values}, {"clear", unsupported},
-    {"fromkeys", unsupported},   {"pop", unsupported},    {"popitem", unsupported},
-    {"setdefault", unsupported}, {"update", unsupported}, {0},
-};
+static const struct method dict_methods[] = {{"copy", dict_copy},
+                                             {"get", dict_get},
+                                             {"items", dict_view, TVAL_SEQ_ITEMS},
+                                             {"keys", dict_view, TVAL_SEQ_KEYS},
+                                             {"values", dict_view, TVAL_SEQ_VALUES},
+                                             {0}};
 
 static const struct method loop_methods[] = {{"cycle", loop_cycle}, {"changed", loop_changed}, {0}};
 
-static const struct method no_methods[] = {{0}};
+/* What Python has and templates do not use is refused, so that it is not taken for undefined. */
+static const char *const str_refused[] = {
+    "casefold",  "center",    "encode",       "expandtabs", "format_map",  "isalnum", "isalpha",
+    "isascii",   "isdecimal", "isidentifier", "isnumeric",  "isprintable", "istitle", "ljust",
+    "maketrans", "rindex",    "rjust",        "swapcase",   "translate",   "zfill",   NULL};
+static const char *const list_refused[] = {"clear",  "copy",    "extend", "insert",
+                                           "remove", "reverse", "sort",   NULL};
+static const char *const dict_refused[] = {"clear",      "fromkeys", "pop", "popitem",
+                                           "setdefault", "update",   NULL};
 
-static const struct method *methods_of(struct tval self)
+struct methods {
+    const struct method *rows;
+    const char *const *refused;
+};
+
+static struct methods methods_of(struct tval self)
 {
+    static const struct method no_rows[] = {{0}};
+    static const char *const none[] = {NULL};
     switch (self.kind) {
     case TVAL_STRING:
-        return str_methods;
+        return (struct methods){str_methods, str_refused};
     case TVAL_LIST:
-        return self.sub == TVAL_SEQ_LIST    ? list_methods
-               : self.sub == TVAL_SEQ_TUPLE ? tuple_methods
-                                            : no_methods;
+        if (self.sub == TVAL_SEQ_LIST)
+            return (struct methods){list_methods, list_refused};
+        return (struct methods){self.sub == TVAL_SEQ_TUPLE ? tuple_methods : no_rows, none};
     case TVAL_DICT:
-        return dict_methods;
+        return (struct methods){dict_methods, dict_refused};
     case TVAL_LOOP:
-        return loop_methods;
+        return (struct methods){loop_methods, none};
     default:
-        return no_methods;
+        return (struct methods){no_rows, none};
     }
+}
+
+static bool is_named(const char *method, const char *name, size_t bytes)
+{
+    return strlen(method) == bytes && memcmp(method, name, bytes) == 0;
 }
 
 const char *llm_method_find(struct tval self, const char *name, size_t bytes)
 {
-    for (const struct method *m = methods_of(self); m->name; m++) {
-        if (strlen(m->name) == bytes && memcmp(m->name, name, bytes) == 0)
-            return m->name;
+    struct methods all = methods_of(self);
+    for (; all.rows->name; all.rows++) {
+        if (is_named(all.rows->name, name, bytes))
+            return all.rows->name;
+    }
+    for (; *all.refused; all.refused++) {
+        if (is_named(*all.refused, name, bytes))
+            return *all.refused;
     }
     return NULL;
 }
@@ -651,12 +539,14 @@ const char *llm_method_find(struct tval self, const char *name, size_t bytes)
 struct tval llm_method_call(struct llm_run *run, const struct tval_method *method,
                             const struct targs *args)
 {
-    const struct call c = {.run = run, .self = method->self, .args = args, .name = method->name};
+    struct call c = {.run = run, .self = method->self, .args = args, .name = method->name};
     if (!llm_run_step(run, 0))
         return tval_undefined();
-    for (const struct method *m = methods_of(method->self); m->name; m++) {
-        if (m->name == method->name)
-            return m->call(&c);
+    for (const struct method *m = methods_of(method->self).rows; m->name; m++) {
+        if (m->name != method->name)
+            continue;
+        c.how = m->how;
+        return m->call(&c);
     }
     return unsupported(&c);
 }
