@@ -4,7 +4,6 @@ The program's path is in HAWSER.  Tests wait for conditions (a line, an exit), n
 TIMEOUT only bounds how long a failure takes.
 """
 
-import itertools
 import json
 import os
 import pathlib
@@ -117,52 +116,88 @@ class Server:
         self.stop()
 
 
-class CuttingRelay:
-    """Carries connections to an address, and cuts each after so many bytes, both ways together."""
+class Relay:
+    """Carries connections to an address until the test ends.  Each is cut after so many bytes, both ways together.
+    Every piece of 64 KiB is late by the delay, which bounds the rate, too."""
 
-    def __init__(self, address, cut_after):
-        host, port = address.rsplit(":", 1)
-        self.target, self.cut_after, self.cuts = (host, int(port)), itertools.cycle(cut_after), 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "%s:%d" % self.listener.getsockname()
-        threading.Thread(target=self.accept, daemon=True).start()
+    def __init__(self, test, address, cut_after=(), at="127.0.0.1", delay=0.0):
+        host, _, port = address.rpartition(":")
+        self.target, self.delay = (host, int(port)), delay
+        self.cut_after = iter(cut_after)  # of one connection after the other; then they hold
+        self.cuts = self.up = 0  # connections that were cut; bytes from the side that connected
+        self.closed = False  # new ones, too
+        self.pairs, self.lock, self.never = set(), threading.Lock(), threading.Event()
+        self.listener = socket.create_server((at, 0))
+        self.address = f"{at}:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+        test.addCleanup(self.listener.close)
+        test.addCleanup(self.cut)
+        test.addCleanup(self.listener.shutdown, socket.SHUT_RDWR)
 
-    def accept(self):
+    def _accept(self):
         while True:
             try:
                 near = self.listener.accept()[0]
+            except OSError:
+                return
+            try:
                 far = socket.create_connection(self.target)
             except OSError:
-                if self.listener.fileno() < 0:
-                    return
                 near.close()
                 continue
-            left, lock = [next(self.cut_after)], threading.Lock()
-            for ends in ((near, far), (far, near)):
-                threading.Thread(target=self.carry, args=(*ends, left, lock), daemon=True).start()
+            pair = (near, far)
+            for end in pair:
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            state = {"left": next(self.cut_after, None), "ways": 2}
+            with self.lock:
+                self.pairs.add(pair)
+            if self.closed:
+                self._end(pair)
+                continue
+            for here, there in (pair, pair[::-1]):
+                threading.Thread(target=self._carry, args=(here, there, pair, state), daemon=True).start()
 
-    def carry(self, source, sink, left, lock):
+    def _carry(self, here, there, pair, state):
         try:
-            while data := source.recv(1 << 16):
-                with lock:
-                    data, before = data[:left[0]], left[0]
-                    left[0] -= len(data)
-                    self.cuts += before > 0 and left[0] == 0
-                sink.sendall(data)
-                if left[0] == 0:
+            while data := here.recv(1 << 16):
+                with self.lock:
+                    if state["left"] is not None:
+                        data = data[:state["left"]]
+                        state["left"] -= len(data)
+                    self.up += len(data) if here is pair[0] else 0
+                if self.delay:
+                    self.never.wait(self.delay)
+                there.sendall(data)
+                if state["left"] == 0:
                     break
+            else:  # the end of one way; the other may still have something to say
+                with self.lock:
+                    state["ways"] -= 1
+                if state["ways"]:
+                    there.shutdown(socket.SHUT_WR)
+                    return
         except OSError:
             pass
-        for end in (source, sink):
+        if self._end(pair) and state["left"] == 0:
+            self.cuts += 1
+
+    def _end(self, pair):
+        with self.lock:
+            if pair not in self.pairs:
+                return False
+            self.pairs.discard(pair)
+        for end in pair:
             try:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        source.close()
+            end.close()
+        return True
 
-    def stop(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
+    def cut(self):
+        """All there are."""
+        for pair in list(self.pairs):
+            self.cuts += self._end(pair)
 
 
 class Case(unittest.TestCase):

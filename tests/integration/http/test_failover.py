@@ -4,12 +4,12 @@ it gets when nothing happens."""
 import os
 import random
 import signal
-import socket
 import threading
 import time
 import unittest
 
 from rig import (Case, Stream, call, counter, gateway, in_threads, state, text_of, wait_for, worker)
+from harness import Relay, hawser
 
 STREAMS = 6
 TOKENS = 120
@@ -99,7 +99,6 @@ class Failover(Case):
                          self.undisturbed)
 
     def test_a_worker_is_drained(self):
-        from harness import hawser
         self.disturb(lambda: self.expect(hawser("drain", self.workers[0].address), 0))
         wait_for(lambda: ": drains," in state(self.url))
         self.assertEqual(self.whole(1), self.undisturbed[1])
@@ -124,59 +123,30 @@ class Failover(Case):
             self.assertEqual(status, 503, body)
 
 
-class Relay:
+class EndlessRelay(Relay):
     """Between a gateway and a worker.  Of each connection it passes all that the worker sends up to
     the end of a text, and closes it there (src/rpc/frame.h, src/rpc/handshake.h)."""
     PUSH, REPLY, WITHOUT_LENGTH, STREAM, FIRST = 3, 4, (7, 8, 9, 10), 0x10, 0x20
     END_BYTES = 32  # the end of a text is shorter; a worker's description of itself is longer
 
-    def __init__(self, address):
-        host, port = address.rsplit(":", 1)
-        self.server = host, int(port)
-        self.cuts = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "%s:%d" % self.listener.getsockname()
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(self.server)
-            threading.Thread(target=self.up, args=(near, far), daemon=True).start()
-            threading.Thread(target=self.down, args=(far.makefile("rb"), near), daemon=True).start()
-
-    def stop(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-    @staticmethod
-    def up(near, far):
+    def _carry(self, here, there, pair, state):
+        if here is pair[0]:
+            super()._carry(here, there, pair, state)
+            return
+        far, pushed, ends = here.makefile("rb"), False, False
         try:
-            while data := near.recv(65536):
-                far.sendall(data)
-        except OSError:
-            pass
-        far.close()
-
-    def down(self, far, near):
-        try:
-            pushed = False
-            while True:
+            while not ends:
                 kind, frame = self.message(far)
                 pushed |= kind == self.PUSH
                 ends = pushed and kind == self.REPLY and len(frame) < self.END_BYTES
-                self.cuts += ends
-                if ends or not frame:
+                if not frame:
                     break
-                near.sendall(frame)
-            near.shutdown(socket.SHUT_RDWR)
+                if not ends:
+                    there.sendall(frame)
         except OSError:
             pass
-        far.close()
-        near.close()
+        self.cuts += ends
+        self._end(pair)
 
     def message(self, far):
         """The next handshake message (of kind 0) or frame; b"" where the connection ends."""
@@ -218,8 +188,7 @@ class LostEnds(Case):
     def test_all_tokens_but_no_end(self):
         """The worker is lost between the last token and the word that it was the last one."""
         with worker() as real:
-            relay = Relay(real.address)
-            self.addCleanup(relay.stop)
+            relay = EndlessRelay(self, real.address)
             with gateway([relay]) as front, gateway([real]) as undisturbed:
                 for most in (1, 8):
                     asked = ask(1, max_tokens=most)

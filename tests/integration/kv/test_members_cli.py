@@ -1,5 +1,6 @@
 """kvd in a cluster of members: its options, a list, and a real etcd where one is installed."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import CuttingRelay, DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, free_port, hawser, lines_of
+from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Relay, clean_environment, free_port, hawser, lines_of
 
 NOBODY = "http://127.0.0.1:1"  # a port that nobody listens at
 
@@ -72,8 +73,7 @@ class Cuts(Members):
     def test_connections_that_are_cut_under_transfers_fail_no_request(self):
         there = free_port()
         here = f"127.0.0.1:{free_port()}"
-        relay = CuttingRelay(f"127.0.0.1:{there}", [1500000, 300000, 2100000, 1200000])
-        self.addCleanup(relay.stop)
+        relay = Relay(self, f"127.0.0.1:{there}", itertools.cycle([1500000, 300000, 2100000, 1200000]))
         blocks = ("--blocks", "64MiB")
         b = self.member("b", "--members", f"a={here},b=127.0.0.1:{there}", *blocks)
         self.assertIn("member b", b.ready())

@@ -1,5 +1,6 @@
 """Many clients of one worker at a time: the same tokens, the worker's figures, bench-llm."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import CuttingRelay, DONE, FAILED, HAWSER, TIMEOUT, UNREACHABLE, USAGE, Case, Server, hawser, lines_of
+from harness import DONE, FAILED, HAWSER, TIMEOUT, UNREACHABLE, USAGE, Case, Relay, Server, hawser, lines_of
 
 LAYERS, WIDTH, HEADS, VOCAB, CONTEXT = 2, 64, 4, 2048, 256
 CLIENTS, STEPS = 4, 16
@@ -171,8 +172,7 @@ class Serving(Case):
         """Texts of a front whose connection to a server is cut again and again: none is computed again.  A front that
         is killed and started again has its place, although it might have come back."""
         server = self.serve_three(*part)
-        relay = CuttingRelay(server.addresses[0], [30000, 9000, 14000, 25000])
-        self.addCleanup(relay.stop)
+        relay = Relay(self, server.addresses[0], itertools.cycle([30000, 9000, 14000, 25000]))
         front, env = ["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"], {"VENUS_RESUME": "1"}
         with self.serve_three(*args(relay.address), *front, env=env) as cut, ThreadPoolExecutor(len(alone)) as pool:
             runs = [pool.submit(self.complete, cut, prompt, 1, 40) for prompt in alone]

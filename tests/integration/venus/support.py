@@ -16,7 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 # pylint: disable=wrong-import-position,unused-import
-from harness import HAWSER, TIMEOUT, Case, clean_environment, hawser, lines_of  # noqa: E402,F401
+from harness import HAWSER, TIMEOUT, Case, Relay, clean_environment, hawser, lines_of  # noqa: E402,F401
 
 os.environ.setdefault("HAWSER_SOFTGPU_DIR", os.environ["TEST_SOFTGPU_DIR"])
 SKIPPED = 77

@@ -13,9 +13,9 @@ import subprocess
 import sys
 
 import support
-from support import GpuServer, Program, clean_environment, hawser, until
+from support import GpuServer, Program, Relay, clean_environment, hawser, until
 from test_lost import Losing
-from test_resume import VKT, Relay, run_vkt, vkt_environment
+from test_resume import VKT, run_vkt, vkt_environment
 
 NEAR, MOVED, FAR = "10.117.0.1", "10.117.0.3", "10.117.0.2"
 INSIDE = "HAWSER_TEST_NETWORK"  # set once the test is in a namespace of its own

@@ -3,97 +3,17 @@
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import threading
 
 import support
-from support import GpuCase, GpuServer, Program, Promise, clean_environment, hawser, until
+from support import GpuCase, GpuServer, Program, Promise, Relay, clean_environment, hawser, until
 from test_lost import WAITS_END
 
 VKT = pathlib.Path(os.environ["VKT_PROGRAMS"])
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models/kjv.gguf"
 OPEN = 12000  # bytes: behind them a session is open
 PAUSE = 5.0  # seconds: longer than a heartbeat, and than the window of who was cut off before
-
-
-class Relay:
-    """Carries connections to an address.  Each is cut after so many bytes, both ways together.
-    Every piece of 64 KiB is late by the delay, which bounds the rate, too."""
-
-    def __init__(self, test, address, cut_after=(), at="127.0.0.1", delay=0.0):
-        host, _, port = address.rpartition(":")
-        self.target = (host, int(port))
-        self.cut_after = iter(cut_after)  # of one connection after the other; then they hold
-        self.cuts = 0
-        self.closed = False  # new ones, too
-        self.pairs = set()
-        self.lock = threading.Lock()
-        self.delay, self.never = delay, threading.Event()
-        self.listener = socket.create_server((at, 0))
-        self.address = f"{at}:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-        test.addCleanup(self.listener.close)
-        test.addCleanup(self.cut)
-
-    def _accept(self):
-        while True:
-            try:
-                near = self.listener.accept()[0]
-                far = socket.create_connection(self.target)
-            except OSError:
-                if self.listener.fileno() < 0:
-                    return
-                near.close()
-                continue
-            pair = (near, far)
-            for end in pair:
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            budget = [next(self.cut_after, None)]
-            with self.lock:
-                self.pairs.add(pair)
-            if self.closed:
-                self._end(pair)
-                continue
-            for here, there in (pair, pair[::-1]):
-                threading.Thread(target=self._carry, args=(here, there, pair, budget),
-                                 daemon=True).start()
-
-    def _carry(self, here, there, pair, budget):
-        try:
-            while data := here.recv(1 << 16):
-                with self.lock:
-                    left = budget[0]
-                    if left is not None:
-                        data = data[:left]
-                        budget[0] = left - len(data)
-                if self.delay:
-                    self.never.wait(self.delay)
-                there.sendall(data)
-                if budget[0] == 0:
-                    break
-        except OSError:
-            pass
-        if self._end(pair) and budget[0] == 0:
-            self.cuts += 1
-
-    def _end(self, pair):
-        with self.lock:
-            if pair not in self.pairs:
-                return False
-            self.pairs.discard(pair)
-        for end in pair:
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            end.close()
-        return True
-
-    def cut(self):
-        """All there are."""
-        for pair in list(self.pairs):
-            self.cuts += self._end(pair)
 
 
 def vkt_environment(address, env):

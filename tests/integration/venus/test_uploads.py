@@ -4,12 +4,10 @@ import ctypes
 import os
 import pathlib
 import re
-import socket
 import subprocess
-import threading
 
 import support
-from support import HAWSER, PROGRAMS, TIMEOUT, GpuCase, GpuServer, clean_environment
+from support import HAWSER, PROGRAMS, TIMEOUT, GpuCase, GpuServer, Relay, clean_environment
 
 PROGRAM = pathlib.Path(os.environ["VKT_PROGRAMS"], "vkt-uploads")
 CASE = "staged"
@@ -24,43 +22,6 @@ def has_landlock():
     return ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) >= 1
 
 
-class Relay:
-    """Passes bytes between clients and a server, and counts those of the clients."""
-
-    def __init__(self, address):
-        self.host, _, port = address.rpartition(":")
-        self.port = int(port)
-        self.up = 0
-        self.lock = threading.Lock()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection((self.host, self.port))
-            for ends in ((client, server, True), (server, client, False)):
-                threading.Thread(target=self._pump, args=ends, daemon=True).start()
-
-    def _pump(self, source, sink, counted):
-        try:
-            while data := source.recv(1 << 20):
-                if counted:
-                    with self.lock:
-                        self.up += len(data)
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # one side has gone: the other is told by its own end
-
-    def stop(self):
-        self.listener.close()
-
-
 class Uploads(GpuCase):
     def serve_tcp(self, *args, **kwargs):
         server = GpuServer(self.dir / "server.log", "--listen", "127.0.0.1:0", *args, **kwargs)
@@ -69,8 +30,7 @@ class Uploads(GpuCase):
 
     def run_case(self, server, **env):
         """What the program printed, what it sent, and what the driver said."""
-        relay = Relay(server.addresses[0])
-        self.addCleanup(relay.stop)
+        relay = Relay(self, server.addresses[0])
         done = subprocess.run([HAWSER, "run", "--servers", relay.address, "--", PROGRAM, CASE],
                               env=clean_environment({"VENUS_UPLOAD_CACHE": "1"} | env),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
