@@ -30,9 +30,8 @@ void llm_links_init(struct llm_links *links, const char *knob, uint64_t timeout_
 
 void llm_links_fini(struct llm_links *links)
 {
-    llm_links_reach_end(links);
+    llm_links_end_kv(links);
     for (uint32_t i = 0; i < links->count; i++) {
-        llm_link_disconnect(links, &links->items[i]);
         for (uint32_t p = 0; p < LLM_LINK_PARTS; p++)
             free(links->items[i].parts[p].data);
     }
@@ -46,8 +45,12 @@ static void add_traffic(const struct llm_remote *remote, uint64_t *sent, uint64_
     *received += stats->bytes_received;
 }
 
-void llm_links_traffic(const struct llm_links *links, uint64_t *sent, uint64_t *received)
+void llm_links_traffic(const struct llm_links *links, const struct llm_backend_ops *own,
+                       uint64_t *sent, uint64_t *received)
 {
+    *sent = *received = 0;
+    if (own->traffic)
+        own->traffic(links->backend, sent, received);
     if (links->reaches)
         return;
     *sent += links->sent;
@@ -65,6 +68,12 @@ void llm_link_disconnect(struct llm_links *links, struct llm_link *link)
     llm_remote_close(link->remote);
     link->remote = NULL;
     link->is_open = false;
+}
+
+void llm_links_disconnect(struct llm_links *links)
+{
+    for (uint32_t i = 0; i < links->count; i++)
+        llm_link_disconnect(links, &links->items[i]);
 }
 
 /* Under the client's lock, in any thread. */
@@ -159,15 +168,15 @@ int llm_link_send_slabs(struct llm_links *links, struct llm_link *link, uint32_t
     return llm_link_call(links, link, method, NULL, &answer, why);
 }
 
-int llm_link_map_again(struct llm_links *links, struct llm_link *link,
-                       const _Atomic uint8_t *mapped, uint32_t first, uint32_t end, char *why)
+int llm_link_map_again(struct llm_links *links, struct llm_link *link, uint32_t first, uint32_t end,
+                       char *why)
 {
     uint32_t ids[PAGE_BATCH_MAX];
     int rc = 0;
     for (uint32_t slab = first; slab < end && rc == 0;) {
         size_t count = 0;
         for (; slab < end && count < PAGE_BATCH_MAX; slab++) {
-            if (mapped[slab])
+            if (links->mapped[slab])
                 ids[count++] = slab;
         }
         if (count)
@@ -191,6 +200,28 @@ int llm_link_check_opened(const struct llm_links *links, const struct llm_link *
                        "--backend and version",
                        link->name, there, here);
     return 0;
+}
+
+int llm_link_read_rows(struct llm_links *links, struct llm_link *link,
+                       const struct llm_kv_rows *rows, struct iovec to, char *why)
+{
+    struct wire_dec answer;
+    wire_enc_reset(&links->enc);
+    llm_stage_rows_put(&links->enc, rows);
+    int rc = llm_link_call(links, link, LLM_STAGE_READ, NULL, &answer, why);
+    if (rc)
+        return rc;
+    wire_get_copy(&answer, to.iov_base, to.iov_len);
+    return wire_dec_end(&answer) ? llm_link_lose(links, link, "a malformed answer", why) : 0;
+}
+
+int llm_link_write_rows(struct llm_links *links, struct llm_link *link,
+                        const struct llm_kv_rows *rows, struct iovec from, char *why)
+{
+    struct wire_dec answer;
+    wire_enc_reset(&links->enc);
+    llm_stage_rows_put(&links->enc, rows);
+    return llm_link_call(links, link, LLM_STAGE_WRITE, &from, &answer, why);
 }
 
 /* ---- reaching lost servers ---- */
@@ -220,7 +251,8 @@ static void end_attempt(struct llm_links *links)
     }
 }
 
-void llm_links_reach_end(struct llm_links *links)
+/* Waits for the attempt under way. */
+static void reach_end(struct llm_links *links)
 {
     if (!links->reaches)
         return;
@@ -234,7 +266,7 @@ int llm_links_reach(struct llm_links *links, char *why)
     if (links->reaches && !atomic_load_explicit(&links->has_ended, memory_order_acquire))
         return llm_why(why, -EAGAIN, "servers that were lost are asked again");
     if (links->reaches) {
-        llm_links_reach_end(links);
+        reach_end(links);
         return links->failed ? llm_why(why, links->failed, "%s", links->failed_why) : 0;
     }
     if (hw_now_ns() < links->again_ns)
@@ -247,6 +279,31 @@ int llm_links_reach(struct llm_links *links, char *why)
         return llm_why(why, rc, "no thread to reach servers: %s", strerror(-rc));
     }
     return llm_why(why, -EAGAIN, "servers that were lost are asked again");
+}
+
+/* ---- the KV memory of all servers ---- */
+
+int llm_links_begin_kv(struct llm_links *links, uint32_t slabs)
+{
+    assert(!links->mapped);
+    links->mapped = calloc(slabs, sizeof *links->mapped);
+    return links->mapped ? 0 : -ENOMEM;
+}
+
+void llm_links_end_kv(struct llm_links *links)
+{
+    reach_end(links);
+    llm_links_disconnect(links);
+    free((void *)links->mapped);
+    links->mapped = NULL;
+}
+
+void llm_links_note_mapped(struct llm_links *links, const uint32_t *slabs, size_t count,
+                           bool is_mapped)
+{
+    for (size_t i = 0; i < count; i++)
+        atomic_store_explicit(&links->mapped[slabs[i]], is_mapped, memory_order_relaxed);
+    links->is_stale = true;
 }
 
 /* ---- steps that are computed together ---- */

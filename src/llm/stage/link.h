@@ -66,6 +66,8 @@ struct llm_links {
     pthread_t thread;
     int reach_rc;
     char reach_why[LLM_WHY_CHARS];
+    _Atomic uint8_t *mapped; /* of each slab: it is to be, at its servers; relaxed: a change while
+                              * an attempt reads it makes that stale */
     uint64_t size;           /* of the model's file */
     uint64_t sent, received; /* over connections that ended */
     uint8_t hash[LLM_STAGE_HASH_BYTES];
@@ -78,12 +80,14 @@ struct llm_links {
 void llm_links_init(struct llm_links *links, const char *knob, uint64_t timeout_s, uint64_t away_ns,
                     const struct rpc_security *security, const struct llm_file *file);
 void llm_links_fini(struct llm_links *links);
-/* Adds to both. */
-void llm_links_traffic(const struct llm_links *links, uint64_t *sent, uint64_t *received);
+/* Of these and, with those ops, of the front's own backend. */
+void llm_links_traffic(const struct llm_links *links, const struct llm_backend_ops *own,
+                       uint64_t *sent, uint64_t *received);
 
 /* 0, or why it cannot be reached. */
 int llm_link_connect(struct llm_links *links, struct llm_link *link, char *why) MUST_CHECK;
 void llm_link_disconnect(struct llm_links *links, struct llm_link *link);
+void llm_links_disconnect(struct llm_links *links); /* all */
 /* Ends it because of that.  -EOWNERDEAD and why. */
 int llm_link_lose(struct llm_links *links, struct llm_link *link, const char *cause,
                   char *why) MUST_CHECK;
@@ -95,10 +99,14 @@ int llm_link_call(struct llm_links *links, struct llm_link *link, uint32_t metho
 /* LLM_STAGE_MAP or LLM_STAGE_UNMAP. */
 int llm_link_send_slabs(struct llm_links *links, struct llm_link *link, uint32_t method,
                         const uint32_t *slabs, size_t count, char *why) MUST_CHECK;
-/* Maps those of slabs first to end that are marked: all that was, before a connection was lost. */
-int llm_link_map_again(struct llm_links *links, struct llm_link *link,
-                       const _Atomic uint8_t *mapped, uint32_t first, uint32_t end,
+/* Maps those of slabs first to end that are noted: all that was, before a connection was lost. */
+int llm_link_map_again(struct llm_links *links, struct llm_link *link, uint32_t first, uint32_t end,
                        char *why) MUST_CHECK;
+/* Rows of a server's KV. */
+int llm_link_read_rows(struct llm_links *links, struct llm_link *link,
+                       const struct llm_kv_rows *rows, struct iovec to, char *why) MUST_CHECK;
+int llm_link_write_rows(struct llm_links *links, struct llm_link *link,
+                        const struct llm_kv_rows *rows, struct iovec from, char *why) MUST_CHECK;
 /* The answer to LLM_STAGE_OPEN or LLM_STAGE_SHARE: its bits must be ours. */
 int llm_link_check_opened(const struct llm_links *links, const struct llm_link *link,
                           struct wire_dec *answer, uint64_t *slab_bytes, char *why) MUST_CHECK;
@@ -106,8 +114,15 @@ int llm_link_check_opened(const struct llm_links *links, const struct llm_link *
  * LLM_LINK_LOOK_MS, since an attempt is under way or one that was just lost may be on its way back;
  * else what the last attempt failed with, and why. */
 int llm_links_reach(struct llm_links *links, char *why) MUST_CHECK;
-/* Before the links are closed: waits for the attempt under way. */
-void llm_links_reach_end(struct llm_links *links);
+
+/* ---- the KV memory of all servers ---- */
+
+/* 0 or -ENOMEM: so many slabs, none of them mapped. */
+int llm_links_begin_kv(struct llm_links *links, uint32_t slabs) MUST_CHECK;
+/* Waits for an attempt under way, and ends all connections: a server frees its KV then. */
+void llm_links_end_kv(struct llm_links *links);
+void llm_links_note_mapped(struct llm_links *links, const uint32_t *slabs, size_t count,
+                           bool is_mapped);
 
 /* ---- steps that are computed together ---- */
 

@@ -32,8 +32,6 @@ struct llm_kv_memory {
     struct pipeline *pipeline;
     struct llm_kv_memory *own; /* the front's */
     struct llm_kv_shape shape;
-    _Atomic uint8_t *mapped; /* of each slab: it is to be, at its stage; relaxed: a change while an
- attempt reads it makes that stale */
 };
 
 static struct pipeline *pipeline_of(struct llm_backend *b)
@@ -80,9 +78,8 @@ static int open_stage(struct pipeline *p, uint32_t stage, char *why)
     if (rc == 0)
         rc = llm_link_check_opened(&p->links, link, &answer, &slab_bytes, why);
     if (rc == 0) /* what was mapped before the connection was lost */
-        rc =
-            llm_link_map_again(&p->links, link, p->kv->mapped,
-                               stage ? slab_end(p->kv, stage - 1) : 0, slab_end(p->kv, stage), why);
+        rc = llm_link_map_again(&p->links, link, stage ? slab_end(p->kv, stage - 1) : 0,
+                                slab_end(p->kv, stage), why);
     link->is_open = rc == 0;
     return rc;
 }
@@ -127,12 +124,9 @@ static void pipeline_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
     struct pipeline *p = pipeline_of(b);
     if (!kv)
         return;
-    llm_links_reach_end(&p->links);
-    for (uint32_t i = 0; i < p->stages.count; i++)
-        llm_link_disconnect(&p->links, &p->links.items[i]); /* a stage frees its KV then */
+    llm_links_end_kv(&p->links);
     p->kv = NULL;
     p->inner->kv_destroy(b, kv->own);
-    free((void *)kv->mapped);
     free(kv);
 }
 
@@ -142,10 +136,9 @@ static int pipeline_kv_create(struct llm_backend *b, const struct llm_kv_shape *
     struct pipeline *p = pipeline_of(b);
     assert(!p->kv && shape->pools == p->stages.count);
     struct llm_kv_memory *kv = calloc(1, sizeof *kv);
-    if (kv)
-        kv->mapped = calloc(shape->pages / shape->run, 1);
-    int rc = kv && kv->mapped ? p->inner->kv_create(b, shape, &kv->own, why)
-                              : llm_why(why, -ENOMEM, "no memory for the KV cache");
+    int rc = kv && llm_links_begin_kv(&p->links, shape->pages / shape->run) == 0
+                 ? p->inner->kv_create(b, shape, &kv->own, why)
+                 : llm_why(why, -ENOMEM, "no memory for the KV cache");
     if (rc == 0) {
         kv->pipeline = p;
         kv->shape = *shape;
@@ -169,13 +162,6 @@ static uint64_t pipeline_kv_slab(const struct llm_kv_memory *kv)
     return kv->pipeline->inner->kv_slab(kv->own);
 }
 
-static void note(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, bool is_mapped)
-{
-    for (size_t i = 0; i < count; i++)
-        atomic_store_explicit(&kv->mapped[slabs[i]], is_mapped, memory_order_relaxed);
-    kv->pipeline->links.is_stale = true;
-}
-
 /* Slabs of one call are one pool's (llm/engine/kv_cache.h). */
 static int pipeline_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
 {
@@ -191,7 +177,7 @@ static int pipeline_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size
                                      why);
     }
     if (rc == 0)
-        note(kv, slabs, count, true);
+        llm_links_note_mapped(&p->links, slabs, count, true);
     return rc;
 }
 
@@ -209,13 +195,16 @@ static int pipeline_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, si
     if (rc == -EOWNERDEAD)
         rc = 0; /* nothing is mapped now, and the next use tells */
     if (rc == 0)
-        note(kv, slabs, count, false);
+        llm_links_note_mapped(&p->links, slabs, count, false);
     return rc;
 }
 
-static uint64_t bytes_of(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows)
+static struct iovec bytes_of(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows,
+                             const void *at)
 {
-    return (uint64_t)rows->count * kv->shape.row_values * sizeof(uint16_t);
+    return (struct iovec){.iov_base = (void *)(uintptr_t)at,
+                          .iov_len =
+                              (uint64_t)rows->count * kv->shape.row_values * sizeof(uint16_t)};
 }
 
 static int pipeline_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst,
@@ -223,21 +212,12 @@ static int pipeline_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *
 {
     struct pipeline *p = kv->pipeline;
     uint32_t stage = stage_of_slab(kv, rows->page / kv->shape.run);
-    struct wire_dec answer;
     if (p->stages.items[stage].is_local)
         return p->inner->kv_read(kv->own, rows, dst, why);
     int rc = ensure(p, why);
-    if (rc)
-        return rc;
-    wire_enc_reset(&p->links.enc);
-    llm_stage_rows_put(&p->links.enc, rows);
-    rc = llm_link_call(&p->links, &p->links.items[stage], LLM_STAGE_READ, NULL, &answer, why);
-    if (rc)
-        return rc;
-    wire_get_copy(&answer, dst, bytes_of(kv, rows));
-    return wire_dec_end(&answer)
-               ? llm_link_lose(&p->links, &p->links.items[stage], "a malformed answer", why)
-               : 0;
+    return rc ? rc
+              : llm_link_read_rows(&p->links, &p->links.items[stage], rows, bytes_of(kv, rows, dst),
+                                   why);
 }
 
 static int pipeline_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *rows,
@@ -245,16 +225,12 @@ static int pipeline_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows 
 {
     struct pipeline *p = kv->pipeline;
     uint32_t stage = stage_of_slab(kv, rows->page / kv->shape.run);
-    struct iovec bytes = {.iov_base = (void *)(uintptr_t)src, .iov_len = bytes_of(kv, rows)};
-    struct wire_dec answer;
     if (p->stages.items[stage].is_local)
         return p->inner->kv_write(kv->own, rows, src, why);
     int rc = ensure(p, why);
-    if (rc)
-        return rc;
-    wire_enc_reset(&p->links.enc);
-    llm_stage_rows_put(&p->links.enc, rows);
-    return llm_link_call(&p->links, &p->links.items[stage], LLM_STAGE_WRITE, &bytes, &answer, why);
+    return rc ? rc
+              : llm_link_write_rows(&p->links, &p->links.items[stage], rows,
+                                    bytes_of(kv, rows, src), why);
 }
 
 /* ---- steps ---- */
@@ -376,10 +352,7 @@ static int pass(void *user, const struct llm_pass *op, char *why)
 static void pipeline_traffic(const struct llm_backend *b, uint64_t *sent, uint64_t *received)
 {
     const struct pipeline *p = b->stages->user;
-    *sent = *received = 0;
-    if (p->inner->traffic)
-        p->inner->traffic(b, sent, received);
-    llm_links_traffic(&p->links, sent, received);
+    llm_links_traffic(&p->links, p->inner, sent, received);
 }
 
 static void pipeline_close(struct llm_backend *b)

@@ -36,8 +36,6 @@ struct llm_kv_memory {
     struct llm_kv_memory *inner; /* rank 0's own */
     struct llm_kv_shape shape;   /* of all ranks together */
     uint32_t unit;               /* of row_values that stay together: a head's */
-    _Atomic uint8_t *mapped;     /* of each slab: it is to be, at every rank; relaxed: a change
- while an attempt reads it makes that stale */
     uint64_t slab_bytes;
 };
 
@@ -86,12 +84,6 @@ int llm_shares_parse(const char *text, struct llm_shares_config *out, char *why)
 
 /* ---- forming ---- */
 
-static void disconnect_all(struct shares *s)
-{
-    for (uint32_t i = 0; i < s->links.count; i++)
-        llm_link_disconnect(&s->links, &s->links.items[i]);
-}
-
 static int open_share(struct shares *s, uint32_t rank, uint64_t *slab_bytes, char *why)
 {
     struct llm_link *link = link_of(s, rank);
@@ -122,8 +114,7 @@ static int open_share(struct shares *s, uint32_t rank, uint64_t *slab_bytes, cha
     llm_remote_set_timeout(link->remote, timeout_ns);
     rc = llm_link_check_opened(&s->links, link, &answer, slab_bytes, why);
     if (rc == 0)
-        rc = llm_link_map_again(&s->links, link, kv->mapped, 0, kv->shape.pages / kv->shape.run,
-                                why);
+        rc = llm_link_map_again(&s->links, link, 0, kv->shape.pages / kv->shape.run, why);
     link->is_open = rc == 0;
     return rc;
 }
@@ -144,7 +135,7 @@ static int form(void *user, char *why)
         slab_bytes += rc ? 0 : of_rank;
     }
     if (rc)
-        disconnect_all(s);
+        llm_links_disconnect(&s->links);
     else if (s->kv->slab_bytes != slab_bytes)
         s->kv->slab_bytes = slab_bytes;
     return rc;
@@ -179,7 +170,7 @@ static int lose(struct shares *s, int own_rc, char *why)
         llm_why_set(cause, "%s", s->cause);
     if (is_whole(s))
         hw_warn(HW_CAT_LLM, "%s; texts under way are computed again", cause);
-    disconnect_all(s);
+    llm_links_disconnect(&s->links);
     s->side.backend->kv_lost = true;
     s->links.lost_ns = hw_now_ns();
     s->side.stats.losses++;
@@ -218,11 +209,9 @@ static void shares_kv_destroy(struct llm_backend *b, struct llm_kv_memory *kv)
     struct shares *s = shares_of(b);
     if (!kv)
         return;
-    llm_links_reach_end(&s->links);
-    disconnect_all(s); /* a server frees its KV then */
+    llm_links_end_kv(&s->links);
     s->kv = NULL;
     s->side.ops->kv_destroy(b, kv->inner);
-    free((void *)kv->mapped);
     free(kv);
 }
 
@@ -235,10 +224,9 @@ static int shares_kv_create(struct llm_backend *b, const struct llm_kv_shape *sh
     assert(!s->kv && shape->row_values % s->kv_heads == 0);
     own.row_values = llm_share_of(shape->row_values, unit, 0, s->ranks).count;
     struct llm_kv_memory *kv = calloc(1, sizeof *kv);
-    if (kv)
-        kv->mapped = calloc(shape->pages / shape->run, 1);
-    int rc = kv && kv->mapped ? s->side.ops->kv_create(b, &own, &kv->inner, why)
-                              : llm_why(why, -ENOMEM, "no memory for the KV cache");
+    int rc = kv && llm_links_begin_kv(&s->links, shape->pages / shape->run) == 0
+                 ? s->side.ops->kv_create(b, &own, &kv->inner, why)
+                 : llm_why(why, -ENOMEM, "no memory for the KV cache");
     if (rc == 0) {
         kv->shares = s;
         kv->shape = *shape;
@@ -260,13 +248,6 @@ static uint64_t shares_kv_slab(const struct llm_kv_memory *kv)
     return kv->slab_bytes;
 }
 
-static void note(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, bool is_mapped)
-{
-    for (size_t i = 0; i < count; i++)
-        atomic_store_explicit(&kv->mapped[slabs[i]], is_mapped, memory_order_relaxed);
-    kv->shares->links.is_stale = true;
-}
-
 /* At all ranks or at none. */
 static int shares_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, char *why)
 {
@@ -281,7 +262,7 @@ static int shares_kv_map(struct llm_kv_memory *kv, const uint32_t *slabs, size_t
     for (; r < s->ranks && rc == 0; r++)
         rc = llm_link_send_slabs(&s->links, link_of(s, r), LLM_STAGE_MAP, slabs, count, why);
     if (rc == 0) {
-        note(kv, slabs, count, true);
+        llm_links_note_mapped(&s->links, slabs, count, true);
         return 0;
     }
     (void)s->side.ops->kv_unmap(kv->inner, slabs, count, unused);
@@ -298,7 +279,7 @@ static int shares_kv_unmap(struct llm_kv_memory *kv, const uint32_t *slabs, size
     int rc = s->side.ops->kv_unmap(kv->inner, slabs, count, why);
     if (rc)
         return rc;
-    note(kv, slabs, count, false);
+    llm_links_note_mapped(&s->links, slabs, count, false);
     for (uint32_t r = 1; r < s->ranks && is_formed(s) && rc == 0; r++)
         rc = llm_link_send_slabs(&s->links, link_of(s, r), LLM_STAGE_UNMAP, slabs, count, why);
     if (rc) /* nothing is mapped at the others then, and the next use tells */
@@ -320,23 +301,6 @@ static struct iovec part_of_rank(const struct llm_kv_memory *kv, const struct ll
                           .iov_len = (size_t)all->rows.count * values * sizeof(uint16_t)};
 }
 
-static int read_part(struct llm_kv_memory *kv, const struct llm_tp_rows *all, uint32_t rank,
-                     char *why)
-{
-    struct shares *s = kv->shares;
-    struct iovec part = part_of_rank(kv, all, rank);
-    struct wire_dec answer;
-    wire_enc_reset(&s->links.enc);
-    llm_stage_rows_put(&s->links.enc, &all->rows);
-    int rc = llm_link_call(&s->links, link_of(s, rank), LLM_STAGE_READ, NULL, &answer, why);
-    if (rc)
-        return rc;
-    wire_get_copy(&answer, part.iov_base, part.iov_len);
-    return wire_dec_end(&answer)
-               ? llm_link_lose(&s->links, link_of(s, rank), "a malformed answer", why)
-               : 0;
-}
-
 static int shares_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst,
                           char *why)
 {
@@ -347,7 +311,7 @@ static int shares_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *ro
         return rc;
     rc = s->side.ops->kv_read(kv->inner, rows, part_of_rank(kv, &all, 0).iov_base, why);
     for (uint32_t r = 1; r < s->ranks && rc == 0; r++)
-        rc = read_part(kv, &all, r, why);
+        rc = llm_link_read_rows(&s->links, link_of(s, r), rows, part_of_rank(kv, &all, r), why);
     if (rc)
         return lose_if_dead(s, rc, why);
     llm_tp_rows_join(&all, s->room, dst, s->ranks);
@@ -364,13 +328,8 @@ static int shares_kv_write(struct llm_kv_memory *kv, const struct llm_kv_rows *r
         return rc;
     llm_tp_rows_part_all(&all, src, s->room, s->ranks);
     rc = s->side.ops->kv_write(kv->inner, rows, part_of_rank(kv, &all, 0).iov_base, why);
-    for (uint32_t r = 1; r < s->ranks && rc == 0; r++) {
-        struct iovec part = part_of_rank(kv, &all, r);
-        struct wire_dec answer;
-        wire_enc_reset(&s->links.enc);
-        llm_stage_rows_put(&s->links.enc, rows);
-        rc = llm_link_call(&s->links, link_of(s, r), LLM_STAGE_WRITE, &part, &answer, why);
-    }
+    for (uint32_t r = 1; r < s->ranks && rc == 0; r++)
+        rc = llm_link_write_rows(&s->links, link_of(s, r), rows, part_of_rank(kv, &all, r), why);
     return lose_if_dead(s, rc, why);
 }
 
@@ -496,10 +455,7 @@ static int shares_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why)
 static void shares_traffic(const struct llm_backend *b, uint64_t *sent, uint64_t *received)
 {
     const struct shares *s = b->split->user;
-    *sent = *received = 0;
-    if (s->side.ops->traffic)
-        s->side.ops->traffic(b, sent, received);
-    llm_links_traffic(&s->links, sent, received);
+    llm_links_traffic(&s->links, s->side.ops, sent, received);
 }
 
 static void shares_close(struct llm_backend *b)
