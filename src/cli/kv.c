@@ -433,7 +433,8 @@ static enum cmd_exit dial(struct store *s, const struct kv_options *o, const cha
         return cmd_fail(CMD_USAGE, "kv: %s", why);
     if (tls && !security->tls)
         return cmd_fail(CMD_USAGE,
-                        "kv: %s: whose certificate is right?  Give --ca or --fingerprint", addr);
+                        "kv: %s: TLS needs the server's certificate: give --ca or --fingerprint",
+                        addr);
     int rc = kv_values_open(&open, &s->values, why);
     return rc ? cmd_fail(cmd_exit_for(rc), "kv: %s", why) : CMD_DONE;
 }

@@ -213,7 +213,8 @@ static enum cmd_exit check_addresses(struct kvd *k)
         if (rpc_addr_parse(k->o->peers.items[i], &k->addrs[i], why))
             return cmd_fail(CMD_USAGE, "kvd: --peers: %s", why);
     if (k->rank >= k->ranks)
-        return cmd_fail(CMD_USAGE, "kvd: rank %u of %u: --peers names too few", k->rank, k->ranks);
+        return cmd_fail(CMD_USAGE, "kvd: --rank %u, but --peers names %u ranks; name all of them",
+                        k->rank, k->ranks);
     if (k->ranks == 1)
         return CMD_DONE;
     return check_listen(k, "--peers", &k->addrs[k->rank]);
@@ -224,8 +225,7 @@ static enum cmd_exit check_all(struct kvd *k)
     char why[RPC_WHY_CHARS];
     const struct kvd_options *o = k->o;
     if (o->min_copies > o->copies)
-        return cmd_fail(CMD_USAGE,
-                        "kvd: --min-copies %llu of --copies %llu: give no more than these",
+        return cmd_fail(CMD_USAGE, "kvd: --min-copies %llu is more than --copies %llu",
                         (unsigned long long)o->min_copies, (unsigned long long)o->copies);
     if (!o->cert != !o->key)
         return cmd_fail(CMD_USAGE, "kvd: --cert and --key go together");

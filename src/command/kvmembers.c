@@ -43,10 +43,12 @@ static enum cmd_exit check_etcd(const struct cmd_members_options *o, struct cmd_
     if (!o->name || !o->listen)
         return cmd_fail(CMD_USAGE, "kvd: --etcd needs --name and --listen");
     if (kv_members_check_name(o->name) || kv_members_check_name(o->cluster))
-        return cmd_fail(CMD_USAGE, "kvd: --name and --cluster: 1 to %d of A-Z a-z 0-9 . _ -",
+        return cmd_fail(CMD_USAGE,
+                        "kvd: --name and --cluster must be 1 to %d characters of A-Z a-z 0-9 . _ -",
                         KV_MEMBER_NAME_CHARS - 1);
     if (strlen(o->listen) >= sizeof(m->address))
-        return cmd_fail(CMD_USAGE, "kvd: --listen: that is no address");
+        return cmd_fail(CMD_USAGE, "kvd: --listen: an address of %zu characters is too long",
+                        strlen(o->listen));
     snprintf(m->name, sizeof(m->name), "%s", o->name);
     snprintf(m->address, sizeof(m->address), "%s", o->listen);
     return CMD_DONE;

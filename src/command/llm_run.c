@@ -73,7 +73,7 @@ static enum cmd_exit read_wish(const struct llm_run_options *o, struct llm_wish 
         out->top_k = (uint32_t)k;
     } else if (strcmp(o->returns, "tokens") != 0) {
         return cmd_fail(CMD_USAGE,
-                        "llm: --return %s: tokens, topk:K with K from 1 to %d, or logits",
+                        "llm: --return: '%s' is not tokens, topk:K with K from 1 to %d, or logits",
                         o->returns, LLM_TOP_K_MAX);
     }
     if (o->lossy && out->kind != LLM_WISH_LOGITS)
@@ -184,11 +184,11 @@ static enum cmd_exit open_files(struct llm_run *r)
         return cmd_fail(CMD_FAILED, "llm: %s: %s", o->model, r->why);
     uint32_t layers = llm_file_config(r->file)->layers;
     if (o->evict && llm_evict_rule_parse(o->evict, layers, &r->evict))
-        return cmd_fail(
-            CMD_USAGE,
-            "llm: --evict %s: all, layers such as 0,2-4, or a share such as 25%%, then @ "
-            "and the number of an exchange; the model has layers 0 to %u",
-            o->evict, layers - 1);
+        return cmd_fail(CMD_USAGE,
+                        "llm: --evict: '%s' is not layers and the number of an exchange, such as "
+                        "all@8, 0,2-4@8 "
+                        "or 25%%@8; the model has layers 0 to %u",
+                        o->evict, layers - 1);
     size_t steps = o->phase == LLM_RUN_PREFILL ? 1 : o->decode_steps;
     r->tokens = calloc(steps, sizeof *r->tokens);
     r->steps = calloc(steps, sizeof *r->steps);

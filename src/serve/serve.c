@@ -380,7 +380,7 @@ static enum cmd_exit load_tenants(struct server *s)
     if (s->security.tenant_count == 0 || s->security.token_len > 0)
         return CMD_DONE;
     if (rpc_token_random(token))
-        return cmd_fail(CMD_FAILED, "serve: --tenants: there are no random numbers");
+        return cmd_fail(CMD_FAILED, "serve: --tenants: the system gives no random numbers");
     s->security.token_len = strcspn(token, "\n");
     memcpy(s->security.token, token, s->security.token_len);
     explicit_bzero(token, sizeof(token));

@@ -131,8 +131,7 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
         out->shadow_ops = &llm_shadow_redis;
     else
         return cmd_fail(CMD_USAGE,
-                        "serve: --shadow %s: host, kvd: and a daemon's socket, or redis:// and "
-                        "addresses",
+                        "serve: --shadow: '%s' is not host, kvd:SOCKET or redis://HOST:PORT",
                         o->shadow);
     if (out->shadow_ops == &llm_shadow_redis &&
         kv_redis_check(strstr(o->shadow, "://") + strlen("://"), why))
@@ -148,8 +147,8 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
     if (o->evict && llm_evict_rule_parse(o->evict, layers, &out->evict))
         return cmd_fail(
             CMD_USAGE,
-            "serve: --evict %s: all, layers such as 0,2-4, or a share such as 25%%, then "
-            "@ and a number of tokens; the model has layers 0 to %u",
+            "serve: --evict: '%s' is not layers and a number of tokens, such as all@8, 0,2-4@8 or "
+            "25%%@8; the model has layers 0 to %u",
             o->evict, layers - 1);
     out->share_prefixes = o->share_prefixes;
     return CMD_DONE;
@@ -206,7 +205,8 @@ static enum cmd_exit open_model(struct service_llm *s, const char *item)
     size_t given;
     const char *path = split_name(item, &given);
     if (given >= LLM_SERVED_NAME_CHARS)
-        return cmd_fail(CMD_USAGE, "serve: --model: a name of %zu bytes; %d at most", given,
+        return cmd_fail(CMD_USAGE,
+                        "serve: --model: the name has %zu bytes, and at most %d are allowed", given,
                         LLM_SERVED_NAME_CHARS - 1);
     if (llm_file_open(path, &s->files[s->count], why))
         return cmd_fail(CMD_FAILED, "serve: %s", why);

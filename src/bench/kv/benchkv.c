@@ -205,12 +205,12 @@ static enum cmd_exit common_point(const struct benchkv_options *o, uint32_t rank
         .rate = o->rate,
     };
     if (hw_parse_double(o->read_ratio, 0, 1, &p.read_ratio))
-        return cmd_fail(CMD_USAGE, "benchkv: --read-ratio '%s': a number from 0 to 1",
+        return cmd_fail(CMD_USAGE, "benchkv: --read-ratio: '%s' is not a number from 0 to 1",
                         o->read_ratio);
     if (o->seed_text) {
         p.seeded = true;
         if (hw_parse_u64(o->seed_text, 0, UINT64_MAX, &p.seed))
-            return cmd_fail(CMD_USAGE, "benchkv: --seed '%s': a whole number", o->seed_text);
+            return cmd_fail(CMD_USAGE, "benchkv: --seed: '%s' is not a whole number", o->seed_text);
     }
     *out = p;
     return CMD_DONE;
@@ -227,7 +227,8 @@ static enum cmd_exit make_plan(const struct benchkv_options *o, uint32_t ranks, 
         uint64_t n;
         char name[BKV_NAME_CHARS];
         if (hw_parse_u64(o->clients.items[i], 1, BKV_CLIENTS_MAX, &n))
-            return cmd_fail(CMD_USAGE, "benchkv: --client-threads '%s': a number from 1 to %d",
+            return cmd_fail(CMD_USAGE,
+                            "benchkv: --client-threads: '%s' is not a number from 1 to %d",
                             o->clients.items[i], BKV_CLIENTS_MAX);
         common.clients = (uint32_t)n;
         snprintf(name, sizeof(name), "c%u.d%u", common.clients, common.depth);
@@ -566,8 +567,9 @@ static enum cmd_exit run_as_rank(struct bench *b)
     if (code != CMD_DONE)
         return code;
     if (b->world.rank >= b->world.ranks)
-        return cmd_fail(CMD_USAGE, "benchkv: rank %u of %u: --peers names too few", b->world.rank,
-                        b->world.ranks);
+        return cmd_fail(CMD_USAGE,
+                        "benchkv: --rank %u, but --peers names %u ranks; name all of them",
+                        b->world.rank, b->world.ranks);
     for (uint32_t i = 0; i < b->world.ranks; i++) {
         if (rpc_addr_parse(b->o->peers.items[i], &b->world.addrs[i], b->why))
             return cmd_fail(CMD_USAGE, "benchkv: --peers: %s", b->why);

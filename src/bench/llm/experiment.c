@@ -170,7 +170,8 @@ static enum cmd_exit read_modes(struct experiment *x)
         return cmd_fail(CMD_USAGE, "experiment: --lossy goes with --return logits and the mode "
                                    "semantic in --modes");
     if (pressure && x->o->phase == PHASE_PREFILL)
-        return cmd_fail(CMD_USAGE, "experiment: a sweep of pressure is about decoding");
+        return cmd_fail(
+            CMD_USAGE, "experiment: --sweep pressure measures decoding; leave --phase prefill out");
     if (x->o->phase != PHASE_DECODE && !pressure)
         x->phases[x->phase_count++] = "prefill";
     if (x->o->phase != PHASE_PREFILL)
@@ -208,7 +209,9 @@ static void spread_points(struct experiment *x, struct experiment_point base)
 static enum cmd_exit read_link(const struct experiment_options *o, uint64_t *bits_s)
 {
     if (o->rtt_ns && o->sweep == EXPERIMENT_SWEEP_RTT)
-        return cmd_fail(CMD_USAGE, "experiment: --rtt: a sweep of rtt has its own, --points");
+        return cmd_fail(
+            CMD_USAGE,
+            "experiment: --sweep rtt takes its round trips from --points; leave --rtt out");
     bool pressure = o->sweep == EXPERIMENT_SWEEP_PRESSURE;
     const char *store = o->shadow ? "--shadow" : o->rate ? "--rate" : o->rtt_ns ? "--rtt" : NULL;
     if (pressure && o->external_server && store)
@@ -221,7 +224,8 @@ static enum cmd_exit read_link(const struct experiment_options *o, uint64_t *bit
     if (!o->rate)
         return CMD_DONE;
     if (o->sweep == EXPERIMENT_SWEEP_RATE)
-        return cmd_fail(CMD_USAGE, "experiment: --rate: a sweep of rate has its own, --points");
+        return cmd_fail(CMD_USAGE,
+                        "experiment: --sweep rate takes its rates from --points; leave --rate out");
     if (bench_delay_parse_rate(o->rate, bits_s))
         return cmd_fail(CMD_USAGE, "experiment: --rate: '%s' is no rate, such as %s", o->rate,
                         point_examples[EXPERIMENT_SWEEP_RATE]);

@@ -157,9 +157,11 @@ static enum cmd_exit read_trace(struct run *r)
     if (rc)
         return cmd_fail(CMD_FAILED, "bench-ipc: %s:%zu: %s", path, line, strerror(-rc));
     if (r->trace.batch_count * r->o->iters > SAMPLES_MAX)
-        return cmd_fail(CMD_USAGE, "bench-ipc: --iters %llu of a trace of %u batches: %llu at most",
-                        (unsigned long long)r->o->iters, r->trace.batch_count,
-                        (unsigned long long)SAMPLES_MAX / r->trace.batch_count);
+        return cmd_fail(
+            CMD_USAGE,
+            "bench-ipc: --iters %llu is too many for a trace of %u batches; give at most %llu",
+            (unsigned long long)r->o->iters, r->trace.batch_count,
+            (unsigned long long)SAMPLES_MAX / r->trace.batch_count);
     r->mapped = calloc(r->trace.id_limit, sizeof *r->mapped);
     return r->mapped ? CMD_DONE : cmd_fail(CMD_FAILED, "out of memory");
 }

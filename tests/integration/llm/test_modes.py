@@ -165,7 +165,7 @@ class Download(Modes):
 
 class BadInput(Modes):
     def test_wrong_usage(self):
-        self.llm(("semantic", "--return", "all"), code=USAGE, says=["--return all", "topk:K"])
+        self.llm(("semantic", "--return", "all"), code=USAGE, says=["--return: 'all'", "topk:K"])
         self.llm(("local", "--lossy"), code=USAGE, says=["--lossy"])
         self.expect(hawser("llm", env={"VENUS_SERVERS": "127.0.0.1:1"}, input=""), UNREACHABLE,
                     "--model FILE")
