@@ -127,7 +127,7 @@ class Commands:
         """What the server must know to make room for an output."""
         t = f.elem.type
         if self.inout(c, f):
-            o(f"vn_put_u8s(e, {f.name}, {self.count_of(c, f, '')});")
+            o(f"vn_put_words(e, {f.name}, {self.count_of(c, f, '')}, 1);")
         elif self.needs_skeleton(f) and f.counts:
             o(f"if (vn_put_present(e, {f.name}))")
             o(f"    for (uint64_t i = 0; i < {self.count_of(c, f, '')}; i++)")
@@ -191,7 +191,7 @@ class Commands:
                 o("d->poisoned = poisoned;")
                 o("struct wire_dec behind = d->in;")
                 o("d->in = again;")
-                o(f"a->ids_{f.name} = vn_get_u64s(d, {count}, false);")
+                o(f"a->ids_{f.name} = vn_get_words(d, {count}, 8, false);")
                 o("d->in = behind;")
                 o.close()
             else:
@@ -208,7 +208,7 @@ class Commands:
             o(f"{lv} = vn_dec_alloc(d, {count}, sizeof(*{lv}));")
             o.close()
         else:
-            o(f"a->ids_{f.name} = vn_get_u64s(d, {count}, true);")
+            o(f"a->ids_{f.name} = vn_get_words(d, {count}, 8, true);")
             o(f"{lv} = vn_dec_alloc(d, {count}, sizeof(*{lv}));")
 
     def dec_room(self, o, c, f):
@@ -266,7 +266,7 @@ class Commands:
     def enc_output(self, o, c, f):
         lv, count = f"a->{f.name}", self.count_of(c, f, "a->")
         if f.elem.kind in ("scalar", "void"):
-            o(f"vn_put_{self.e.words(f.elem)}s(e, {lv}, {count});")
+            o(f"vn_put_words(e, {lv}, {count}, {self.e.word_bytes(f.elem)});")
         elif f.counts:
             o(f"if (vn_put_present(e, {count} ? {lv} : NULL))")
             o(f"    for (uint64_t i = 0; i < {count}; i++)")
@@ -319,7 +319,7 @@ class Commands:
     def dec_output(self, o, c, f):
         count = self.count_of(c, f, "")
         if f.elem.kind in ("scalar", "void"):
-            o(f"vn_read_{self.e.words(f.elem)}s(d, {f.name}, {count});")
+            o(f"vn_read_words(d, {f.name}, {count}, {self.e.word_bytes(f.elem)});")
         elif f.counts:
             o(f"if (vn_dec_present(d, false) && {f.name})")
             o(f"    for (uint64_t i = 0; i < {count}; i++)")

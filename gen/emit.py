@@ -264,15 +264,16 @@ class Emit:
         elif f.m.ptr == 2:
             self.enc_pointers(o, f, src, lv, count, pre, owner)
         elif f.elem.kind in ("scalar", "void"):
-            o(f"vn_put_{self.words(f.elem)}s(e, {src}, {count});")
+            o(f"vn_put_words(e, {src}, {count}, {self.word_bytes(f.elem)});")
         elif f.elem.kind == "handle":
             o(f"vn_put_handles(e, {src}, {count});")
         else:
             self.enc_structs(o, f, src, lv, count, pre)
 
     @staticmethod
-    def words(elem):
-        return {"void": "u8", "f32": "u32", "f64": "u64"}.get(elem.wire or "void", elem.wire)
+    def word_bytes(elem):
+        """The bytes of an element that is copied as it is."""
+        return int((elem.wire or "u8")[1:]) // 8
 
     def enc_structs(self, o, f, src, lv, count, pre):
         t, size = f.elem.type, self.p.elem_fixed(f.elem)
@@ -322,7 +323,7 @@ class Emit:
         o.depth += 1
         o.open(f"for (uint64_t i = 0; i < {count}; i++)")
         if f.elem.kind == "scalar":
-            o(f"vn_put_{self.words(f.elem)}s(e, {lv}[i], {inner});")
+            o(f"vn_put_words(e, {lv}[i], {inner}, {self.word_bytes(f.elem)});")
         elif self.p.elem_fixed(f.elem) is not None:
             size = self.p.elem_fixed(f.elem)
             o(f"uint8_t *q = vn_put_room(e, {lv}[i], {inner}, {size});")
@@ -393,7 +394,7 @@ class Emit:
         elif f.m.ptr == 2:
             self.dec_pointers(o, f, lv, count, needed, pre, owner)
         elif f.elem.kind in ("scalar", "void"):
-            o(f"{lv} = vn_get_{self.words(f.elem)}s(d, {count}, {needed});")
+            o(f"{lv} = vn_get_words(d, {count}, {self.word_bytes(f.elem)}, {needed});")
         elif f.elem.kind == "handle":
             o(f"{lv} = vn_get_handles(d, {count}, {f.elem.objtype}, {needed});")
         else:
@@ -427,7 +428,7 @@ class Emit:
         o(f"const {t} **v = vn_dec_array(d, {count}, 1, sizeof(*v), {needed});")
         o.open(f"for (uint64_t i = 0; v && i < {count}; i++)")
         if f.elem.kind == "scalar":
-            o(f"v[i] = vn_get_{self.words(f.elem)}s(d, {inner}, true);")
+            o(f"v[i] = vn_get_words(d, {inner}, {self.word_bytes(f.elem)}, true);")
         else:
             least = size or self.p.least(t)
             o(f"{t} *w = vn_dec_array(d, {inner}, {least}, sizeof(*w), true);")

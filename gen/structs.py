@@ -153,7 +153,7 @@ class Structs:
         o("return;")
         o.close()
         if f.elem.kind in ("scalar", "void"):
-            o(f"vn_read_{self.e.words(f.elem)}s(d, {lv}, {count});")
+            o(f"vn_read_words(d, {lv}, {count}, {self.e.word_bytes(f.elem)});")
             return
         size = self.p.elem_fixed(f.elem)
         o.open(f"if (vn_dec_present(d, false) && {lv})")

@@ -104,17 +104,12 @@ void *vn_dec_elements(struct vn_decoder *d, uint64_t count, size_t least, size_t
     return memory;
 }
 
-static void *get_words(struct vn_decoder *d, uint64_t count, size_t size, bool needed)
+void *vn_get_words(struct vn_decoder *d, uint64_t count, size_t size, bool needed)
 {
     void *memory = vn_dec_array(d, count, size, size, needed);
     if (memory)
         wire_get_copy(&d->in, memory, (size_t)count * size);
     return memory;
-}
-
-void *vn_get_u8s(struct vn_decoder *d, uint64_t count, bool needed)
-{
-    return get_words(d, count, 1, needed);
 }
 
 void *vn_get_u8s_in(struct vn_decoder *d, uint64_t count, uint64_t room)
@@ -126,21 +121,6 @@ void *vn_get_u8s_in(struct vn_decoder *d, uint64_t count, uint64_t room)
     if (memory && present)
         wire_get_copy(&d->in, memory, (size_t)count);
     return memory;
-}
-
-void *vn_get_u16s(struct vn_decoder *d, uint64_t count, bool needed)
-{
-    return get_words(d, count, 2, needed);
-}
-
-void *vn_get_u32s(struct vn_decoder *d, uint64_t count, bool needed)
-{
-    return get_words(d, count, 4, needed);
-}
-
-void *vn_get_u64s(struct vn_decoder *d, uint64_t count, bool needed)
-{
-    return get_words(d, count, 8, needed);
 }
 
 void *vn_get_handles(struct vn_decoder *d, uint64_t count, uint32_t type, bool needed)
@@ -177,7 +157,7 @@ void vn_get_chars(struct vn_decoder *d, char *dst, size_t cap)
     wire_get_str_copy(&d->in, dst, cap);
 }
 
-static void read_words(struct vn_decoder *d, void *dst, uint64_t count, size_t size)
+void vn_read_words(struct vn_decoder *d, void *dst, uint64_t count, size_t size)
 {
     if (!vn_dec_present(d, false))
         return;
@@ -188,24 +168,4 @@ static void read_words(struct vn_decoder *d, void *dst, uint64_t count, size_t s
         vn_decoder_fail(d, -EPROTO);
     if (src && dst)
         memcpy(dst, src, (size_t)count * size);
-}
-
-void vn_read_u8s(struct vn_decoder *d, void *dst, uint64_t count)
-{
-    read_words(d, dst, count, 1);
-}
-
-void vn_read_u16s(struct vn_decoder *d, void *dst, uint64_t count)
-{
-    read_words(d, dst, count, 2);
-}
-
-void vn_read_u32s(struct vn_decoder *d, void *dst, uint64_t count)
-{
-    read_words(d, dst, count, 4);
-}
-
-void vn_read_u64s(struct vn_decoder *d, void *dst, uint64_t count)
-{
-    read_words(d, dst, count, 8);
 }

@@ -89,13 +89,10 @@ void *vn_dec_elements(struct vn_decoder *d, uint64_t count, size_t least, size_t
 /* The same without memory: true when present.  For memory that is already there. */
 bool vn_dec_present(struct vn_decoder *d, bool needed);
 
-/* Presence and elements, in arena memory. */
-void *vn_get_u8s(struct vn_decoder *d, uint64_t count, bool needed);
-/* The same in room for more: what a driver writes there besides. */
+/* Presence and elements of size bytes, in arena memory. */
+void *vn_get_words(struct vn_decoder *d, uint64_t count, size_t size, bool needed);
+/* Bytes in room for more: what a driver writes there besides. */
 void *vn_get_u8s_in(struct vn_decoder *d, uint64_t count, uint64_t room);
-void *vn_get_u16s(struct vn_decoder *d, uint64_t count, bool needed);
-void *vn_get_u32s(struct vn_decoder *d, uint64_t count, bool needed);
-void *vn_get_u64s(struct vn_decoder *d, uint64_t count, bool needed);
 void *vn_get_handles(struct vn_decoder *d, uint64_t count, uint32_t type, bool needed);
 char *vn_get_cstr(struct vn_decoder *d, bool needed);
 const char *const *vn_get_cstrs(struct vn_decoder *d, uint64_t count, bool needed);
@@ -103,10 +100,7 @@ const char *const *vn_get_cstrs(struct vn_decoder *d, uint64_t count, bool neede
 void vn_get_chars(struct vn_decoder *d, char *dst, size_t cap);
 
 /* Presence and elements into memory of count elements: the program's, for a reply. */
-void vn_read_u8s(struct vn_decoder *d, void *dst, uint64_t count);
-void vn_read_u16s(struct vn_decoder *d, void *dst, uint64_t count);
-void vn_read_u32s(struct vn_decoder *d, void *dst, uint64_t count);
-void vn_read_u64s(struct vn_decoder *d, void *dst, uint64_t count);
+void vn_read_words(struct vn_decoder *d, void *dst, uint64_t count, size_t size);
 
 static inline uint64_t vn_larger(uint64_t a, uint64_t b)
 {

@@ -14,37 +14,15 @@ uint8_t *vn_put_room(struct wire_enc *e, const void *ptr, uint64_t count, size_t
     return wire_enc_space(e, (size_t)count * size);
 }
 
-void vn_put_u8s(struct wire_enc *e, const void *ptr, uint64_t count)
+/* SPIR-V is an array of words, and may be larger than any other array: bytes are its limit. */
+void vn_put_words(struct wire_enc *e, const void *ptr, uint64_t count, size_t size)
 {
     if (!vn_put_present(e, count ? ptr : NULL))
         return;
-    if (count > WIRE_MESSAGE_MAX)
+    if (count > WIRE_MESSAGE_MAX / size)
         wire_enc_fail(e, -EMSGSIZE);
     else
-        wire_put_bytes(e, ptr, (size_t)count);
-}
-
-void vn_put_u16s(struct wire_enc *e, const void *ptr, uint64_t count)
-{
-    uint8_t *p = vn_put_room(e, ptr, count, 2);
-    if (p)
-        memcpy(p, ptr, (size_t)count * 2);
-}
-
-/* SPIR-V is an array of words, and may be larger than any other array: bytes are its limit. */
-void vn_put_u32s(struct wire_enc *e, const void *ptr, uint64_t count)
-{
-    if (ptr && count > WIRE_MESSAGE_MAX / 4)
-        wire_enc_fail(e, -EMSGSIZE);
-    else
-        vn_put_u8s(e, ptr, count * 4);
-}
-
-void vn_put_u64s(struct wire_enc *e, const void *ptr, uint64_t count)
-{
-    uint8_t *p = vn_put_room(e, ptr, count, 8);
-    if (p)
-        memcpy(p, ptr, (size_t)count * 8);
+        wire_put_bytes(e, ptr, (size_t)count * size);
 }
 
 void vn_put_handles(struct wire_enc *e, const void *ptr, uint64_t count)

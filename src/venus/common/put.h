@@ -40,11 +40,8 @@ static inline bool vn_put_present(struct wire_enc *e, const void *ptr)
 /* Presence, and room for count elements of size bytes; NULL when there is nothing to fill. */
 uint8_t *vn_put_room(struct wire_enc *e, const void *ptr, uint64_t count, size_t size);
 
-/* Presence, then count elements of 1, 2, 4 or 8 bytes. */
-void vn_put_u8s(struct wire_enc *e, const void *ptr, uint64_t count);
-void vn_put_u16s(struct wire_enc *e, const void *ptr, uint64_t count);
-void vn_put_u32s(struct wire_enc *e, const void *ptr, uint64_t count);
-void vn_put_u64s(struct wire_enc *e, const void *ptr, uint64_t count);
+/* Presence, then count elements of size bytes: 1, 2, 4 or 8. */
+void vn_put_words(struct wire_enc *e, const void *ptr, uint64_t count, size_t size);
 /* The same for an array of handles: their ids. */
 void vn_put_handles(struct wire_enc *e, const void *ptr, uint64_t count);
 

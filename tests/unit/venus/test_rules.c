@@ -265,7 +265,7 @@ static void test_ignored_counts_cost_nothing(void **state)
     assert_int_equal(wire_enc_len(&a), wire_enc_len(&b));
     assert_memory_equal(wire_enc_data(&a), wire_enc_data(&b), wire_enc_len(&b));
     wire_enc_reset(&a);
-    vn_put_u32s(&a, NULL, UINT64_MAX);
+    vn_put_words(&a, NULL, UINT64_MAX, 4);
     assert_int_equal(wire_enc_error(&a), 0);
     wire_enc_fini(&a);
     wire_enc_fini(&b);

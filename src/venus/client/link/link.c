@@ -584,7 +584,7 @@ VkResult vnc_link_call_for_fd(struct vnc_link *link, int *out)
     VkResult result = (VkResult)wire_get_u32(&reply.in);
     int number = -1; /* the server's, which says only whether there is one */
     if (result == VK_SUCCESS)
-        vn_read_u32s(&reply, &number, 1);
+        vn_read_words(&reply, &number, 1, 4);
     int fd = call->fd;
     call->fd = -1;
     if (vnc_link_finish(link, &reply) != VK_SUCCESS || (fd < 0 && number >= 0))
