@@ -14,11 +14,13 @@
  * uploads has the SHA-256 of its file as its name.  Tenants that must not read each other's blocks
  * need different tenant numbers.
  *
- * Threads: any (no state).  Lifetime: values. */
+ * Trust: the decoder takes anything.  Threads: any (no state).  Lifetime: values. */
 #ifndef HAWSER_KV_COMMON_BLOCKKEY_H
 #define HAWSER_KV_COMMON_BLOCKKEY_H
 
 #include "base/attr.h"
+#include "wire/dec.h"
+#include "wire/enc.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,5 +49,10 @@ struct kv_prefix kv_prefix_next(struct kv_prefix before, const uint32_t *tokens,
 
 struct kv_block_key kv_block_key_make(const char *model, const char *layout, uint64_t tenant,
                                       struct kv_prefix prefix);
+
+/* The keys of a message, length u8 and bytes each, in a row; the message's head has their number.
+ * Errors are the encoder's, and the decoder's: -EPROTO for a key of a wrong length. */
+void kv_block_keys_put(struct wire_enc *e, const struct kv_block_key *keys, uint32_t count);
+void kv_block_keys_get(struct wire_dec *d, struct kv_block_key *keys, uint32_t count);
 
 #endif

@@ -1,6 +1,5 @@
 #include "kv/common/blockmsg.h"
 
-#include "kv/common/keylist.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 #include "wire/le.h"
@@ -33,7 +32,7 @@ int kv_block_request_encode(const struct kv_block_request *r, const struct kv_bl
     wire_put_u64(&e, r->tenant);
     wire_put_u64(&e, r->handle);
     wire_put_u64(&e, r->at);
-    kv_keylist_put(&e, keys, r->key_count);
+    kv_block_keys_put(&e, keys, r->key_count);
     int rc = wire_enc_error(&e);
     return rc ? rc : (int)wire_enc_len(&e);
 }
@@ -53,7 +52,7 @@ int kv_block_request_decode(const uint8_t *data, size_t len, struct kv_block_req
     if (wire_dec_error(&d) || op < KV_BLOCK_PUT_START || op >= KV_BLOCK_OP_END || flag > 1 ||
         r.key_count < keys_of[op].min || r.key_count > keys_of[op].max)
         return -EPROTO;
-    kv_keylist_get(&d, keys, r.key_count);
+    kv_block_keys_get(&d, keys, r.key_count);
     if (wire_dec_end(&d))
         return -EPROTO;
     *out = r;

@@ -1,6 +1,5 @@
 #include "kv/common/peerblock.h"
 
-#include "kv/common/keylist.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 
@@ -38,7 +37,7 @@ int kv_peer_request_encode(const struct kv_peer_request *r, const struct kv_bloc
     wire_put_u8(&e, r->flag);
     wire_put_u8(&e, 0);
     wire_put_u16(&e, r->key_count);
-    kv_keylist_put(&e, keys, r->key_count);
+    kv_block_keys_put(&e, keys, r->key_count);
     int rc = wire_enc_error(&e);
     return rc ? rc : (int)wire_enc_len(&e);
 }
@@ -62,7 +61,7 @@ int kv_peer_request_decode(uint32_t method, const uint8_t *data, size_t len,
     uint32_t most = keys_max(method);
     if (wire_dec_error(&d) || flag > 1 || zero || r.key_count > most || (most && !r.key_count))
         return -EPROTO;
-    kv_keylist_get(&d, keys, r.key_count);
+    kv_block_keys_get(&d, keys, r.key_count);
     if (method == KV_PEER_WRITE) {
         size_t rest = len - KV_PEER_HEAD_BYTES;
         if (rest < 1 || rest > KV_PEER_CHUNK)
