@@ -85,17 +85,53 @@ static void expect_closed(struct fixture *f, int fd, const char *reason)
     finish(f, 1);
 }
 
-/* ---- the handshake ---- */
+/* ---- a few bytes ---- */
 
-static void test_wrong_magic(void **state)
+/* What a caller says, and what the log says of it. */
+struct words {
+    const char *bytes; /* NULL: the frame */
+    size_t len;
+    bool is_open; /* after a handshake, as frames are */
+    struct rpc_frame frame;
+    const char *reason;
+};
+
+static void test_words(void **state)
 {
-    (void)state;
+    const struct words *w = *state;
     struct fixture f;
+    uint8_t header[RPC_FRAME_HEADER_MAX + 1] = {0};
     start_plain(&f);
-    int fd = raw_connect(&f.server);
-    raw_send(fd, "SSH-2.0-x\r\n", 11);
-    expect_closed(&f, fd, "not a Hawser peer: wrong magic 0x53");
+    int fd = w->bytes && !w->is_open ? raw_connect(&f.server) : raw_open(&f.server, NULL);
+    if (w->bytes)
+        raw_send(fd, w->bytes, w->len);
+    else
+        raw_send(fd, header, rpc_frame_encode(&w->frame, header) + (w->frame.len == 1));
+    expect_closed(&f, fd, w->reason);
 }
+
+#define BYTES(text) .bytes = text, .len = sizeof(text) - 1
+static struct words magic = {BYTES("SSH-2.0-x\r\n"),
+                             .reason = "not a Hawser peer: wrong magic 0x53"},
+                    silence = {BYTES(""), .reason = "no complete hello within 0.4 s"},
+                    long_hello = {BYTES("HWSR\1\0\xff\xff"),
+                                  .reason = "a handshake message of 65543 bytes is past the limit"},
+                    unknown_hello = {BYTES("HWSR\x09\0\0\0"),
+                                     .reason = "handshake message 9 out of turn"},
+                    unknown_kind = {BYTES("\x0f\0\0\0"), .is_open = true,
+                                    .reason = "malformed frame"},
+                    long_frame = {.frame = {.kind = RPC_FRAME_CALL, .len = RPC_CHUNK_BYTES + 1},
+                                  .reason = "malformed frame"},
+                    past_window = {.frame = {.kind = RPC_FRAME_POST, .len = 1, .total = UINT32_MAX},
+                                   .reason = "sent more than its credit of 1048576 bytes"},
+                    credit = {.frame = {.kind = RPC_FRAME_CREDIT, .value = UINT64_MAX},
+                              .reason = "returned more credit than it had"},
+                    reply = {.frame = {.kind = RPC_FRAME_REPLY, .id = 3},
+                             .reason = "answered a call that was not made"},
+                    push = {.frame = {.kind = RPC_FRAME_PUSH, .method = 1},
+                            .reason = "a push from the connecting side"};
+
+/* ---- the handshake ---- */
 
 static void test_http_request_is_answered_in_http(void **state)
 {
@@ -131,16 +167,6 @@ static void test_wrong_version_names_both(void **state)
     expect_closed(&f, fd, told);
 }
 
-static void test_hello_past_the_limit(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_connect(&f.server);
-    raw_send(fd, "HWSR\1\0\xff\xff", 8);
-    expect_closed(&f, fd, "a handshake message of 65543 bytes is past the limit");
-}
-
 static void test_hello_with_limits_out_of_range(void **state)
 {
     (void)state;
@@ -154,16 +180,6 @@ static void test_hello_with_limits_out_of_range(void **state)
     expect_closed(&f, fd, "limits out of range: window 4294967295");
 }
 
-static void test_unknown_handshake_message(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_connect(&f.server);
-    raw_send(fd, "HWSR\x09\0\0\0", 8);
-    expect_closed(&f, fd, "handshake message 9 out of turn");
-}
-
 /* The code for "try again" is no way for a connection to end, so it must not become one. */
 static void test_refusal_with_a_code_of_no_end(void **state)
 {
@@ -175,15 +191,6 @@ static void test_refusal_with_a_code_of_no_end(void **state)
     wire_store32(refusal + RPC_HS_HEADER, rpc_error_to_wire(-EAGAIN));
     raw_send(fd, refusal, RPC_HS_HEADER + 5);
     expect_closed(&f, fd, "the peer refused");
-}
-
-static void test_silent_client(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_connect(&f.server);
-    expect_closed(&f, fd, "no complete hello within 0.4 s");
 }
 
 static void test_byte_at_a_time(void **state)
@@ -415,29 +422,6 @@ static void test_silent_client_on_a_tls_port(void **state)
 
 /* ---- frames ---- */
 
-static void test_frame_past_the_limit(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_open(&f.server, NULL);
-    uint8_t header[RPC_FRAME_HEADER_MAX];
-    struct rpc_frame call = {.kind = RPC_FRAME_CALL, .len = RPC_CHUNK_BYTES + 1};
-    raw_send(fd, header, rpc_frame_encode(&call, header));
-    expect_closed(&f, fd, "malformed frame");
-}
-
-static void test_message_past_its_window(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_open(&f.server, NULL);
-    struct rpc_frame post = {.kind = RPC_FRAME_POST, .len = 1, .total = UINT32_MAX};
-    raw_send_frame(fd, &post, "x");
-    expect_closed(&f, fd, "sent more than its credit of 1048576 bytes");
-}
-
 static void test_truncated_frame(void **state)
 {
     (void)state;
@@ -451,27 +435,6 @@ static void test_truncated_frame(void **state)
     expect_closed(&f, fd, "the peer vanished: its end was closed without a goodbye");
 }
 
-static void test_unknown_frame_kind(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_open(&f.server, NULL);
-    raw_send(fd, "\x0f\0\0\0", 4);
-    expect_closed(&f, fd, "malformed frame");
-}
-
-static void test_credit_fraud(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_open(&f.server, NULL);
-    struct rpc_frame credit = {.kind = RPC_FRAME_CREDIT, .value = UINT64_MAX};
-    raw_send_frame(fd, &credit, NULL);
-    expect_closed(&f, fd, "returned more credit than it had");
-}
-
 static void test_more_calls_than_allowed(void **state)
 {
     (void)state;
@@ -483,26 +446,6 @@ static void test_more_calls_than_allowed(void **state)
         raw_send_frame(fd, &call, NULL);
     }
     expect_closed(&f, fd, "more than 16 calls in flight");
-}
-
-static void test_reply_to_no_call(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_open(&f.server, NULL);
-    raw_send_frame(fd, &(struct rpc_frame){.kind = RPC_FRAME_REPLY, .id = 3}, NULL);
-    expect_closed(&f, fd, "answered a call that was not made");
-}
-
-static void test_push_from_a_client(void **state)
-{
-    (void)state;
-    struct fixture f;
-    start_plain(&f);
-    int fd = raw_open(&f.server, NULL);
-    raw_send_frame(fd, &(struct rpc_frame){.kind = RPC_FRAME_PUSH, .method = 1}, NULL);
-    expect_closed(&f, fd, "a push from the connecting side");
 }
 
 /* ---- clients that take nothing ---- */
@@ -744,14 +687,20 @@ int main(void)
 {
     setenv("VENUS_LOG_LEVEL", "WARN", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_magic),
+        {"wrong_magic", test_words, NULL, NULL, &magic},
+        {"silent_client", test_words, NULL, NULL, &silence},
+        {"hello_past_the_limit", test_words, NULL, NULL, &long_hello},
+        {"unknown_handshake_message", test_words, NULL, NULL, &unknown_hello},
+        {"unknown_frame_kind", test_words, NULL, NULL, &unknown_kind},
+        {"frame_past_the_limit", test_words, NULL, NULL, &long_frame},
+        {"message_past_its_window", test_words, NULL, NULL, &past_window},
+        {"credit_fraud", test_words, NULL, NULL, &credit},
+        {"reply_to_no_call", test_words, NULL, NULL, &reply},
+        {"push_from_a_client", test_words, NULL, NULL, &push},
         cmocka_unit_test(test_http_request_is_answered_in_http),
         cmocka_unit_test(test_wrong_version_names_both),
-        cmocka_unit_test(test_hello_past_the_limit),
         cmocka_unit_test(test_hello_with_limits_out_of_range),
-        cmocka_unit_test(test_unknown_handshake_message),
         cmocka_unit_test(test_refusal_with_a_code_of_no_end),
-        cmocka_unit_test(test_silent_client),
         cmocka_unit_test(test_byte_at_a_time),
         cmocka_unit_test(test_bytes_one_by_one_in_time),
         cmocka_unit_test(test_hundred_silent_connections_keep_nobody_out),
@@ -762,14 +711,8 @@ int main(void)
         cmocka_unit_test(test_plain_client_on_a_tls_port),
         cmocka_unit_test(test_tls_client_on_a_plain_port),
         cmocka_unit_test(test_silent_client_on_a_tls_port),
-        cmocka_unit_test(test_frame_past_the_limit),
-        cmocka_unit_test(test_message_past_its_window),
         cmocka_unit_test(test_truncated_frame),
-        cmocka_unit_test(test_unknown_frame_kind),
-        cmocka_unit_test(test_credit_fraud),
         cmocka_unit_test(test_more_calls_than_allowed),
-        cmocka_unit_test(test_reply_to_no_call),
-        cmocka_unit_test(test_push_from_a_client),
         cmocka_unit_test(test_client_that_never_reads),
         cmocka_unit_test(test_server_that_stood_still_blames_nobody),
         cmocka_unit_test(test_client_that_returns_no_credit),
