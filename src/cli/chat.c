@@ -43,12 +43,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    CMD_CONNECT_ENV,
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
-    {NULL},
-};
-
 struct chat {
     const struct chat_options *o;
     const char *address;
@@ -343,7 +337,7 @@ const struct cmd_command cmd_chat = {
         "Without a terminal each line of standard input is a question, and only answers go to\n"
         "standard output.",
     .options = options,
-    .environment = environment,
+    .environment = cmd_connect_env,
     .examples = "hawser chat gpu1:28100\n"
                 "hawser chat --system 'Answer in one sentence.' --temperature 0\n"
                 "echo 'What is a hawser?' | hawser chat gpu1",

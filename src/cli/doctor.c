@@ -38,7 +38,7 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    CMD_CONNECT_ENV,
+    CMD_ENV_OF(cmd_connect_env),
     {"HAWSER_ICD", "the driver's manifest, where it is not beside this program"},
     {"HAWSER_FIND_VULKAN", "where find-vulkan is, for the software GPU"},
     {"VENUS_TRACK", "which way of finding written pages is looked at first"},

@@ -15,11 +15,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    CMD_CONNECT_ENV,
-    {NULL},
-};
-
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const struct drain_options *o = values;
@@ -53,7 +48,7 @@ const struct cmd_command cmd_drain = {
         "tokens.  Texts that came through the server's own --http are completed, and new ones are\n"
         "answered 503.  When none runs any more the server can be stopped without loss.",
     .options = options,
-    .environment = environment,
+    .environment = cmd_connect_env,
     .examples = "hawser drain gpu1:28100\nhawser drain gpu1:28100 --undo",
     .values_size = sizeof(struct drain_options),
     .run = run,

@@ -23,10 +23,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    {NULL},
-};
-
 const struct cmd_command *cli_find_command(const char *name)
 {
     for (const struct cli_entry *e = cli_commands; e->name; e++) {
@@ -104,7 +100,9 @@ static void put_command(struct hw_json *j, const struct cli_entry *e)
 {
     const struct cmd_command *c = e->command;
     struct cmd_option flat[CMD_OPTIONS_MAX];
+    struct cmd_env variables[CMD_ENV_MAX];
     cmd_flat_options(c, flat);
+    cmd_flat_env(c, variables);
     hw_json_object_begin(j);
     hw_json_put_string(j, "name", c->name);
     hw_json_put_string(j, "group", titles[e->group]);
@@ -116,7 +114,7 @@ static void put_command(struct hw_json *j, const struct cli_entry *e)
         put_option(j, o);
     hw_json_array_end(j);
     hw_json_array_at(j, "environment");
-    for (const struct cmd_env *v = c->environment; v->name; v++) {
+    for (const struct cmd_env *v = variables; v->name; v++) {
         hw_json_object_begin(j);
         hw_json_put_string(j, "name", v->name);
         hw_json_put_string(j, "help", v->help);
@@ -174,7 +172,6 @@ const struct cmd_command cmd_help = {
                    "Options of all commands may be written with hyphens or underscores:\n"
                    "--master-port and --master_port are the same.",
     .options = options,
-    .environment = environment,
     .examples = "hawser help serve\n"
                 "hawser help --json | jq -r '.commands[].name'",
     .values_size = sizeof(struct help_options),

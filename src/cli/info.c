@@ -35,8 +35,7 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    CMD_CONNECT_ENV,
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    CMD_ENV_OF(cmd_connect_env),
     {"VENUS_EARLY_FENCE", "only said: how programs that this environment starts find fences"},
     {"VENUS_TRACE_NET", "1: a summary of the traffic every 100 messages"},
     {NULL},

@@ -22,11 +22,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
-    {NULL},
-};
-
 static void print_result(const char *dir, const char *host, const char *fingerprint)
 {
     printf("made %s/server.crt   certificate, public\n"
@@ -72,7 +67,6 @@ const struct cmd_command cmd_keygen = {
         "Writes server.crt (self-signed, ECDSA P-256), server.key and token into DIR, the private\n"
         "ones readable by their owner only.  Refuses to overwrite.",
     .options = options,
-    .environment = environment,
     .examples = "hawser keygen /etc/hawser --name gpu1.example\n"
                 "hawser keygen keys --name 10.0.0.7 --days 90",
     .values_size = sizeof(struct keygen_options),

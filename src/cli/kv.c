@@ -50,7 +50,6 @@ static const struct cmd_env environment[] = {
     {"VENUS_TLS_CA", "as --ca"},
     {"VENUS_TLS_FINGERPRINT", "as --fingerprint"},
     {"VENUS_TOKEN_FILE", "as --token-file"},
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
 

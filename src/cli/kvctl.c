@@ -36,11 +36,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    CMD_KV_ENV,
-    {NULL},
-};
-
 /* ---- list and watch ---- */
 
 static void add_rows(struct hw_table *t, const char *name, const struct cmd_kv_group *g)
@@ -314,7 +309,7 @@ const struct cmd_command cmd_kvctl = {
         "trim GROUP               reserves are given back to the device\n"
         "watch [GROUP]            list, again and again",
     .options = options,
-    .environment = environment,
+    .environment = cmd_kv_env,
     .examples = "hawser kvctl list\n"
                 "hawser kvctl limit engine0 40GiB\n"
                 "hawser kvctl watch --interval 500ms --json",

@@ -137,10 +137,8 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    CMD_RANK_ENV,
+    CMD_ENV_OF(cmd_rank_env),
     {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
-    {"VENUS_LOG_CATEGORIES", "levels by category: KV=INFO,NET=DEBUG"},
     {"NOTIFY_SOCKET", "set by systemd (Type=notify): told when ready"},
     {NULL},
 };

@@ -36,11 +36,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    CMD_KV_ENV,
-    {NULL},
-};
-
 /* ---- one group ---- */
 
 static void put_size(uint64_t bytes)
@@ -199,7 +194,7 @@ const struct cmd_command cmd_kvtop = {
         "A bar for each group of hawser kvctl list and for each model or worker in it, as parts\n"
         "of the group's limit: # used by sequences, = kept for texts to come, - mapped and empty.",
     .options = options,
-    .environment = environment,
+    .environment = cmd_kv_env,
     .examples = "hawser kvtop\nhawser kvtop --once chat",
     .values_size = sizeof(struct kvtop_options),
     .run = run,

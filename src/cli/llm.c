@@ -90,12 +90,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    CMD_CONNECT_ENV,
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
-    {NULL},
-};
-
 /* ---- a served model ---- */
 
 enum { PROMPT_BYTES_MAX = LLM_TEXT_BYTES_MAX };
@@ -262,7 +256,7 @@ const struct cmd_command cmd_llm = {
         "  vulkan         as local, on a GPU through Vulkan: with hawser run, a remote GPU\n\n"
         "The remote modes need a worker: hawser serve --model FILE.",
     .options = options,
-    .environment = environment,
+    .environment = cmd_connect_env,
     .examples = "hawser llm gpu1:28100 --prompt 'Once upon a time' -n 64 --stats\n"
                 "hawser llm gpu1 --stop THE --stop END < story.txt\n"
                 "hawser llm --model model.gguf --prompt 'Once upon a time' --decode_steps 64\n"

@@ -88,11 +88,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
-    {NULL},
-};
-
 /* ---- info ---- */
 
 struct by_type {
@@ -491,7 +486,6 @@ const struct cmd_command cmd_model = {
         "import FOLDER [TO] makes a GGUF file of a model as it is published: config.json,\n"
         "                   tokenizer.json and safetensors [default: FOLDER.gguf]",
     .options = options,
-    .environment = environment,
     .examples = "hawser model info models/small.gguf\n"
                 "hawser model synth --arch gptj --like 6b -o gptj-6b.gguf\n"
                 "hawser model synth --layers 12 --width 768 --heads 12 --type Q8_0 -o random.gguf\n"

@@ -42,13 +42,12 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    CMD_CONNECT_ENV,
+    CMD_ENV_OF(cmd_connect_env),
     {"HAWSER_ICD", "the driver's manifest, where it is not beside this program"},
     {"VENUS_HOST_VISIBLE_DEVICE_MEMORY",
      "1: offer GPU memory that programs can map [default: for ffmpeg and ffplay]"},
     {"VENUS_EARLY_FENCE", "0: as --honest-fences; 1: early fences also for known benchmarks"},
     {"VENUS_SYNC", "1: wait for every command; slow, for looking for faults"},
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
 

@@ -38,11 +38,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    CMD_CONNECT_ENV,
-    {NULL},
-};
-
 /* One address, from look to look. */
 struct place {
     const char *address;
@@ -460,7 +455,7 @@ const struct cmd_command cmd_top = {
         "that of Vulkan sessions, by tenant, in all and as a part of the time between two looks;\n"
         "a server measures it where it has time slices (--tenants, --time-slice).",
     .options = options,
-    .environment = environment,
+    .environment = cmd_connect_env,
     .examples = "hawser top http://127.0.0.1:8000\nhawser top gpu1:28100 gpu2:28100 --once --json",
     .values_size = sizeof(struct top_options),
     .run = run,

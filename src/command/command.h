@@ -28,9 +28,10 @@ enum cmd_exit {
 };
 
 enum {
-    CMD_LIST_MAX = 16,    /* listening addresses, certificate names: more is a mistake */
-    CMD_OPERANDS_MAX = 8, /* addresses of top; other commands take one */
-    CMD_OPTIONS_MAX = 128 /* of a command, and the end of the table; serve has the most */
+    CMD_LIST_MAX = 16,     /* listening addresses, certificate names: more is a mistake */
+    CMD_OPERANDS_MAX = 8,  /* addresses of top; other commands take one */
+    CMD_OPTIONS_MAX = 128, /* of a command, and the end of the table; serve has the most */
+    CMD_ENV_MAX = 32       /* variables, likewise */
 };
 
 /* What an option's value is, and the member that it is stored in. */
@@ -74,7 +75,13 @@ struct cmd_option {
 struct cmd_env {
     const char *name; /* NULL ends a table */
     const char *help;
+    const struct cmd_env *group; /* not NULL: all of these stand here */
 };
+
+#define CMD_ENV_OF(table)                                                                          \
+    {                                                                                              \
+        .name = #table, .group = table                                                             \
+    }
 
 struct cmd_operands {
     const char *items[CMD_OPERANDS_MAX];
@@ -91,9 +98,9 @@ struct cmd_command {
                                 there on is its own */
     const char *description; /* a paragraph */
     const struct cmd_option *options;
-    const struct cmd_env *environment;
-    const char *examples; /* lines separated by '\n' */
-    size_t values_size;   /* of the struct that options are stored in */
+    const struct cmd_env *environment; /* NULL: what all commands read, and nothing else */
+    const char *examples;              /* lines separated by '\n' */
+    size_t values_size;                /* of the struct that options are stored in */
     enum cmd_exit (*run)(const void *values, const struct cmd_operands *operands);
 };
 
@@ -105,6 +112,8 @@ void cmd_print_help(const struct cmd_command *command);
 
 /* Its options, with those of groups in their place and offsets into its values. */
 void cmd_flat_options(const struct cmd_command *command, struct cmd_option out[CMD_OPTIONS_MAX]);
+/* Its variables, and those that all commands read. */
+void cmd_flat_env(const struct cmd_command *command, struct cmd_env out[CMD_ENV_MAX]);
 
 /* "hawser: MESSAGE" on standard error; returns `code`, so that it can stand in a return. */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -9,6 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
+const struct cmd_env cmd_connect_env[] = {
+    {"VENUS_SERVERS", "servers, separated by commas; the first is the default ADDR"},
+    {"VENUS_SERVER_HOST", "host of the default ADDR where VENUS_SERVERS is not set"},
+    {"VENUS_SERVER_PORT", "its port [default: 28100]"},
+    {"VENUS_TLS_CA", "as --ca"},
+    {"VENUS_TLS_FINGERPRINT", "as --fingerprint"},
+    {"VENUS_TOKEN_FILE", "as --token-file"},
+    {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
+    {NULL},
+};
+
 const struct cmd_option cmd_connect_table[] = {
     {"ca", 0, CMD_STRING, offsetof(struct cmd_connect_options, ca),
      "use TLS; the server's certificate must chain to this PEM file", "FILE"},

@@ -24,15 +24,8 @@ struct cmd_connect_options {
 /* The options of a struct cmd_connect_options. */
 extern const struct cmd_option cmd_connect_table[];
 
-/* Rows for its environment table. */
-#define CMD_CONNECT_ENV                                                                            \
-    {"VENUS_SERVERS", "servers, separated by commas; the first is the default ADDR"},              \
-        {"VENUS_SERVER_HOST", "host of the default ADDR where VENUS_SERVERS is not set"},          \
-        {"VENUS_SERVER_PORT", "its port [default: 28100]"}, {"VENUS_TLS_CA", "as --ca"},           \
-        {"VENUS_TLS_FINGERPRINT", "as --fingerprint"}, {"VENUS_TOKEN_FILE", "as --token-file"},    \
-    {                                                                                              \
-        "VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"     \
-    }
+/* The variables of a client. */
+extern const struct cmd_env cmd_connect_env[];
 
 struct cmd_link {
     struct rpc_ep *ep;

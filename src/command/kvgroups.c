@@ -4,6 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+const struct cmd_env cmd_kv_env[] = {
+    {"HAWSER_RUNTIME_DIR", "folder of the groups [default: XDG_RUNTIME_DIR/hawser,\n"
+                           "else /tmp/hawser-UID]"},
+    {NULL},
+};
+
 static bool add_name(void *user, const char *group)
 {
     struct cmd_kv_names *n = user;

@@ -10,11 +10,8 @@
 
 enum { CMD_KV_GROUPS_MAX = 256 }; /* what one machine runs at a time, many times over */
 
-#define CMD_KV_ENV                                                                                 \
-    {                                                                                              \
-        "HAWSER_RUNTIME_DIR", "folder of the groups [default: XDG_RUNTIME_DIR/hawser,\n"           \
-                              "else /tmp/hawser-UID]"                                              \
-    }
+/* The variables of a command that looks at groups. */
+extern const struct cmd_env cmd_kv_env[];
 
 struct cmd_kv_names {
     char names[CMD_KV_GROUPS_MAX][PAGE_GROUP_CHARS]; /* in order */

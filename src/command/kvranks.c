@@ -7,6 +7,13 @@
 
 #include <stdlib.h>
 
+const struct cmd_env cmd_rank_env[] = {
+    {"OMPI_COMM_WORLD_RANK", "set by mpirun: the rank"},
+    {"PMI_RANK", "set by mpiexec of MPICH: the rank"},
+    {"SLURM_PROCID", "set by srun: the rank"},
+    {NULL},
+};
+
 const char *const cmd_flush_names[] = {[RPC_FLUSH_ADAPTIVE] = "adaptive",
                                        [RPC_FLUSH_INCREMENTAL] = "incremental",
                                        [RPC_FLUSH_BATCH] = "batch",

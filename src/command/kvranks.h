@@ -21,12 +21,7 @@ uint32_t cmd_launched_ranks(void);
  * ranks of its own.  given: the option's text, NULL without it. */
 enum cmd_exit cmd_rank(const char *command, const char *given, uint32_t *out);
 
-/* Rows for an environment table. */
-#define CMD_RANK_ENV                                                                               \
-    {"OMPI_COMM_WORLD_RANK", "set by mpirun: the rank"},                                           \
-        {"PMI_RANK", "set by mpiexec of MPICH: the rank"},                                         \
-    {                                                                                              \
-        "SLURM_PROCID", "set by srun: the rank"                                                    \
-    }
+/* The variables of a command that has ranks. */
+extern const struct cmd_env cmd_rank_env[];
 
 #endif

@@ -114,6 +114,30 @@ void cmd_flat_options(const struct cmd_command *c, struct cmd_option out[CMD_OPT
     out[flatten(c->options, 0, out, 0)] = (struct cmd_option){NULL};
 }
 
+static size_t flatten_env(const struct cmd_env *from, struct cmd_env *out, size_t count)
+{
+    for (; from && from->name; from++) {
+        if (from->group) {
+            count = flatten_env(from->group, out, count);
+            continue;
+        }
+        assert(count + 1 < CMD_ENV_MAX);
+        out[count++] = *from;
+    }
+    return count;
+}
+
+void cmd_flat_env(const struct cmd_command *c, struct cmd_env out[CMD_ENV_MAX])
+{
+    static const struct cmd_env of_all[] = {
+        {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+        {"VENUS_LOG_CATEGORIES", "levels by category: MEMORY=INFO,NET=DEBUG"},
+        {NULL},
+    };
+    size_t count = flatten_env(of_all, out, flatten_env(c->environment, out, 0));
+    out[count] = (struct cmd_env){NULL};
+}
+
 /* ---- help ---- */
 
 static void print_indented(const char *text, int column)
@@ -150,14 +174,16 @@ static void print_option(const struct cmd_option *o)
 void cmd_print_help(const struct cmd_command *c)
 {
     struct cmd_option options[CMD_OPTIONS_MAX];
+    struct cmd_env environment[CMD_ENV_MAX];
     cmd_flat_options(c, options);
+    cmd_flat_env(c, environment);
     printf("usage: hawser %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", c->name, *c->operands ? " " : "",
            c->operands, c->description);
     for (const struct cmd_option *o = options; o->name; o++)
         print_option(o);
     print_option(&help_option);
     printf("\nEnvironment:\n");
-    for (const struct cmd_env *e = c->environment; e->name; e++) {
+    for (const struct cmd_env *e = environment; e->name; e++) {
         int used = printf("  %s", e->name);
         if (used >= HELP_COLUMN - 1) {
             putchar('\n');

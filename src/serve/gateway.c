@@ -43,8 +43,7 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    CMD_CONNECT_ENV,
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
+    CMD_ENV_OF(cmd_connect_env),
     {"NOTIFY_SOCKET", "set by systemd (Type=notify): told when ready"},
     {NULL},
 };

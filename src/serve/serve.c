@@ -152,8 +152,6 @@ static const uint64_t slice_usual_ns = 10 * HW_MS;
 
 static const struct cmd_env environment[] = {
     {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
-    {"VENUS_LOG_CATEGORIES", "levels by category: MEMORY=INFO,NET=DEBUG"},
     {"VENUS_TRACE_NET", "1: a summary of the traffic every 100 messages"},
     {"VK_DRIVER_FILES", "Vulkan drivers to use instead of the system's"},
     {"HAWSER_FIND_VULKAN", "where find-vulkan is, for --software"},

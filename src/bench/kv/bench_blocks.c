@@ -371,7 +371,6 @@ const struct cmd_command cmd_bench_blocks = {
         "remote_get brings one from it and leases it, remote_get_4 four at a time.  Ratios are to\n"
         "tcp, a plain stream of the same blocks between two threads.",
     .options = options,
-    .environment = (const struct cmd_env[]){{NULL}},
     .examples = "hawser bench-blocks\n"
                 "hawser bench-blocks --only get --reps 31\n"
                 "hawser bench-blocks --size 16MiB --blocks 8 --json",

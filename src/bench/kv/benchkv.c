@@ -96,12 +96,11 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    CMD_RANK_ENV,
+    CMD_ENV_OF(cmd_rank_env),
     {"OMPI_COMM_WORLD_SIZE", "set by mpirun: how many ranks; with several --peers is needed"},
     {"PMI_SIZE", "the same by mpiexec of MPICH"},
     {"SLURM_STEP_NUM_TASKS", "the same by srun"},
     {"UCX_TLS", "what UCX may use"},
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
 

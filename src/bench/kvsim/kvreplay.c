@@ -109,7 +109,6 @@ const struct cmd_command cmd_kvreplay = {
         "share of blocks that were there; prefix counts only those before the first that was not;\n"
         "baseline is what a store that knows the future would have had.  Deterministic.",
     .options = options,
-    .environment = (const struct cmd_env[]){{NULL}},
     .examples = "hawser kvreplay conversation_trace.jsonl\n"
                 "hawser kvreplay trace.jsonl --capacity 64GiB,1TiB --block 16MiB --json",
     .values_size = sizeof(struct kvreplay_options),

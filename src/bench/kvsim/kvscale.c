@@ -304,7 +304,6 @@ const struct cmd_command cmd_kvscale = {
         "out, baseline what a formula says (docs/design/scaling.md); hits have one store of the\n"
         "same total size as their baseline.  Deterministic.",
     .options = options,
-    .environment = (const struct cmd_env[]){{NULL}},
     .examples = "hawser kvscale conversation_trace.jsonl\n"
                 "hawser kvscale trace.jsonl --members 64 --copies 2 --kill 10m,20m --json",
     .values_size = sizeof(struct kvscale_options),

@@ -580,7 +580,6 @@ const struct cmd_command cmd_bench_llm = {
         "prompt is asked for again, and a sequence goes on at a second worker; each beside\n"
         "a token or a prompt that finds everything where it is computed.",
     .options = options,
-    .environment = (const struct cmd_env[]){{NULL}},
     .examples = "hawser bench-llm --model model.gguf -t 2\n"
                 "hawser bench-llm --model model.gguf -p 512 -n 64 --json\n"
                 "hawser bench-llm --model model.gguf --backend vulkan\n"

@@ -117,11 +117,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
-    {NULL},
-};
-
 enum { GPU_CHARS = 160 };
 
 struct experiment {
@@ -530,7 +525,6 @@ const struct cmd_command cmd_experiment = {
         "All\n"
         "modes must generate the same tokens, but for a lossy one; otherwise there is no report.",
     .options = options,
-    .environment = environment,
     .examples = "hawser experiment --model model.gguf --trials 5\n"
                 "hawser experiment --model model.gguf --modes local,remote_cache,sys_simulated \\\n"
                 "    --sweep rtt --points 0,1ms,10ms --output rtt.csv --report rtt.html\n"

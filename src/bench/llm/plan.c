@@ -42,11 +42,6 @@ static const struct cmd_option options[] = {
     {NULL},
 };
 
-static const struct cmd_env environment[] = {
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
-    {NULL},
-};
-
 struct plan {
     const struct plan_options *o;
     const struct llm_config *model;
@@ -300,7 +295,6 @@ const struct cmd_command cmd_plan = {
         "the arithmetic.  The shapes are those of the model FILE; the time of a step on one\n"
         "worker is measured here, or given.",
     .options = options,
-    .environment = environment,
     .examples = "hawser plan model.gguf --link 1ms,10Gbit\n"
                 "hawser plan model.gguf --workers 4 --link 5us,100Gbit --step 20ms",
     .values_size = sizeof(struct plan_options),

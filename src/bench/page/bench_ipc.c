@@ -90,7 +90,6 @@ static const struct cmd_option options[] = {
 static const struct cmd_env environment[] = {
     {"HAWSER_RUNTIME_DIR", "folder of the workers' sockets [default: XDG_RUNTIME_DIR/hawser,\n"
                            "else /tmp/hawser-UID]"},
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
 

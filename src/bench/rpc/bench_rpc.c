@@ -76,7 +76,6 @@ static const struct cmd_option options[] = {
 static const struct cmd_env environment[] = {
     {"VENUS_SOCKET_BUFFER_BYTES", "kernel buffer of a TCP socket, each way [default: 4MiB]"},
     {"UCX_TLS", "what UCX may use [default here: tcp]"},
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
 

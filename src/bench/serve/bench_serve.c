@@ -439,9 +439,6 @@ const struct cmd_command cmd_bench_serve = {
         "(alternating), or to all at once (even).  The baseline is a server whose models each\n"
         "have a fixed part of the same memory.",
     .options = options,
-    .environment =
-        (const struct cmd_env[]){
-            {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"}, {NULL}},
     .examples = "hawser bench-serve --model models/kjv.gguf\n"
                 "hawser bench-serve --model model.gguf --peer http://127.0.0.1:8080 --json\n"
                 "hawser bench-serve --model model.gguf \\\n"

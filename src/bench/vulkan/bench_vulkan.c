@@ -42,7 +42,6 @@ static const struct cmd_env environment[] = {
     {"VK_DRIVER_FILES", "Vulkan drivers to use instead of the system's"},
     {"HAWSER_ICD", "the manifest of Hawser's driver, where it is not beside this program"},
     {"VENUS_TLS_CA, VENUS_TLS_FINGERPRINT, VENUS_TOKEN_FILE", "how to trust ADDR, as for info"},
-    {"VENUS_LOG_LEVEL", "NONE, ERROR, WARN, INFO, DEBUG or TRACE [default: WARN]"},
     {NULL},
 };
 
