@@ -7,6 +7,7 @@
 #define HAWSER_BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 #define HW_US UINT64_C(1000)
 #define HW_MS UINT64_C(1000000)
@@ -14,6 +15,19 @@
 #define HW_NEVER UINT64_MAX
 
 uint64_t hw_now_ns(void);
+
+/* When ns have passed; HW_NEVER: never. */
+static inline uint64_t hw_after(uint64_t ns)
+{
+    uint64_t now = hw_now_ns();
+    return ns < HW_NEVER - now ? now + ns : HW_NEVER;
+}
+
+/* A duration as system calls take it. */
+static inline struct timespec hw_timespec(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / HW_SEC), .tv_nsec = (long)(ns % HW_SEC)};
+}
 
 /* Wall clock as "2026-01-31T12:00:00Z" in buf[21]. */
 enum { HW_UTC_CHARS = 21 };

@@ -1,8 +1,11 @@
 #include "base/wait.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -112,14 +115,9 @@ void hw_wait_pause(const struct hw_wait *w)
 
 /* ---- sleeping ---- */
 
-static struct timespec timespec_of(uint64_t ns)
-{
-    return (struct timespec){(time_t)(ns / HW_SEC), (long)(ns % HW_SEC)};
-}
-
 int hw_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns, enum hw_futex kind)
 {
-    struct timespec limit = timespec_of(timeout_ns);
+    struct timespec limit = hw_timespec(timeout_ns);
     int op = kind == HW_FUTEX_PRIVATE ? FUTEX_WAIT_PRIVATE : FUTEX_WAIT;
     long rc = syscall(SYS_futex, word, op, seen, timeout_ns == HW_NEVER ? NULL : &limit, NULL, 0);
     return rc < 0 && errno == ETIMEDOUT ? -ETIMEDOUT : 0;
@@ -133,10 +131,33 @@ void hw_futex_wake(_Atomic uint32_t *word, int count, enum hw_futex kind)
 
 int hw_epoll_wait(int epoll, struct epoll_event *events, int max, uint64_t timeout_ns)
 {
-    struct timespec limit = timespec_of(timeout_ns);
+    struct timespec limit = hw_timespec(timeout_ns);
     int n = epoll_pwait2(epoll, events, max, timeout_ns == HW_NEVER ? NULL : &limit, NULL);
     if (n >= 0 || errno != ENOSYS)
         return n;
     bool for_ever = timeout_ns >= UINT64_C(1) << 40; /* about what an int of milliseconds holds */
     return epoll_wait(epoll, events, max, for_ever ? -1 : (int)((timeout_ns + HW_MS - 1) / HW_MS));
+}
+
+bool hw_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns)
+{
+    uint64_t now = hw_now_ns(), left = until_ns > now ? until_ns - now : 0;
+    struct timespec t;
+    if (left > HW_NEVER / 2) /* centuries, and the sum below must fit */
+        return pthread_cond_wait(cond, lock) == 0;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t = hw_timespec((uint64_t)t.tv_sec * HW_SEC + (uint64_t)t.tv_nsec + left);
+    return pthread_cond_clockwait(cond, lock, CLOCK_MONOTONIC, &t) != ETIMEDOUT;
+}
+
+bool hw_is_eventfd(int fd)
+{
+    char link[64], target[64];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, target, sizeof(target) - 1);
+    if (n < 0)
+        return false;
+    target[n] = '\0';
+    return strcmp(target, "anon_inode:[eventfd]") == 0 &&
+           fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0;
 }

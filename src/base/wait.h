@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -111,5 +112,11 @@ void hw_futex_wake(_Atomic uint32_t *word, int count, enum hw_futex kind);
 struct epoll_event;
 /* As epoll_wait. */
 int hw_epoll_wait(int epoll, struct epoll_event *events, int max, uint64_t timeout_ns);
+
+/* An eventfd, which does not block from now on: for descriptors that a peer sent. */
+bool hw_is_eventfd(int fd);
+
+/* As pthread_cond_wait, at most until hw_now_ns() is until_ns; false when it is. */
+bool hw_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns);
 
 #endif

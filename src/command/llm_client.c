@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/report/json.h"
+#include "base/wait.h"
 #include "llm/chat/chat.h"
 #include "rpc/resume/resume.h"
 
@@ -265,12 +266,7 @@ static void wait_end(struct output *o)
     bool cancelled = false;
     pthread_mutex_lock(&o->lock);
     while (!o->over) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_nsec += 50 * 1000 * 1000;
-        t.tv_sec += t.tv_nsec / 1000000000;
-        t.tv_nsec %= 1000000000;
-        (void)pthread_cond_timedwait(&o->changed, &o->lock, &t);
+        (void)hw_cond_wait(&o->changed, &o->lock, hw_after(50 * HW_MS));
         bool cancels = o->text->interrupted && *o->text->interrupted && !cancelled && !o->over;
         if (!cancels)
             continue;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "rpc/resume/attempt.h"
 
 #include <assert.h>
@@ -76,26 +77,6 @@ static bool is_foreign(const struct rpc_client *c)
     return c->forks != atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
-static void cond_init_monotonic(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
-/* Sleeps on cond for at most ns. */
-static void cond_sleep(struct rpc_client *c, pthread_cond_t *cond, uint64_t ns)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t at = (uint64_t)until.tv_nsec + ns % HW_SEC;
-    until.tv_sec += (time_t)(ns / HW_SEC + at / HW_SEC);
-    until.tv_nsec = (long)(at % HW_SEC);
-    pthread_cond_timedwait(cond, &c->lock, &until);
-}
-
 static void tell_end(struct rpc_client *c)
 {
     rpc_end_fn *on_end = c->on_end;
@@ -164,9 +145,9 @@ static void wait_beside_reader(struct rpc_client *c, bool (*done)(void *), void 
         return;
     }
     struct waiter self = {.next = c->waiters, .done = done, .user = user};
-    cond_init_monotonic(&self.wakes);
+    pthread_cond_init(&self.wakes, NULL);
     c->waiters = &self;
-    cond_sleep(c, &self.wakes, nap);
+    (void)hw_cond_wait(&self.wakes, &c->lock, hw_after(nap));
     struct waiter **at = &c->waiters;
     while (*at != &self)
         at = &(*at)->next;
@@ -193,12 +174,6 @@ static void wait_once(struct rpc_client *c, bool (*done)(void *), void *user, ui
     pthread_mutex_lock(&c->lock);
     c->reading = false;
     take_in(c);
-}
-
-static uint64_t deadline_after(uint64_t timeout_ns)
-{
-    uint64_t now = hw_now_ns();
-    return timeout_ns < HW_NEVER - now ? now + timeout_ns : HW_NEVER;
 }
 
 static int wait_until(struct rpc_client *c, bool (*done)(void *), void *user, uint64_t deadline_ns)
@@ -269,7 +244,7 @@ static void resume(struct rpc_client *c)
         } else if (!c->stopping) {
             hw_debug(HW_CAT_NET, "not resumed yet: %s", why);
             rpc_ep_resume_failed(c->ep, rc);
-            cond_sleep(c, &c->heartbeat_wakes, nap);
+            (void)hw_cond_wait(&c->heartbeat_wakes, &c->lock, hw_after(nap));
             nap = 2 * nap < redial_most_ns ? 2 * nap : redial_most_ns;
         }
         if (!c->reading)
@@ -287,7 +262,7 @@ static void *heartbeat_main(void *arg)
         if (UNLIKELY(c->resumes) && rpc_ep_is_cut(c->ep))
             resume(c);
         if (!c->stopping)
-            cond_sleep(c, &c->heartbeat_wakes, c->heartbeat_every_ns);
+            (void)hw_cond_wait(&c->heartbeat_wakes, &c->lock, hw_after(c->heartbeat_every_ns));
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -339,7 +314,7 @@ static int create(struct rpc_transport *transport, const struct rpc_client_optio
         return rc;
     }
     pthread_mutex_init(&c->lock, NULL);
-    cond_init_monotonic(&c->heartbeat_wakes);
+    pthread_cond_init(&c->heartbeat_wakes, NULL);
     c->on_push = options->on_push;
     c->push_user = options->push_user;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -424,9 +399,7 @@ void rpc_client_leave(struct rpc_client *c)
     if (is_foreign(c))
         return;
     clock_gettime(CLOCK_REALTIME, &until); /* what the call goes by */
-    uint64_t at = (uint64_t)until.tv_nsec + leave_ns;
-    until.tv_sec += (time_t)(at / HW_SEC);
-    until.tv_nsec = (long)(at % HW_SEC);
+    until = hw_timespec((uint64_t)until.tv_sec * HW_SEC + (uint64_t)until.tv_nsec + leave_ns);
     if (pthread_mutex_timedlock(&c->lock, &until))
         return;
     c->on_end = NULL; /* it does not end by itself */
@@ -507,7 +480,7 @@ static bool is_done(void *user)
 int rpc_client_call(struct rpc_client *c, const struct rpc_send *send, struct rpc_answer *answer)
 {
     struct pending p = {.send = send};
-    uint64_t deadline = deadline_after(timeout_of(send));
+    uint64_t deadline = hw_after(timeout_of(send));
     int rc = enter(c);
     if (rc)
         return rc;
@@ -549,7 +522,7 @@ int rpc_client_call_async(struct rpc_client *c, const struct rpc_send *send, rpc
     int rc = enter(c);
     if (rc)
         return rc;
-    rc = send_with_retry(c, attempt_async, &a, deadline_after(timeout_of(send)));
+    rc = send_with_retry(c, attempt_async, &a, hw_after(timeout_of(send)));
     pthread_mutex_unlock(&c->lock);
     return rc;
 }
@@ -564,7 +537,7 @@ int rpc_client_post(struct rpc_client *c, const struct rpc_send *send)
     int rc = enter(c);
     if (rc)
         return rc;
-    rc = send_with_retry(c, attempt_post, (void *)send, deadline_after(timeout_of(send)));
+    rc = send_with_retry(c, attempt_post, (void *)send, hw_after(timeout_of(send)));
     pthread_mutex_unlock(&c->lock);
     return rc;
 }
@@ -597,7 +570,7 @@ int rpc_client_wait(struct rpc_client *c, bool (*done)(void *user), void *user, 
     rc = rpc_ep_status(c->ep);
     if (rc == 0)
         (void)rpc_flush(c->ep);
-    rc = wait_until(c, done, user, deadline_after(timeout_ns));
+    rc = wait_until(c, done, user, hw_after(timeout_ns));
     pthread_mutex_unlock(&c->lock);
     return rc;
 }

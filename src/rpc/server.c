@@ -646,9 +646,7 @@ void rpc_server_run(struct rpc_server *s)
 
 void rpc_server_stop(struct rpc_server *s)
 {
-    uint64_t one = 1;
-    ssize_t n = write(s->stop_fd, &one, sizeof one);
-    (void)n;
+    (void)eventfd_write(s->stop_fd, 1);
 }
 
 uint32_t rpc_server_clients(const struct rpc_server *s)

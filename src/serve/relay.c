@@ -55,7 +55,7 @@ static void end_far(struct rpc_transport *t)
 
 static void sleep_for(uint64_t ns)
 {
-    struct timespec nap = {.tv_sec = (time_t)(ns / HW_SEC), .tv_nsec = (long)(ns % HW_SEC)};
+    struct timespec nap = hw_timespec(ns);
     while (nanosleep(&nap, &nap))
         ;
 }

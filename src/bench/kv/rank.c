@@ -32,7 +32,7 @@ struct rank_run {
 
 static void nap(uint64_t ns)
 {
-    struct timespec ts = {.tv_sec = (time_t)(ns / HW_SEC), .tv_nsec = (long)(ns % HW_SEC)};
+    struct timespec ts = hw_timespec(ns);
     while (nanosleep(&ts, &ts) && errno == EINTR)
         ;
 }

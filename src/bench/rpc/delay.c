@@ -198,7 +198,7 @@ static void sleep_until_work(const struct direction directions[2], uint64_t now,
         if (is_due(&directions[i], now))
             p[!i].events |= POLLOUT;
     }
-    struct timespec t = {.tv_sec = (time_t)(nap / HW_SEC), .tv_nsec = (long)(nap % HW_SEC)};
+    struct timespec t = hw_timespec(nap);
     for (int i = 0; i < 2; i++) {
         /* A socket whose peer has closed would wake every poll, so it is left out. */
         if (p[i].events == 0)

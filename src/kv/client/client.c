@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum {
@@ -282,7 +283,7 @@ void kv_client_flush(struct kv_client *c)
             continue;
         l->unrung = false;
         if (kv_port_must_ring(&l->port))
-            kv_bell_ring(l->attachment.daemon_bell);
+            (void)eventfd_write(l->attachment.daemon_bell, 1);
     }
 }
 

@@ -76,9 +76,7 @@ static void *dialer_main(void *user)
         run(d, dial);
         pthread_mutex_lock(&d->lock);
         push(&d->ended, dial);
-        uint64_t one = 1;
-        ssize_t n = write(d->fd, &one, sizeof(one)); /* a full eventfd is readable anyway */
-        (void)n;
+        (void)eventfd_write(d->fd, 1); /* a full one is readable anyway */
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -159,9 +157,8 @@ int kv_dialer_ask(struct kv_dialer *d, uint32_t index, const struct rpc_addr *ad
 
 bool kv_dialer_take(struct kv_dialer *d, uint32_t *index, struct rpc_transport **out)
 {
-    uint64_t rings;
-    ssize_t n = read(d->fd, &rings, sizeof(rings));
-    (void)n;
+    eventfd_t rings;
+    (void)eventfd_read(d->fd, &rings);
     pthread_mutex_lock(&d->lock);
     struct dial *dial = pop(&d->ended);
     pthread_mutex_unlock(&d->lock);

@@ -3,6 +3,7 @@
 #include "base/attr.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/wait.h"
 #include "kv/cluster/registry.h"
 
 #include <assert.h>
@@ -256,16 +257,6 @@ static int check(const struct kv_members_options *o, char why[RPC_WHY_CHARS])
     return 0;
 }
 
-static void init_waiting(struct kv_members *m)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&m->decision, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_mutex_init(&m->lock, NULL);
-}
-
 static void members_free(struct kv_members *m)
 {
     hw_counter_set_unregister(&m->counters);
@@ -312,7 +303,8 @@ int kv_members_start(const struct kv_members_options *o, struct kv_members **out
     struct kv_members_options inner = *o;
     inner.changed = on_view;
     inner.user = m;
-    init_waiting(m);
+    pthread_cond_init(&m->decision, NULL);
+    pthread_mutex_init(&m->lock, NULL);
     rc = kv_registry_init(&m->registry, &inner, &m->stats, -1, why);
     if (rc == 0) {
         rc = launch(m);
@@ -327,23 +319,12 @@ int kv_members_start(const struct kv_members_options *o, struct kv_members **out
     return 0;
 }
 
-static struct timespec after(uint64_t timeout_ns)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t ns = (uint64_t)t.tv_nsec + timeout_ns % HW_SEC;
-    t.tv_sec += (time_t)(timeout_ns / HW_SEC + ns / HW_SEC);
-    t.tv_nsec = (long)(ns % HW_SEC);
-    return t;
-}
-
 int kv_members_wait(struct kv_members *m, uint64_t timeout_ns, char why[RPC_WHY_CHARS])
 {
-    struct timespec deadline = after(timeout_ns);
-    int late = 0;
+    uint64_t until = hw_after(timeout_ns);
     pthread_mutex_lock(&m->lock);
-    while (!m->decided && !late)
-        late = pthread_cond_timedwait(&m->decision, &m->lock, &deadline);
+    while (!m->decided && hw_cond_wait(&m->decision, &m->lock, until))
+        ;
     int rc = m->decided ? m->outcome : -ETIMEDOUT;
     if (rc)
         snprintf(why, RPC_WHY_CHARS, "%s",
@@ -354,9 +335,7 @@ int kv_members_wait(struct kv_members *m, uint64_t timeout_ns, char why[RPC_WHY_
 
 void kv_members_stop(struct kv_members *m)
 {
-    uint64_t one = 1;
-    ssize_t n = write(m->wake_fd, &one, sizeof(one)); /* a full eventfd is readable anyway */
-    (void)n;
+    (void)eventfd_write(m->wake_fd, 1); /* a full one is readable anyway */
 }
 
 void kv_members_destroy(struct kv_members *m)

@@ -1,5 +1,6 @@
 #include "kv/common/attach.h"
 
+#include "base/wait.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 
@@ -177,26 +178,14 @@ int kv_attachment_make(const struct kv_region_shape *shape, struct kv_attachment
     return 0;
 }
 
-static bool is_eventfd(int fd)
-{
-    char link[64], target[64];
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, target, sizeof(target) - 1);
-    if (n < 0)
-        return false;
-    target[n] = '\0';
-    return strcmp(target, "anon_inode:[eventfd]") == 0 &&
-           fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0;
-}
-
 /* A region that can shrink could kill us with SIGBUS; a bell that is no eventfd could block. */
 static bool descriptors_ok(const struct kv_attachment *a)
 {
     struct stat st;
     int seals = fcntl(a->memfd, F_GET_SEALS);
     return seals >= 0 && (seals & SEALS) == SEALS && fstat(a->memfd, &st) == 0 &&
-           (uint64_t)st.st_size == a->bytes && is_eventfd(a->daemon_bell) &&
-           is_eventfd(a->client_bell);
+           (uint64_t)st.st_size == a->bytes && hw_is_eventfd(a->daemon_bell) &&
+           hw_is_eventfd(a->client_bell);
 }
 
 int kv_attachment_take(const int fds[KV_OFFER_FDS], const struct kv_region_shape *shape,
@@ -215,11 +204,4 @@ int kv_attachment_take(const int fds[KV_OFFER_FDS], const struct kv_region_shape
     kv_attachment_close_memfd(&a);
     *out = a;
     return 0;
-}
-
-void kv_bell_ring(int fd)
-{
-    uint64_t one = 1;
-    ssize_t n = write(fd, &one, sizeof(one));
-    (void)n;
 }

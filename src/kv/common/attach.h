@@ -59,7 +59,4 @@ void kv_attachment_fini(struct kv_attachment *a);
 /* The memfd is not needed once it is mapped and sent. */
 void kv_attachment_close_memfd(struct kv_attachment *a);
 
-/* A full eventfd rings already. */
-void kv_bell_ring(int fd);
-
 #endif

@@ -102,7 +102,7 @@ static int watch(struct kv_host *h, int op, int fd, uint32_t events, struct watc
 
 static void client_ring(void *user)
 {
-    kv_bell_ring(((struct client *)user)->attachment.client_bell);
+    (void)eventfd_write(((struct client *)user)->attachment.client_bell, 1);
 }
 
 static void update_crowd(struct kv_host *h)
@@ -385,7 +385,7 @@ int kv_host_set_view(struct kv_host *h, const struct kv_view *view)
     pthread_mutex_unlock(&h->view_lock);
     if (!newer)
         return -ESTALE;
-    kv_bell_ring(h->view_fd);
+    (void)eventfd_write(h->view_fd, 1);
     return 0;
 }
 
@@ -553,7 +553,7 @@ void kv_host_run(struct kv_host *h)
 
 void kv_host_stop(struct kv_host *h)
 {
-    kv_bell_ring(h->stop_fd);
+    (void)eventfd_write(h->stop_fd, 1);
 }
 
 /* ---- create and destroy ---- */

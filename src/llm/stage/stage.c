@@ -432,13 +432,6 @@ static int obey(struct llm_stage *s, struct job *job)
 
 static bool finish(struct llm_stage *s, struct job *job);
 
-static void ring(const struct llm_stage *s)
-{
-    uint64_t one = 1;
-    ssize_t n = write(s->event_fd, &one, sizeof one);
-    (void)n; /* fails only when the counter is full, which is readable, too */
-}
-
 /* While the server's thread sleeps, this one sends: waking the server's takes longer. */
 static void hand_over(struct llm_stage *s, struct job *job)
 {
@@ -450,7 +443,7 @@ static void hand_over(struct llm_stage *s, struct job *job)
         jobs_append(&s->done, job);
     pthread_mutex_unlock(&s->lock);
     if (!lent) {
-        ring(s);
+        (void)eventfd_write(s->event_fd, 1);
         return;
     }
     bool waits = finish(s, job);
@@ -459,7 +452,7 @@ static void hand_over(struct llm_stage *s, struct job *job)
     pthread_cond_signal(&s->returned);
     pthread_mutex_unlock(&s->lock);
     if (waits)
-        ring(s); /* the server's next turn sends the rest */
+        (void)eventfd_write(s->event_fd, 1); /* the server's next turn sends the rest */
 }
 
 static void *work(void *user)

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "llm/model/why.h"
 #include "llm/worker/impl.h"
 
@@ -363,27 +364,6 @@ void llm_worker_server_sleeps(struct llm_worker *w, bool begins)
 
 /* ---- the engine's thread ---- */
 
-static void wait_until(struct llm_worker *w, uint64_t due_ns)
-{
-    if (due_ns == HW_NEVER) {
-        pthread_cond_wait(&w->wake, &w->lock);
-        return;
-    }
-    uint64_t now = hw_now_ns(), left = due_ns > now ? due_ns - now : 0;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t at = (uint64_t)t.tv_sec * HW_SEC + (uint64_t)t.tv_nsec + left;
-    t = (struct timespec){.tv_sec = (time_t)(at / HW_SEC), .tv_nsec = (long)(at % HW_SEC)};
-    pthread_cond_timedwait(&w->wake, &w->lock, &t);
-}
-
-static void ring(const struct llm_worker *w)
-{
-    uint64_t one = 1;
-    ssize_t n = write(w->event_fd, &one, sizeof one);
-    (void)n; /* fails only when the counter is full, which is readable, too */
-}
-
 /* Answers are sent before the next step, which takes long.  While the server's thread sleeps, this
  * thread sends them: waking the server's takes longer. */
 static void hand_over(struct llm_worker *w)
@@ -413,7 +393,7 @@ static void hand_over(struct llm_worker *w)
         pthread_mutex_unlock(&w->lock);
     }
     if (rings)
-        ring(w);
+        (void)eventfd_write(w->event_fd, 1);
 }
 
 /* A client that was answered soon sends its next request; waking up takes longer than spinning. */
@@ -433,7 +413,7 @@ static void gather(struct llm_worker *w)
     uint64_t until =
         w->stepped_ns + w->step_ns / (w->are_late ? LLM_WORKER_GATHER_LATE : LLM_WORKER_GATHER);
     while (w->queued < w->awaited && !w->stopping && hw_now_ns() < until)
-        wait_until(w, until);
+        (void)hw_cond_wait(&w->wake, &w->lock, until);
     w->are_late = w->queued < w->awaited;
 }
 
@@ -445,7 +425,7 @@ static bool take_arrived(struct llm_worker *w, uint64_t due_ns)
         look_for_work(w);
     pthread_mutex_lock(&w->lock);
     if (idle && !w->queue.first && !w->stopping && !w->stored)
-        wait_until(w, due_ns);
+        (void)hw_cond_wait(&w->wake, &w->lock, due_ns);
     w->stored = false;
     if (!w->arrived.first && !w->options.no_gather)
         gather(w);
@@ -809,23 +789,14 @@ int llm_worker_event_fd(const struct llm_worker *w)
     return w->event_fd;
 }
 
-static void init_locks(struct llm_worker *w)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->wake, &attr);
-    pthread_cond_init(&w->returned, NULL);
-    pthread_condattr_destroy(&attr);
-}
-
 int llm_worker_create(const struct llm_worker_options *options, struct llm_worker **out, char *why)
 {
     struct llm_worker *w = calloc(1, sizeof *w);
     if (!w)
         return llm_why(why, -ENOMEM, "no memory for a worker");
-    init_locks(w);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    pthread_cond_init(&w->returned, NULL);
     w->options = *options;
     if (!w->options.sequences)
         w->options.sequences = LLM_SEQUENCES_MAX;

@@ -20,7 +20,7 @@ static const uint64_t look_ns = 5 * HW_MS;         /* for a connection that is g
 
 static void nap(uint64_t ns)
 {
-    struct timespec t = {.tv_sec = (time_t)(ns / HW_SEC), .tv_nsec = (long)(ns % HW_SEC)};
+    struct timespec t = hw_timespec(ns);
     nanosleep(&t, NULL);
 }
 

@@ -1,6 +1,7 @@
 #include "rpc/resume/rope.h"
 
 #include "base/clock.h"
+#include "base/wait.h"
 #include "rpc/resume/resume.h"
 
 #include <assert.h>
@@ -143,18 +144,12 @@ int rpc_rope_attach(struct rpc_rope *r, struct rpc_transport *connection, const 
 /* Until it is attached again, at most for as long. */
 static void sleep_while_cut(struct rpc_rope *r, uint64_t timeout_ns)
 {
-    struct timespec until;
     if (timeout_ns == 0)
         return;
-    if (timeout_ns > HW_SEC)
-        timeout_ns = HW_SEC; /* early is allowed */
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t at = (uint64_t)until.tv_nsec + timeout_ns;
-    until.tv_sec += (time_t)(at / HW_SEC);
-    until.tv_nsec = (long)(at % HW_SEC);
+    uint64_t until = hw_after(timeout_ns < HW_SEC ? timeout_ns : HW_SEC); /* early is allowed */
     pthread_mutex_lock(&r->lock);
     if (rpc_rope_is_cut(r))
-        pthread_cond_timedwait(&r->attached, &r->lock, &until);
+        (void)hw_cond_wait(&r->attached, &r->lock, until);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -309,11 +304,7 @@ int rpc_rope_create(struct rpc_transport *connection, struct rpc_rope **out)
     struct rpc_rope *r = calloc(1, sizeof *r);
     if (!r)
         return -ENOMEM;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->attached, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&r->attached, NULL);
     pthread_mutex_init(&r->lock, NULL);
     r->connection = connection;
     r->base = *connection;

@@ -54,13 +54,6 @@ struct shm {
     void *map;
 };
 
-static void ring_bell(int fd)
-{
-    uint64_t one = 1;
-    ssize_t n = write(fd, &one, sizeof one); /* full means it rings already */
-    (void)n;
-}
-
 static void copy_in(struct shm *s, uint64_t at, const uint8_t *from, size_t n)
 {
     size_t offset = at & (s->ring_bytes - 1);
@@ -127,7 +120,7 @@ static ssize_t shm_send(struct rpc_transport *t, const struct iovec *iov, int co
     /* Pairs with the fence in arm: either we see that it sleeps, or it sees our tail. */
     atomic_thread_fence(memory_order_seq_cst);
     if (UNLIKELY(atomic_load_explicit(&s->out->consumer_sleeps, memory_order_relaxed)))
-        ring_bell(s->peer_bell);
+        (void)eventfd_write(s->peer_bell, 1);
     return sent;
 }
 
@@ -160,7 +153,7 @@ static ssize_t take(struct shm *s, const struct iovec *iov, int count, uint64_t 
     if (n >= s->ring_bytes / 2) {
         atomic_thread_fence(memory_order_seq_cst); /* pairs with the one in arm */
         if (atomic_load_explicit(&s->in->producer_sleeps, memory_order_relaxed))
-            ring_bell(s->peer_bell);
+            (void)eventfd_write(s->peer_bell, 1);
     }
     return taken;
 }
@@ -218,7 +211,7 @@ static int arm(struct shm *s, unsigned events)
     /* Pairs with those in shm_send and take: the peer sees that we sleep, or we see its index. */
     atomic_thread_fence(memory_order_seq_cst);
     if (n > 0 && other_sleeps(s, events))
-        ring_bell(s->bell); /* it may have rung for the other: not ours to silence */
+        (void)eventfd_write(s->bell, 1); /* it may have rung for the other: not ours to silence */
     bool ready = s->ended || (events & RPC_WAIT_RECV && available(s) != 0) ||
                  (events & RPC_WAIT_SEND && has_room(s));
     if (!ready && peer_is_gone(s)) { /* else its end would keep the owner's poll awake */
@@ -242,8 +235,7 @@ static int shm_arm(struct rpc_transport *t, unsigned events)
 static int sleep_on_bell(struct shm *s, uint64_t timeout_ns)
 {
     struct pollfd p[2] = {{.fd = s->bell, .events = POLLIN}, {.fd = s->socket, .events = POLLIN}};
-    struct timespec ts = {.tv_sec = (time_t)(timeout_ns / HW_SEC),
-                          .tv_nsec = (long)(timeout_ns % HW_SEC)};
+    struct timespec ts = hw_timespec(timeout_ns);
     int n = ppoll(p, 2, timeout_ns == HW_NEVER ? NULL : &ts, NULL);
     if (n > 0 && p[1].revents && peer_is_gone(s))
         s->ended = true;
@@ -523,18 +515,6 @@ static int receive_offer(int socket, uint64_t timeout_ns, struct rpc_shm_offer *
     return rc;
 }
 
-static bool is_eventfd(int fd)
-{
-    char link[64], target[64];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, target, sizeof target - 1);
-    if (n < 0)
-        return false;
-    target[n] = '\0';
-    return strcmp(target, "anon_inode:[eventfd]") == 0 &&
-           fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0;
-}
-
 /* A region that could shrink would kill us with SIGBUS; a bell that is no eventfd could block
  * us or raise SIGPIPE. */
 static int check_offer(const struct rpc_shm_offer *offer, const int fds[RPC_SHM_OFFER_FDS])
@@ -544,7 +524,7 @@ static int check_offer(const struct rpc_shm_offer *offer, const int fds[RPC_SHM_
     if (seals < 0 || (seals & SEALS) != SEALS || fstat(fds[0], &st) ||
         (uint64_t)st.st_size != rpc_shm_region_bytes(offer->ring_bytes))
         return -EPROTO;
-    return is_eventfd(fds[1]) && is_eventfd(fds[2]) ? 0 : -EPROTO;
+    return hw_is_eventfd(fds[1]) && hw_is_eventfd(fds[2]) ? 0 : -EPROTO;
 }
 
 int rpc_shm_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,

@@ -94,7 +94,7 @@ int rpc_sock_poll(int fd, short events, uint64_t timeout_ns)
     uint64_t start = hw_now_ns(), spent = 0;
     for (;;) {
         uint64_t left = timeout_ns > spent ? timeout_ns - spent : 0;
-        struct timespec ts = {.tv_sec = (time_t)(left / HW_SEC), .tv_nsec = (long)(left % HW_SEC)};
+        struct timespec ts = hw_timespec(left);
         int n = ppoll(&p, 1, timeout_ns == HW_NEVER ? NULL : &ts, NULL);
         if (n >= 0 || errno != EINTR)
             return n > 0 ? 0 : -ETIMEDOUT;

@@ -451,18 +451,12 @@ static ssize_t read_segments(struct rpc_tls *t, const struct iovec *iov, int cou
 
 /* ---- waiting ---- */
 
-static uint64_t deadline_after(uint64_t timeout_ns)
-{
-    uint64_t now = hw_now_ns();
-    return timeout_ns > HW_NEVER - now ? HW_NEVER : now + timeout_ns;
-}
-
 /* The events that came (0: interrupted), or -ETIMEDOUT. */
 static int poll_until(int fd, short events, uint64_t deadline)
 {
     struct pollfd p = {.fd = fd, .events = events};
     uint64_t now = hw_now_ns(), left = deadline > now ? deadline - now : 0;
-    struct timespec ts = {.tv_sec = (time_t)(left / HW_SEC), .tv_nsec = (long)(left % HW_SEC)};
+    struct timespec ts = hw_timespec(left);
     int n = ppoll(&p, 1, deadline == HW_NEVER ? NULL : &ts, NULL);
     if (n == 0)
         return -ETIMEDOUT;
@@ -473,7 +467,7 @@ static ssize_t tls_recv(struct rpc_transport *transport, const struct iovec *iov
                         uint64_t timeout_ns)
 {
     struct rpc_tls *t = tls_of(transport);
-    uint64_t deadline = timeout_ns > 0 ? deadline_after(timeout_ns) : 0;
+    uint64_t deadline = timeout_ns > 0 ? hw_after(timeout_ns) : 0;
 
     assert(count >= 0 && count <= RPC_IOV_MAX);
     for (;;) {
@@ -515,7 +509,7 @@ static bool wait_answered(struct rpc_tls *t, unsigned events, short *poll_for, s
 static int tls_wait(struct rpc_transport *transport, unsigned events, uint64_t timeout_ns)
 {
     struct rpc_tls *t = tls_of(transport);
-    uint64_t deadline = deadline_after(timeout_ns);
+    uint64_t deadline = hw_after(timeout_ns);
 
     assert(events & (RPC_WAIT_RECV | RPC_WAIT_SEND));
     for (;;) {

@@ -79,7 +79,7 @@ static void sleep_on(int fd, uint64_t deadline)
     if (now >= deadline)
         return;
     uint64_t left = deadline - now;
-    struct timespec ts = {.tv_sec = (time_t)(left / HW_SEC), .tv_nsec = (long)(left % HW_SEC)};
+    struct timespec ts = hw_timespec(left);
     (void)ppoll(&pfd, 1, deadline == HW_NEVER ? NULL : &ts, NULL);
 }
 
@@ -253,7 +253,7 @@ static ssize_t ucx_recv(struct rpc_transport *base, const struct iovec *iov, int
                         uint64_t timeout_ns)
 {
     struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);
-    uint64_t deadline = timeout_ns ? rpc_ucx_deadline_after(timeout_ns) : 0;
+    uint64_t deadline = timeout_ns ? hw_after(timeout_ns) : 0;
     pthread_mutex_lock(&t->lock);
     t->armed = false;
     ssize_t n = recv_now(t, iov, count);
@@ -391,7 +391,7 @@ static bool ready(struct ucx_transport *t, unsigned events)
 static int ucx_wait(struct rpc_transport *base, unsigned events, uint64_t timeout_ns)
 {
     struct ucx_transport *t = CONTAINER_OF(base, struct ucx_transport, base);
-    uint64_t deadline = rpc_ucx_deadline_after(timeout_ns);
+    uint64_t deadline = hw_after(timeout_ns);
     pthread_mutex_lock(&t->lock);
     t->armed = false;
     progress_sends(t);
@@ -518,7 +518,7 @@ static void farewell(struct ucx_transport *t)
         return;
     wire_store64(t->end_header, t->sent);
     send_control(t, AM_END, t->end_header, sizeof(t->end_header));
-    progress_until(t, rpc_ucx_deadline_after(RPC_UCX_LINGER_MS * HW_MS), farewell_done, NULL);
+    progress_until(t, hw_after(RPC_UCX_LINGER_MS * HW_MS), farewell_done, NULL);
 }
 
 /* UCX allows the immediate close in peer-failure mode only.  Without it the endpoint goes with
@@ -534,7 +534,7 @@ static void close_endpoint(struct ucx_transport *t)
         return;
     ucs_status_ptr_t req = ucp_ep_close_nbx(t->ep, &param);
     if (UCS_PTR_IS_PTR(req)) {
-        progress_until(t, rpc_ucx_deadline_after(CLOSE_MS * HW_MS), request_done, req);
+        progress_until(t, hw_after(CLOSE_MS * HW_MS), request_done, req);
         ucp_request_free(req);
     }
 }
@@ -671,7 +671,7 @@ int rpc_ucx_conn_accept(struct rpc_transport *base, const ucp_ep_params_t *from)
     if (rc)
         return rc;
     send_control(t, AM_HELLO, NULL, 0);
-    progress_until(t, rpc_ucx_deadline_after(RPC_UCX_ACCEPT_MS * HW_MS), controls_sent, NULL);
+    progress_until(t, hw_after(RPC_UCX_ACCEPT_MS * HW_MS), controls_sent, NULL);
     note_reached(t);
     return t->error;
 }

@@ -277,7 +277,7 @@ static void explain_dial(const struct rpc_addr *addr, int rc, char why[RPC_WHY_C
 int rpc_ucx_dial(const struct rpc_addr *addr, const struct rpc_net_options *options,
                  struct rpc_transport **out, char why[RPC_WHY_CHARS])
 {
-    uint64_t deadline = rpc_ucx_deadline_after(options->timeout_ns);
+    uint64_t deadline = hw_after(options->timeout_ns);
     struct addrinfo *list;
     int rc = resolve(addr, false, &list, why);
     if (rc)

@@ -38,12 +38,6 @@ int rpc_ucx_worker_create(struct rpc_ucx_context *c, ucp_worker_h *worker_out,
 /* 0 for UCS_OK, -EIO for what has no errno of its own. */
 int rpc_ucx_errno(ucs_status_t status);
 
-static inline uint64_t rpc_ucx_deadline_after(uint64_t timeout_ns)
-{
-    uint64_t now = hw_now_ns();
-    return timeout_ns > HW_NEVER - now ? HW_NEVER : now + timeout_ns;
-}
-
 /* ---- ucx.c: a connection ---- */
 
 /* A connection that has no endpoint; its local and peer are the caller's to fill in.  Takes its

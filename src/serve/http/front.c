@@ -329,7 +329,7 @@ enum cmd_exit http_front_start(const struct http_front_options *options, struct 
     f->actions_end = &f->actions;
     f->started_ns = hw_now_ns();
     pthread_mutex_init(&f->lock, NULL);
-    http_cond_init(&f->tried);
+    pthread_cond_init(&f->tried, NULL);
     *url_out = NULL;
     enum cmd_exit code = prepare(f, options);
     if (code == CMD_DONE)
@@ -355,8 +355,7 @@ void http_front_stop(struct http_front *f)
     if (f->daemon)
         MHD_stop_daemon(f->daemon); /* ends every exchange */
     if (f->watcher_runs) {
-        uint64_t one = 1;
-        (void)!write(f->wake, &one, sizeof(one));
+        (void)eventfd_write(f->wake, 1);
         pthread_join(f->watcher, NULL);
     }
     for (size_t i = 0; i < f->worker_count; i++)

@@ -217,10 +217,6 @@ bool http_model_is_up(const struct http_front *f, const struct http_model *m);
 
 /* ---- worker.c ---- */
 
-/* For pthread_cond_timedwait on a condition of http_cond_init; at_ns as hw_now_ns. */
-struct timespec http_time_at(uint64_t at_ns);
-void http_cond_init(pthread_cond_t *cond);
-
 int http_worker_start(struct http_worker *w) MUST_CHECK;
 /* It lost a text: its thread looks at once, and until it has the worker gets no other.  Under the
  * lock. */

@@ -1,5 +1,6 @@
 /* What the workers serve.  A model's header (metadata, vocabulary) comes from the first worker that
  * has it; the front needs no file. */
+#include "base/wait.h"
 #include "serve/http/impl.h"
 
 #include <errno.h>
@@ -148,10 +149,9 @@ static bool all_tried(const struct http_front *f)
 
 struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why)
 {
-    int rc = 0;
-    struct timespec end = http_time_at(f->started_ns + HTTP_FIRST_NS);
-    while (f->model_count == 0 && !all_tried(f) && !f->stopping && rc == 0)
-        rc = pthread_cond_timedwait(&f->tried, &f->lock, &end);
+    while (f->model_count == 0 && !all_tried(f) && !f->stopping &&
+           hw_cond_wait(&f->tried, &f->lock, f->started_ns + HTTP_FIRST_NS))
+        ;
     if (f->model_count == 0) {
         (void)http_error_set(why, 503, NULL, NULL, "no worker has answered yet");
         return NULL;

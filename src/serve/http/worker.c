@@ -1,6 +1,7 @@
 /* One thread for each worker: connects, asks what it serves and how it is every second, and
  * connects again when it is lost.  A worker that does not answer hangs: its connection is closed,
  * which ends its texts, and they go on elsewhere. */
+#include "base/wait.h"
 #include "serve/http/impl.h"
 
 #include "base/log.h"
@@ -10,26 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-struct timespec http_time_at(uint64_t at_ns)
-{
-    struct timespec time;
-    uint64_t now = hw_now_ns(), ns = at_ns > now ? at_ns - now : 0;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    ns += (uint64_t)time.tv_nsec;
-    time.tv_sec += (time_t)(ns / HW_SEC);
-    time.tv_nsec = (long)(ns % HW_SEC);
-    return time;
-}
 
 /* Under the lock: sleeps for so long, or until the worker is to be looked at or the front stops. */
 static void pause_for(struct http_worker *w, uint64_t ns)
 {
-    struct timespec end = http_time_at(hw_now_ns() + ns);
-    int rc = 0;
-    while (!w->front->stopping && !http_worker_is_doubted(w) && rc == 0)
-        rc = pthread_cond_timedwait(&w->wake, &w->front->lock, &end);
+    uint64_t until = hw_after(ns);
+    while (!w->front->stopping && !http_worker_is_doubted(w) &&
+           hw_cond_wait(&w->wake, &w->front->lock, until))
+        ;
 }
 
 /* Under the lock. */
@@ -193,15 +182,6 @@ static void *worker_main(void *user)
     return NULL;
 }
 
-void http_cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 void http_worker_doubt(struct http_worker *w)
 {
     w->doubts++;
@@ -221,7 +201,7 @@ bool http_worker_is_doubted(const struct http_worker *w)
 
 int http_worker_start(struct http_worker *w)
 {
-    http_cond_init(&w->wake);
+    pthread_cond_init(&w->wake, NULL);
     pthread_cond_init(&w->unused, NULL);
     return -pthread_create(&w->thread, NULL, worker_main, w);
 }

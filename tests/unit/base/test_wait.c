@@ -1,5 +1,6 @@
 #include "unit.h"
 
+#include "base/attr.h"
 #include "base/wait.h"
 
 #include <errno.h>
@@ -300,6 +301,46 @@ static void cores_are_those_of_the_process(void **state)
     assert_int_equal(w.cores, hw_cores());
 }
 
+struct flag {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_set;
+};
+
+static void *set_main(void *user)
+{
+    struct flag *f = user;
+    pthread_mutex_lock(&f->lock);
+    f->is_set = true;
+    pthread_cond_signal(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+/* Also one whose limit is so far away that the kernel's clock cannot say it. */
+static void a_condition_is_waited_for_until_its_limit(void **state)
+{
+    (void)state;
+    const uint64_t limits[] = {HW_NEVER, HW_NEVER - 1, HW_NEVER / 2, hw_after(3600 * HW_SEC)};
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        struct flag f = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+        pthread_t thread;
+        pthread_mutex_lock(&f.lock);
+        assert_int_equal(pthread_create(&thread, NULL, set_main, &f), 0);
+        while (!f.is_set)
+            assert_true(hw_cond_wait(&f.changed, &f.lock, limits[i]));
+        pthread_mutex_unlock(&f.lock);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    struct flag never = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    uint64_t until = hw_after(HW_MS);
+    pthread_mutex_lock(&never.lock);
+    while (hw_cond_wait(&never.changed, &never.lock, until))
+        ; /* awake for no reason */
+    pthread_mutex_unlock(&never.lock);
+    assert_int_equal(hw_after(HW_NEVER), HW_NEVER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_limit_below_the_budget_is_no_failure),
         cmocka_unit_test(no_wake_up_is_lost_whatever_the_budget),
         cmocka_unit_test(sleeps_end_at_their_limit),
+        cmocka_unit_test(a_condition_is_waited_for_until_its_limit),
         cmocka_unit_test(cores_are_those_of_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "venus/client/link/link.h"
 #include "venus/client/link/pushes.h"
 #include "venus/client/locks.h"
@@ -11,15 +12,14 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
-static const time_t keep_seconds = 1;
+static const uint64_t keep_ns = HW_SEC;
 
 static pthread_mutex_t lock; /* guards the rest; never held while a connection is closed */
 static pthread_cond_t changed;
 static struct {
     struct vnc_server server;
-    struct timespec until;
+    uint64_t until_ns;
 } kept[VNC_SERVERS_MAX]; /* the one that ends first comes first */
 static unsigned count;
 static bool timer_runs;
@@ -31,12 +31,8 @@ static unsigned forks; /* of the process that kept them */
 
 static void make(void)
 {
-    pthread_condattr_t attributes;
     vnc_lock_init(&lock);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    pthread_cond_init(&changed, NULL);
     forks = vn_kernel_forks();
 }
 
@@ -63,22 +59,13 @@ static struct vnc_server take_at(unsigned i)
 
 /* ---- the timer ---- */
 
-static bool is_over(const struct timespec *until)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec > until->tv_sec ||
-           (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec);
-}
-
 static void *timer_main(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&lock);
     while (count > 0 && !leaving) {
-        struct timespec until = kept[0].until;
-        if (!is_over(&until)) {
-            pthread_cond_timedwait(&changed, &lock, &until);
+        if (hw_now_ns() < kept[0].until_ns) {
+            (void)hw_cond_wait(&changed, &lock, kept[0].until_ns);
             continue;
         }
         struct vnc_server server = take_at(0);
@@ -107,12 +94,10 @@ static bool start_timer(void)
  * libraries that end after this one.  So the process waits for it, but not for a dead network. */
 __attribute__((destructor)) static void leave(void)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += keep_seconds;
+    uint64_t until = hw_after(keep_ns);
     enter();
     leaving = true;
-    while (closing && !is_parents() && pthread_cond_timedwait(&changed, &lock, &until) == 0)
+    while (closing && !is_parents() && hw_cond_wait(&changed, &lock, until))
         ;
     pthread_mutex_unlock(&lock);
 }
@@ -133,8 +118,7 @@ static bool keep(const struct vnc_server *server)
     if (!timer_runs)
         return false;
     kept[count].server = *server;
-    clock_gettime(CLOCK_MONOTONIC, &kept[count].until);
-    kept[count].until.tv_sec += keep_seconds;
+    kept[count].until_ns = hw_after(keep_ns);
     count++;
     pthread_cond_signal(&changed);
     return true;

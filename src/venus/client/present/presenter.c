@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "base/units.h"
+#include "base/wait.h"
 #include "venus/client/locks.h"
 #include "venus/memory/track/kernel.h"
 
@@ -147,11 +148,7 @@ VkResult vnc_presenter_create(const struct vnc_presenter_params *params, struct 
     p->whole = !tiles;
     vnc_lock_init(&p->lock);
     pthread_cond_init(&p->work, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->moved, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&p->moved, NULL);
     list_init(&p->free);
     list_init(&p->pending);
     for (uint32_t i = 0; i < params->count; i++) {
@@ -187,16 +184,6 @@ void vnc_presenter_destroy(struct vnc_presenter *p)
 
 /* ---- the program's side ---- */
 
-static struct timespec deadline_after(uint64_t timeout_ns)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t at = (uint64_t)until.tv_nsec + timeout_ns % HW_SEC;
-    until.tv_sec += (time_t)(timeout_ns / HW_SEC + at / HW_SEC);
-    until.tv_nsec = (long)(at % HW_SEC);
-    return until;
-}
-
 static VkResult status_of(const struct vnc_presenter *p)
 {
     return p->status == VK_SUCCESS && p->retired ? VK_ERROR_OUT_OF_DATE_KHR : p->status;
@@ -205,10 +192,9 @@ static VkResult status_of(const struct vnc_presenter *p)
 /* False when the time is over. */
 static bool wait_for_image(struct vnc_presenter *p, uint64_t timeout_ns)
 {
-    struct timespec until = deadline_after(timeout_ns < HW_NEVER / 2 ? timeout_ns : HW_NEVER / 2);
-    int rc = 0;
-    while (!p->free.first && status_of(p) == VK_SUCCESS && rc == 0)
-        rc = pthread_cond_timedwait(&p->moved, &p->lock, &until);
+    uint64_t until = hw_after(timeout_ns);
+    while (!p->free.first && status_of(p) == VK_SUCCESS && hw_cond_wait(&p->moved, &p->lock, until))
+        ;
     return p->free.first || status_of(p) != VK_SUCCESS;
 }
 
@@ -264,11 +250,10 @@ VkResult vnc_presenter_wait(struct vnc_presenter *p, uint64_t id, uint64_t timeo
 {
     if (is_foreign(p))
         return VK_ERROR_DEVICE_LOST;
-    struct timespec until = deadline_after(timeout_ns < HW_NEVER / 2 ? timeout_ns : HW_NEVER / 2);
-    int rc = 0;
+    uint64_t until = hw_after(timeout_ns);
     pthread_mutex_lock(&p->lock);
-    while (p->shown_id < id && p->status == VK_SUCCESS && rc == 0)
-        rc = pthread_cond_timedwait(&p->moved, &p->lock, &until);
+    while (p->shown_id < id && p->status == VK_SUCCESS && hw_cond_wait(&p->moved, &p->lock, until))
+        ;
     VkResult result = p->status;
     if (result == VK_SUCCESS && p->shown_id < id)
         result = VK_TIMEOUT;

@@ -110,10 +110,7 @@ int vn_pager_attach(struct vn_kernel *watched, struct vn_pager_client *client)
 
 static void stop(pthread_t ending, struct vn_kernel *ended, int fd)
 {
-    uint64_t one = 1;
-    ssize_t told = write(fd, &one, sizeof(one));
-    assert(told == (ssize_t)sizeof(one));
-    (void)told;
+    (void)eventfd_write(fd, 1);
     pthread_join(ending, NULL);
     close(fd);
     vn_kernel_unref(ended);

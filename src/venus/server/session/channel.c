@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "rpc/resume/resume.h"
 #include "venus/common/protocol.h"
 
@@ -28,12 +29,7 @@ static const uint64_t room_every_ns = 5 * HW_MS; /* looks whether there is room 
 
 static void sleep_on(struct vns_channel *c, pthread_cond_t *cond, uint64_t ns)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t at = (uint64_t)until.tv_nsec + ns;
-    until.tv_sec += (time_t)(at / HW_SEC);
-    until.tv_nsec = (long)(at % HW_SEC);
-    pthread_cond_timedwait(cond, &c->lock, &until);
+    (void)hw_cond_wait(cond, &c->lock, hw_after(ns));
 }
 
 static void take_in(struct vns_channel *c)
@@ -343,15 +339,11 @@ static void *heartbeat_main(void *arg)
 
 int vns_channel_init(struct vns_channel *c, struct rpc_ep *ep, void (*tick)(void *user), void *user)
 {
-    pthread_condattr_t attr;
     *c = (struct vns_channel){.ep = ep, .executing = true, .tick = tick, .user = user};
     pthread_mutex_init(&c->turn, NULL);
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->arrived, &attr);
-    pthread_cond_init(&c->heartbeat_wakes, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&c->arrived, NULL);
+    pthread_cond_init(&c->heartbeat_wakes, NULL);
     return -pthread_create(&c->heartbeat, NULL, heartbeat_main, c);
 }
 
