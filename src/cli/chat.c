@@ -37,7 +37,7 @@ static const struct cmd_option options[] = {
      "draw only from tokens with this share of the likeliest's probability", "P", "0"},
     {"seed", 0, CMD_U64, AT(seed), "the same seed and words get the same answers; 0: a random one",
      "N", "0"},
-    {"stop", 0, CMD_LIST, AT(stops), "an answer ends before this text; may be repeated", "TEXT"},
+    {"stop", 0, CMD_TEXTS, AT(stops), "an answer ends before this text; may be repeated", "TEXT"},
     {"stats", 0, CMD_FLAG, AT(stats), "figures after each answer, on standard error"},
     CMD_GROUP_AT(struct chat_options, connect, cmd_connect_table),
     {NULL},

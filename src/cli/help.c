@@ -90,7 +90,8 @@ static void put_option(struct hw_json *j, const struct cmd_option *o)
     for (size_t i = 0; o->kind == CMD_CHOICE && o->choices[i]; i++)
         hw_json_string(j, o->choices[i]);
     hw_json_array_end(j);
-    hw_json_put_bool(j, "repeats", o->kind == CMD_LIST);
+    hw_json_put_bool(j, "repeats", o->kind == CMD_LIST || o->kind == CMD_TEXTS);
+    hw_json_put_bool(j, "commas", o->kind == CMD_LIST);
     hw_json_put_string(j, "default", o->def);
     hw_json_put_string(j, "help", o->help);
     hw_json_object_end(j);

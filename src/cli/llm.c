@@ -11,7 +11,7 @@
 
 #define AT(field) offsetof(struct llm_run_options, field)
 static const struct cmd_option options[] = {
-    {"mode", 0, CMD_CHOICE, AT(mode), "where the model runs and what travels; see below", NULL,
+    {"mode", 0, CMD_CHOICE, AT(mode), "where the model runs and what travels; see above", NULL,
      "local", 0, 0, llm_run_modes},
     {"model", 'm', CMD_STRING, AT(model),
      "a GGUF file, or llama2.c's format; with a server: a model's name there\n"
@@ -55,7 +55,7 @@ static const struct cmd_option options[] = {
      "-2 to 2: the same for each time that they were", "X", "0"},
     {"repetition-penalty", 0, CMD_STRING, AT(repetition),
      "divides the logits of tokens that are in the text; 1: does not", "X", "1"},
-    {"stop", 0, CMD_LIST, AT(stops), "with a server: end before this text; may be repeated",
+    {"stop", 0, CMD_TEXTS, AT(stops), "with a server: end before this text; may be repeated",
      "TEXT"},
     {"echo", 0, CMD_FLAG, AT(echo), "with a server: print the prompt before what follows it"},
     {"stats", 0, CMD_FLAG, AT(stats), "with a server: figures on standard error"},

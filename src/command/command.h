@@ -43,6 +43,7 @@ enum cmd_kind {
     CMD_STRING,   /* const char *; NULL without a default */
     CMD_CHOICE,   /* int: index into choices */
     CMD_LIST,     /* struct cmd_list: repeated options and commas both add items */
+    CMD_TEXTS,    /* struct cmd_list: repeated options add items, which may have commas */
     CMD_GROUP     /* a struct with options of its own, which stand here */
 };
 

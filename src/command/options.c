@@ -232,8 +232,10 @@ static const char *accepted(const struct cmd_option *o, char *buf, size_t size)
             at +=
                 (size_t)snprintf(buf + at, size - at, "%s%s", i ? ", " : "one of ", o->choices[i]);
         return buf;
+    case CMD_LIST:
+        return "one or more texts with commas between them";
     default:
-        return "text that is not empty";
+        return "a text of at least one character";
     }
 }
 
@@ -267,10 +269,10 @@ static int store_choice(const struct cmd_option *o, const char *text, int *out)
     return -EINVAL;
 }
 
-static int store_list(const char *text, struct cmd_list *list)
+static int store_list(const char *text, const char *separators, struct cmd_list *list)
 {
     for (;;) {
-        size_t len = strcspn(text, ",");
+        size_t len = strcspn(text, separators);
         if (len == 0)
             return -EINVAL;
         if (list->count == CMD_LIST_MAX)
@@ -302,7 +304,9 @@ static int store(const struct cmd_option *o, const char *text, void *values)
     case CMD_CHOICE:
         return store_choice(o, text, at);
     case CMD_LIST:
-        return store_list(text, at);
+        return store_list(text, ",", at);
+    case CMD_TEXTS:
+        return store_list(text, "", at);
     case CMD_GROUP:
         break;
     }
@@ -451,13 +455,18 @@ static enum cmd_exit take_arguments(struct parse *p)
     return CMD_DONE;
 }
 
+static bool is_list(const struct cmd_option *o)
+{
+    return o->kind == CMD_LIST || o->kind == CMD_TEXTS;
+}
+
 /* Of all but lists before the arguments, which replace them; of lists that are empty then after
  * them, since arguments add to a list. */
 static enum cmd_exit fill_defaults(struct parse *p, bool lists)
 {
     for (const struct cmd_option *o = p->options; o->name; o++) {
         const struct cmd_list *list = (void *)((char *)p->values + o->offset);
-        if (!o->def || (o->kind == CMD_LIST) != lists || (lists && list->count > 0))
+        if (!o->def || is_list(o) != lists || (lists && list->count > 0))
             continue;
         int rc = store(o, o->def, p->values);
         if (rc)
@@ -488,7 +497,7 @@ static enum cmd_exit parse_and_run(struct parse *p)
 static void free_lists(const struct parse *p)
 {
     for (const struct cmd_option *o = p->options; o->name; o++) {
-        if (o->kind != CMD_LIST)
+        if (!is_list(o))
             continue;
         struct cmd_list *list = (void *)((char *)p->values + o->offset);
         for (size_t i = 0; i < list->count; i++)

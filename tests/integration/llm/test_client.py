@@ -112,6 +112,9 @@ class Client(Case):
         self.assertEqual(result.stdout, text.split("od wor")[0] + "\n")
         figures = json.loads(result.stderr)
         self.assertEqual(figures["ended_by"], "stop string")
+        self.assertIn(", I have", text)
+        result = self.llm(self.address, "-p", PROMPT, "-n", 24, "--stop", "Zion, to", "--stop", ", I")
+        self.assertEqual(result.stdout, text.split(", I")[0] + "\n")
         self.assertEqual(figures["prompt_tokens"], 4)
         self.assertEqual(figures["model"], "kjv")
         stats = self.llm(self.address, "-p", PROMPT, "-n", 24, "--stats").stderr
