@@ -275,8 +275,8 @@ static int listen_at(struct resp_door *door, char why[RPC_WHY_CHARS])
         rc = -errno;
     if (rc) {
         rpc_addr_format(&door->options.addr, text, sizeof(text));
-        snprintf(why, RPC_WHY_CHARS, "cannot listen on %.180s: %s", text,
-                 rc == -EADDRINUSE ? "another server has it" : strerror(-rc));
+        snprintf(why, RPC_WHY_CHARS, "cannot listen on %.110s: %s%s", text, strerror(-rc),
+                 rpc_listen_remedy(door->options.addr.scheme, rc));
     }
     return rc;
 }

@@ -52,6 +52,12 @@ static int parse_host_port(const char *text, const char *rest, struct rpc_addr *
     }
     size_t len = (size_t)(host_end - host);
     uint64_t number = RPC_DEFAULT_PORT;
+    if (!port && strspn(host, "0123456789") == len) {
+        snprintf(why, RPC_WHY_CHARS,
+                 "\"%.80s\" is not an address: a port needs a host before it, as in 127.0.0.1:%.5s",
+                 text, rest);
+        return -EINVAL;
+    }
     if (len >= sizeof addr->host || strcspn(host, " \t/") < len ||
         (port && hw_parse_u64(port, 0, 65535, &number)))
         goto bad;
@@ -92,7 +98,8 @@ int rpc_addr_parse(const char *text, struct rpc_addr *out, char why[RPC_WHY_CHAR
     }
     bool path = addr.scheme == RPC_SCHEME_UNIX || addr.scheme == RPC_SCHEME_SHM;
     if (!*rest) {
-        snprintf(why, RPC_WHY_CHARS, "\"%s\" is not an address: nothing follows the scheme", text);
+        snprintf(why, RPC_WHY_CHARS, "\"%s\" is not an address: %s", text,
+                 *text ? "nothing follows the scheme" : "it is empty");
         return -EINVAL;
     }
     int rc = path ? parse_path(text, rest, &addr, why) : parse_host_port(text, rest, &addr, why);
@@ -128,4 +135,18 @@ bool rpc_addr_is_local(const struct rpc_addr *addr)
     if (inet_pton(AF_INET, addr->host, &v4) == 1)
         return (ntohl(v4.s_addr) >> 24) == 127;
     return inet_pton(AF_INET6, addr->host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+const char *rpc_listen_remedy(enum rpc_scheme scheme, int rc)
+{
+    bool path = scheme == RPC_SCHEME_UNIX || scheme == RPC_SCHEME_SHM;
+    if (rc == -EADDRINUSE)
+        return path ? "; another server has it" : "; another server has it, or choose another port";
+    if (rc == -ENOENT && path)
+        return "; make its folder first";
+    if (rc == -EADDRNOTAVAIL)
+        return "; no interface of this machine has that address";
+    if (rc == -EACCES && !path)
+        return "; a port below 1024 needs root, or CAP_NET_BIND_SERVICE";
+    return "";
 }

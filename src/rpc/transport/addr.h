@@ -38,4 +38,7 @@ void rpc_addr_format(const struct rpc_addr *addr, char *buf, size_t size);
 /* True for unix, shm, and hosts that are literally loopback ("localhost", 127/8, ::1). */
 bool rpc_addr_is_local(const struct rpc_addr *addr);
 
+/* What to do where listening failed with rc, for the end of a message: "; ...", or "". */
+const char *rpc_listen_remedy(enum rpc_scheme scheme, int rc);
+
 #endif

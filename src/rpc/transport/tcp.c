@@ -147,9 +147,10 @@ int rpc_tcp_dial(const struct rpc_addr *addr, const struct rpc_net_options *opti
     }
     freeaddrinfo(list);
     if (rc) {
-        snprintf(why, RPC_WHY_CHARS,
-                 "cannot reach %.100s:%u: %s; is \"hawser serve\" running there?", addr->host,
-                 addr->port, strerror(-rc));
+        char text[RPC_ADDR_HOST_CHARS + 16];
+        rpc_addr_format(addr, text, sizeof text);
+        snprintf(why, RPC_WHY_CHARS, "cannot reach %.110s: %s; is \"hawser serve\" running there?",
+                 text, strerror(-rc));
         return rc;
     }
     const struct rpc_security *sec = options->security;
@@ -224,9 +225,10 @@ int rpc_tcp_listen(const struct rpc_addr *addr, const struct rpc_net_options *op
     }
     freeaddrinfo(list);
     if (fd < 0) {
-        snprintf(why, RPC_WHY_CHARS, "cannot listen on %.100s:%u: %s%s",
-                 addr->host[0] ? addr->host : "*", addr->port, strerror(-rc),
-                 rc == -EADDRINUSE ? "; another server has it, or choose another port" : "");
+        char text[RPC_ADDR_HOST_CHARS + 16];
+        rpc_addr_format(addr, text, sizeof text);
+        snprintf(why, RPC_WHY_CHARS, "cannot listen on %.110s: %s%s", text, strerror(-rc),
+                 rpc_listen_remedy(RPC_SCHEME_TCP, rc));
         return rc;
     }
     struct tcp_listener *listener = calloc(1, sizeof *listener);

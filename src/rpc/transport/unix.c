@@ -143,7 +143,7 @@ fail:;
     if (fd >= 0)
         close(fd);
     snprintf(why, RPC_WHY_CHARS, "cannot listen on unix:%s: %s%s", path, strerror(-rc),
-             rc == -EADDRINUSE ? "; another server has it" : "");
+             rpc_listen_remedy(RPC_SCHEME_UNIX, rc));
     return rc;
 }
 

@@ -60,9 +60,11 @@ int http_listen(const struct http_listen *o, struct MHD_Daemon **out, uint16_t *
     rc = errno ? -errno : -EADDRNOTAVAIL;
     freeaddrinfo(found);
     if (!daemon) {
-        snprintf(why, RPC_WHY_CHARS, "%s: cannot listen on %.150s:%u%s: %s", o->what, o->addr->host,
-                 o->addr->port, o->cert ? ", or its certificate does not fit its key" : "",
-                 strerror(-rc));
+        char text[RPC_ADDR_HOST_CHARS + 16];
+        rpc_addr_format(o->addr, text, sizeof(text));
+        snprintf(why, RPC_WHY_CHARS, "%s: cannot listen on %.100s%s: %s%s", o->what, text,
+                 o->cert ? ", or its certificate does not fit its key" : "", strerror(-rc),
+                 rpc_listen_remedy(RPC_SCHEME_TCP, rc));
         return rc;
     }
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT);

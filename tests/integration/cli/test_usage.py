@@ -96,6 +96,9 @@ class WrongUsage(Case):
         self.expect(hawser("info", "--json=yes"), USAGE, "--json takes no value")
         self.expect(hawser("serve", *["--listen=127.0.0.1:1"] * 17), USAGE, "at most 16")
 
+    def test_an_address_is_told_as_it_must_be_written(self):
+        self.assertIn("cannot reach [::1]:1: ", hawser("info", "[::1]:1").stderr)
+
     def test_options_end_at_two_dashes(self):
         self.expect(hawser("info", "--", "--json:port"), USAGE, "--json:port")
 

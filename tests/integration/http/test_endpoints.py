@@ -682,6 +682,11 @@ class Doors(Case):
                                                                        "nowhere.invalid"))
         self.assertIn("0.0.0.0:8000 is not on this host",
                       self.refused(77, "gateway", "--servers", "127.0.0.1:1", "--http", "0.0.0.0"))
+        self.assertIn("127.0.0.1:8009", self.refused(2, *serve, "--http", "8009"))
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            self.assertIn("choose another port",
+                          self.refused(1, "gateway", "--servers", "127.0.0.1:1", "--http",
+                                       f"127.0.0.1:{taken.getsockname()[1]}"))
         self.assertIn("--model", self.refused(2, "serve", "--no-devices", "--listen",
                                               f"unix:{self.dir}/s", "--http", "127.0.0.1:0"))
         self.assertIn("--api-key-file", self.refused(1, *serve, "--http", "127.0.0.1:0",

@@ -62,10 +62,11 @@ static void bad_ones_are_refused_with_a_sentence(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "",           "tcp:",     "unix:",   "shm:",      "ucx:",     "host:",         "host:x",
-        "host:65536", "host:-1",  "host:1x", "host: 1",   "::1",      "::1:80",        "[::1",
-        "[::1]80",    "[::1]:",   "[]:80",   "[]",        "a:b:c",    "unix:relative", "unix:/",
-        "shm:rel",    "host:1:2", "host:+1", "[gpu7]:80", "gpu 7:80", "gpu7/x:80",
+        "",          "tcp:",          "unix:",     "shm:",    "ucx:",      "host:",
+        "host:x",    "host:65536",    "host:-1",   "host:1x", "host: 1",   "::1",
+        "::1:80",    "[::1",          "[::1]80",   "[::1]:",  "[]:80",     "[]",
+        "a:b:c",     "unix:relative", "unix:/",    "shm:rel", "host:1:2",  "host:+1",
+        "[gpu7]:80", "gpu 7:80",      "gpu7/x:80", "28100",   "tcp:28100", "70000",
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct rpc_addr addr;
