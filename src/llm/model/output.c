@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,9 +30,22 @@ static int check_room(int fd, const char *path, uint64_t needed, char *why)
                    hw_format_size(need, needed), hw_format_size(have, room));
 }
 
+/* A file without a name is gone with the process, however that ends.  -1 where the file system has
+ * none, or nothing could name it later. */
+static int open_unnamed(const char *path)
+{
+    char *copy = access("/proc/self/fd", F_OK) ? NULL : strdup(path);
+    int fd = copy ? open(dirname(copy), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666) : -1;
+    free(copy);
+    return fd;
+}
+
 static int open_part(struct llm_output *o, uint64_t needed, char *why)
 {
-    int fd = open(o->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open_unnamed(o->path);
+    o->is_named = fd < 0;
+    if (o->is_named)
+        fd = open(o->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return llm_why(why, -errno, "cannot make %s: %s", o->part, strerror(errno));
     int err = check_room(fd, o->path, needed, why);
@@ -41,7 +55,8 @@ static int open_part(struct llm_output *o, uint64_t needed, char *why)
     }
     if (err) {
         close(fd);
-        (void)unlink(o->part);
+        if (o->is_named)
+            (void)unlink(o->part);
     }
     return err;
 }
@@ -60,6 +75,16 @@ int llm_output_open(struct llm_output *output, const char *path, bool overwrite,
         return err;
     }
     *output = o;
+    return 0;
+}
+
+static int name_part(struct llm_output *o, char *why)
+{
+    char self[32];
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", fileno(o->stream));
+    if (linkat(AT_FDCWD, self, AT_FDCWD, o->part, AT_SYMLINK_FOLLOW))
+        return llm_why(why, -errno, "cannot make %s: %s", o->part, strerror(errno));
+    o->is_named = true;
     return 0;
 }
 
@@ -86,11 +111,13 @@ int llm_output_finish(struct llm_output *o, int err, char *why)
 {
     if (!err && (fflush(o->stream) || fsync(fileno(o->stream))))
         err = llm_why(why, -errno, "cannot write %s: %s", o->part, strerror(errno));
+    if (!err && !o->is_named)
+        err = name_part(o, why);
     if (fclose(o->stream) && !err)
         err = llm_why(why, -errno, "cannot write %s: %s", o->part, strerror(errno));
     if (!err)
         err = name_it(o, why);
-    if (err)
+    if (err && o->is_named)
         (void)unlink(o->part);
     free(o->part);
     *o = (struct llm_output){0};

@@ -1,6 +1,7 @@
 /* llm/model/output.h - private to src/llm: a file that appears whole or not at all.
  *
- * Bytes go to PATH.<pid>.part; finish gives it its name.
+ * Bytes go to a file without a name, or to PATH.<pid>.part where the file system has none; finish
+ * gives it its name.
  *
  * Threads: one.  Lifetime: open, then finish or abandon. */
 #ifndef HAWSER_LLM_MODEL_OUTPUT_H
@@ -16,6 +17,7 @@ struct llm_output { /* private, but for stream */
     FILE *stream;
     const char *path; /* the caller's */
     char *part;
+    bool is_named; /* part is there */
     bool overwrite;
 };
 

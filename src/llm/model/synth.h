@@ -50,7 +50,7 @@ void llm_synth_stretch(struct llm_synth *synth, enum llm_synth_rope rope, uint32
 /* Bytes of the weights, padding included: the file is that and at most a few MB of vocabulary. */
 uint64_t llm_synth_bytes(const struct llm_synth *synth);
 
-/* Writes to PATH.<pid>.part and renames.  0; -EINVAL (a shape that no file may have, or rows that
+/* The file appears whole or not at all.  0; -EINVAL (a shape that no file may have, or rows that
  * are no whole number of blocks: why says which); -ENOSPC (why says how much is needed and free);
  * -ENOMEM, -EIO and the errors of open and rename.  On an error nothing is left behind. */
 int llm_synth_write(const struct llm_synth *synth, const char *path, char *why) MUST_CHECK;

@@ -1,14 +1,17 @@
 """hawser model and plan: what it says of files, the files it makes, what it refuses."""
 
+import contextlib
 import json
+import os
 import pathlib
 import re
 import struct
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, USAGE, Case, hawser
+from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
 
 ARCHS = ("llama", "qwen2", "gptj", "gpt2", "qwen2moe", "granitemoe")
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K",
@@ -108,6 +111,26 @@ class Synth(Model):
         self.synth("m", "--like", "tiny", "--seed", 2)
         self.assertNotEqual(path.read_bytes(), before)
         self.assertEqual([entry.name for entry in self.dir.iterdir()], ["m"])
+
+    @staticmethod
+    def open_files(pid):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                yield os.readlink(f"/proc/{pid}/fd/{fd}")
+
+    def test_killed_it_leaves_nothing(self):
+        try:
+            os.close(os.open(self.dir, os.O_TMPFILE | os.O_WRONLY))
+        except OSError as error:
+            self.skipTest(f"no file without a name here: {error}")
+        process = subprocess.Popen([HAWSER, "model", "synth", "--like", "1.1b", "--type", "Q4_0",
+                                    "-o", self.dir / "m.gguf"])
+        here = str(self.dir.resolve())
+        while not any(name.startswith(here) for name in self.open_files(process.pid)):
+            self.assertIsNone(process.poll())
+        process.kill()
+        process.wait()
+        self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_a_full_disk_is_told_before(self):
         self.refused(FAILED, "the disk has", "synth", "-o", self.dir / "m", "--type", "F32",
