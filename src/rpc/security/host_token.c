@@ -37,9 +37,10 @@ static int make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        int rc = mkdir(path, 0700) && errno != EEXIST ? -errno : 0;
+        int rc = mkdir(path, 0700) ? -errno : 0;
+        bool there = rc == 0 || access(path, F_OK) == 0;
         *slash = '/';
-        if (rc && rc != -EROFS) /* a read-only folder may be there all the same */
+        if (!there)
             return rc;
     }
     return 0;

@@ -140,6 +140,17 @@ class OtherUsers(Case):
         self.expect(hawser("serve", "--listen", "127.0.0.1:0", "--no-devices", env=self.env), FAILED,
                     "chmod 600")
 
+    def test_a_home_that_is_read_only_is_told_as_such(self):
+        if os.geteuid() != 0 or not shutil.which("unshare"):
+            self.skipTest("needs root and unshare")
+        mount = f"mount -t tmpfs -o ro none {self.dir} && " \
+                f"exec {HAWSER} serve --no-devices --listen 127.0.0.1:0"
+        result = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True,
+                                timeout=TIMEOUT, env=clean_environment(self.env))
+        if "mount:" in result.stderr or "unshare:" in result.stderr:
+            self.skipTest(result.stderr)
+        self.expect(result, FAILED, "Read-only file system", "XDG_STATE_HOME")
+
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"),
                          "another user's client needs root and setpriv")
     def test_another_user(self):
