@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import pty
 import shutil
 import subprocess
@@ -115,6 +116,15 @@ class Installed(unittest.TestCase):
             result = run("groff", "-man", "-Tutf8", "-ww", "-z", *pages)
             self.assertEqual((0, ""), (result.returncode, result.stderr))
 
+    def test_the_guide_removes_all_of_it(self):
+        page = pathlib.Path(__file__).resolve().parents[2] / "docs/guide/install.md"
+        commands = re.findall("^rm .*", page.read_text().partition("## Remove")[2], re.MULTILINE)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copytree(self.prefix, pathlib.Path(folder, "copy"), symlinks=True)
+            result = run("sh", "-ec", "\n".join(commands), cwd=copy)
+            self.assertEqual((0, ""), (result.returncode, result.stderr))
+            self.assertEqual([], [place for place in copy.rglob("*") if not place.is_dir()])
+
     def complete(self, *words, cwd=None):
         script = ('. "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _hawser; '
                   'printf "%s\\n" "${COMPREPLY[@]}"')
@@ -132,6 +142,8 @@ class Installed(unittest.TestCase):
         self.assertEqual(["cpu"], self.complete("serve", "--backend", "c"))
         self.assertEqual(["cpu"], self.complete("serve", "--backend", "=", "c"))
         self.assertEqual(["serve"], self.complete("help", "ser"))
+        self.assertEqual(["import", "info"], sorted(self.complete("model", "--json", "i")))
+        self.assertEqual([], self.complete("model", "info", "impo"))
         self.assertEqual([], self.complete("serve", "--listen", ""))
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "token file").touch()
@@ -146,6 +158,7 @@ class Installed(unittest.TestCase):
         self.assertEqual(["--max-calls", "--max-clients"], sorted(complete("serve --max-c")))
         self.assertEqual(["cpu"], complete("serve --backend c"))
         self.assertEqual(["serve"], complete("help ser"))
+        self.assertEqual(["import"], complete("model imp"))
         self.assertIn("basename", complete("run --servers a -- basena"))
 
     @unittest.skipUnless(shutil.which("fish"), "needs fish")
