@@ -102,7 +102,7 @@ static enum cmd_exit finish_output(enum cmd_exit code)
 {
     bool failed_before = ferror(stdout);
     bool failed_now = fflush(stdout) || close(STDOUT_FILENO);
-    const char *cause = failed_now ? strerror(errno) : "an earlier write failed";
+    const char *cause = failed_now ? strerror(errno) : "the disk is full, or its reader has ended";
     if ((failed_before || failed_now) && code == CMD_DONE)
         return cmd_fail(CMD_FAILED, "cannot write the output: %s", cause);
     return code;

@@ -133,6 +133,7 @@ struct experiment {
     uint64_t kv_bytes; /* of one sequence */
     uint32_t layers;
     uint64_t settings;
+    uint64_t kept; /* cells whose rows were in the file before */
     FILE *file;
 };
 
@@ -406,8 +407,10 @@ static bool is_done(const struct experiment *x, const struct experiment_row *cel
 static enum cmd_exit run_cell(struct experiment *x, const struct experiment_row *cell)
 {
     struct experiment_row rows[EXPERIMENT_CLIENTS_MAX];
-    if (is_done(x, cell))
+    if (is_done(x, cell)) {
+        x->kept++;
         return CMD_DONE;
+    }
     enum cmd_exit code = experiment_trial(&x->setup, cell, rows);
     if (code != CMD_DONE)
         return code;
@@ -483,14 +486,18 @@ static enum cmd_exit report(struct experiment *x)
                                   .lossy = x->o->lossy};
     if (!experiment_agrees(&x->rows, &r, why))
         return cmd_fail(CMD_FAILED, "experiment: no report: %s", why);
-    int rc = x->o->json ? experiment_print_json(&x->rows, &r, stdout)
-                        : experiment_print(&x->rows, &r, stdout);
-    if (rc == 0)
-        rc = experiment_write_html(&x->rows, &r, x->o->report);
+    int rc = experiment_write_html(&x->rows, &r, x->o->report);
     if (rc)
         return cmd_fail(CMD_FAILED, "experiment: %s: %s", x->o->report, strerror(-rc));
+    rc = x->o->json ? experiment_print_json(&x->rows, &r, stdout)
+                    : experiment_print(&x->rows, &r, stdout);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "experiment: cannot write the output: %s", strerror(-rc));
     if (!x->o->json)
         printf("rows: %s\nreport: %s\n%s\n", x->o->output, x->o->report, gpu);
+    if (x->kept)
+        cmd_warn("%llu of the figures are those of an earlier run; remove %s to measure again",
+                 (unsigned long long)x->kept, x->o->output);
     return CMD_DONE;
 }
 

@@ -142,6 +142,13 @@ class Bytes(Modes):
         self.assertEqual(run.number("NETWORK_BYTES"), 0)
         self.assertNotIn("SERVER_GPU_KERNEL_MS", run.values)  # neither a server nor a GPU
 
+    def test_an_output_that_cannot_be_written_is_not_the_reports_fault(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = hawser("experiment", "--model", self.model, "--modes", "local", "--trials", 1,
+                            "--output", self.dir / "r.csv", "--report", self.dir / "r.html", stdout=full)
+        self.expect(result, FAILED, "cannot write the output: No space left on device")
+        self.assertIn("</html>", (self.dir / "r.html").read_text())
+
     def test_lossy_logits_are_half(self):
         server = self.serve()
         exact = self.llm(("semantic", "--return", "logits"), server).number("BYTES_logits")
@@ -349,7 +356,8 @@ class Experiment(Modes):
         whole = path.read_text()
         lines = whole.splitlines(keepends=True)
         path.write_text("".join(lines[:6]) + lines[6][:20])
-        self.experiment("--trials", 2)
+        self.experiment("--trials", 2, says=["5 of the figures are those of an earlier run",
+                                             str(path)])
         again = path.read_text().splitlines(keepends=True)
         self.assertEqual(again[:6], lines[:6])  # kept as they were
         self.assertEqual(len(again), len(lines))
@@ -369,6 +377,13 @@ class Experiment(Modes):
         for path, why in (("no/r.html", "No such file"), ("folder", "Is a directory")):
             self.experiment("--report", self.dir / path, code=FAILED, says=[path, why])
             self.assertFalse((self.dir / "r.csv").exists())
+
+    def test_an_output_that_cannot_be_written_is_not_the_reports_fault(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = hawser("experiment", "--model", self.model, "--modes", "local", "--trials", 1,
+                            "--output", self.dir / "r.csv", "--report", self.dir / "r.html", stdout=full)
+        self.expect(result, FAILED, "cannot write the output: No space left on device")
+        self.assertIn("</html>", (self.dir / "r.html").read_text())
 
     def test_lossy_logits_are_reported_not_refused(self):
         args = ("--trials", 1, "--modes", "local,semantic", "--return", "logits", "--lossy",
