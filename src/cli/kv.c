@@ -194,8 +194,9 @@ static enum cmd_exit read_file(const char *path, uint8_t **data, uint32_t *len)
     if (path && fd >= 0)
         close(fd);
     if (rc == -EFBIG)
-        return cmd_fail(CMD_FAILED, "kv: put: %s has more than %d bytes", path ? path : "the input",
-                        KV_NAMED_MAX);
+        return cmd_fail(CMD_FAILED,
+                        "kv: put: %s has more than the %d bytes of a value; store it in parts",
+                        path ? path : "the input", KV_NAMED_MAX);
     if (rc)
         return cmd_fail(CMD_FAILED, "kv: put: cannot read %s: %s", path ? path : "the input",
                         strerror(-rc));

@@ -612,7 +612,8 @@ static int listen_attach(struct kv_host *h, char why[RPC_WHY_CHARS])
     struct rpc_addr addr = {.scheme = RPC_SCHEME_UNIX};
     int rc = kv_socket_path(h->options.socket, h->options.index, addr.path);
     if (rc) {
-        snprintf(why, RPC_WHY_CHARS, "%s: the path is too long", h->options.socket);
+        snprintf(why, RPC_WHY_CHARS, "%.80s...: a socket's path has at most %d characters",
+                 h->options.socket, KV_SOCKET_CHARS - 1);
         return rc;
     }
     rc = rpc_listen(&addr, NULL, &h->attach, why);

@@ -1,6 +1,7 @@
 #include "llm/engine/kv_cache.h"
 
 #include "base/log.h"
+#include "base/units.h"
 #include "llm/engine/engine.h"
 #include "llm/engine/stages.h"
 #include "llm/model/why.h"
@@ -129,9 +130,11 @@ static int count_pages(const struct llm_config *config, uint64_t bytes, struct l
 {
     uint64_t page = UINT64_C(2) * LLM_KV_POSITIONS * shape->row_values * sizeof(uint16_t);
     uint64_t pages = bytes / page;
+    char have[HW_FORMAT_CHARS], need[HW_FORMAT_CHARS];
     if (pages < config->layers)
-        return llm_why(why, -ENOMEM, "%llu bytes of KV are not a page of %llu for each layer",
-                       (unsigned long long)bytes, (unsigned long long)page);
+        return llm_why(why, -ENOMEM,
+                       "%s of KV memory are too little: a page of each layer, %s, is the least",
+                       hw_format_size(have, bytes), hw_format_size(need, page * config->layers));
     shape->pages = pages < PAGE_COUNT_MAX ? (uint32_t)pages : PAGE_COUNT_MAX;
     return 0;
 }

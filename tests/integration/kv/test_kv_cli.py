@@ -50,6 +50,7 @@ class Kvd(Case):
         path = self.dir / "kvd"
         self.start("--socket", path)
         self.expect(hawser("kvd", "--socket", path), FAILED, "another server has it")
+        self.expect(hawser("kvd", "--socket", f"/{'x' * 200}"), FAILED, "at most 107 characters")
 
     def test_ready_fd_is_told(self):
         read, write = os.pipe()

@@ -142,13 +142,6 @@ class Bytes(Modes):
         self.assertEqual(run.number("NETWORK_BYTES"), 0)
         self.assertNotIn("SERVER_GPU_KERNEL_MS", run.values)  # neither a server nor a GPU
 
-    def test_an_output_that_cannot_be_written_is_not_the_reports_fault(self):
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            result = hawser("experiment", "--model", self.model, "--modes", "local", "--trials", 1,
-                            "--output", self.dir / "r.csv", "--report", self.dir / "r.html", stdout=full)
-        self.expect(result, FAILED, "cannot write the output: No space left on device")
-        self.assertIn("</html>", (self.dir / "r.html").read_text())
-
     def test_lossy_logits_are_half(self):
         server = self.serve()
         exact = self.llm(("semantic", "--return", "logits"), server).number("BYTES_logits")
@@ -217,6 +210,10 @@ class BadInput(Modes):
     def test_a_full_context_ends_the_text(self):
         run = self.llm(("semantic",), self.serve("--context", 16), "--decode_steps", 50)
         self.assertEqual(len(run.list("TOKENS")), 16 - PROMPT + 1)
+
+    def test_too_little_kv_memory_names_the_least(self):
+        self.expect(hawser("serve", "--no-devices", "--listen", "127.0.0.1:0", "--model", self.model,
+                           "--kv-memory", "1KiB"), FAILED, "too little", "a page of each layer, ")
 
     def test_limits_are_refusals(self):
         server = self.serve("--max-upload", "4KiB", "--max-tokens", 8)
