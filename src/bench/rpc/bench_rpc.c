@@ -7,12 +7,12 @@
 #include "base/report/progress.h"
 #include "base/units.h"
 #include "bench/rpc/link.h"
+#include "command/interrupt.h"
 #include "command/measure.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,9 +192,6 @@ static void plan_all(struct plan *plan)
 
 /* ---- measuring ---- */
 
-/* Set by SIGINT and SIGTERM: the command then removes its files and processes before it ends. */
-static volatile sig_atomic_t interrupted;
-
 struct run {
     const struct bench_rpc_options *o;
     uint64_t reps, time_ns;
@@ -284,7 +281,7 @@ static int compare(struct run *r, struct probe *ours, struct probe *raw, struct 
         rc = calibrate(r, ours);
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
         struct probe *first = i % 2 ? ours : raw, *second = i % 2 ? raw : ours;
-        rc = interrupted ? -EINTR : shoot(r, first, &first->figures[i]);
+        rc = cmd_interrupted() ? -EINTR : shoot(r, first, &first->figures[i]);
         if (rc == 0)
             rc = shoot(r, second, &second->figures[i]);
     }
@@ -417,7 +414,7 @@ static int row_long_calls(struct run *r, const struct item *item)
     for (uint64_t i = 0; i < r->reps && rc == 0; i++) {
         double burst_us = 0;
         uint64_t elapsed = 0;
-        rc = interrupted ? -EINTR : shoot(r, &one, &rtt[i]);
+        rc = cmd_interrupted() ? -EINTR : shoot(r, &one, &rtt[i]);
         if (rc == 0)
             rc = shoot(r, &burst, &burst_us);
         if (rc == 0)
@@ -441,7 +438,7 @@ static int row_long_posts(struct run *r, const struct item *item)
     struct bench_shot all = {.size = item->size, .depth = 1, .count = item->depth};
     for (uint64_t i = 0; i < r->reps; i++) {
         uint64_t writes = 0;
-        int rc = interrupted ? -EINTR : bench_link_posts(r->link, &all, &writes);
+        int rc = cmd_interrupted() ? -EINTR : bench_link_posts(r->link, &all, &writes);
         if (rc)
             return rc;
         counts[i] = (double)writes;
@@ -486,12 +483,6 @@ static int row(struct run *r, const struct item *item)
 
 /* ---- the command ---- */
 
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
 static enum cmd_exit measure_plan(struct run *r, const struct plan *plan)
 {
     struct hw_progress progress;
@@ -502,7 +493,7 @@ static enum cmd_exit measure_plan(struct run *r, const struct plan *plan)
     for (i = 0; i < plan->count && rc == 0 && hw_now_ns() < end; i++) {
         hw_progress_update(&progress, i);
         r->why[0] = '\0';
-        rc = interrupted ? -EINTR : row(r, &plan->items[i]);
+        rc = cmd_interrupted() ? -EINTR : row(r, &plan->items[i]);
         if (rc == -EOPNOTSUPP && plan->items[i].transport == BENCH_UCX) {
             hw_bench_leave_out(&r->bench, plan->items[i].name, "a build without UCX");
             rc = 0;
@@ -514,6 +505,8 @@ static enum cmd_exit measure_plan(struct run *r, const struct plan *plan)
         hw_bench_leave_out(&r->bench, plan->items[rest].name, "--limit");
     if (rc == 0)
         return CMD_DONE;
+    if (cmd_interrupted())
+        return cmd_fail(CMD_FAILED, "bench-rpc: interrupted");
     const char *cause = r->why[0] ? r->why : strerror(-rc);
     return cmd_fail(CMD_FAILED, "bench-rpc: %s: %s", plan->items[i - 1].name, cause);
 }
@@ -550,7 +543,6 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     (void)operands;
     const struct bench_rpc_options *o = values;
     struct run r = {.o = o, .reps = o->reps, .time_ns = o->time_ns};
-    struct sigaction action = {.sa_handler = on_signal};
     struct plan *plan = calloc(1, sizeof(*plan));
     if (!plan)
         return cmd_fail(CMD_FAILED, "out of memory");
@@ -558,8 +550,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         r.reps = r.reps < 3 ? r.reps : 3;
         r.time_ns = r.time_ns < 10 * HW_MS ? r.time_ns : 10 * HW_MS;
     }
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cmd_catch_interrupts();      /* files and processes are gone before we are */
     setenv("UCX_TLS", "tcp", 0); /* it is compared with our tcp, so it uses TCP, too */
     hw_bench_begin(&r.bench, "rpc");
     plan->o = o;

@@ -4,11 +4,11 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "command/interrupt.h"
 #include "command/manifest.h"
 #include "command/software.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,12 +304,6 @@ static int measure_sites(struct bench_vk_run *r)
 
 /* ---- the command ---- */
 
-static void on_signal(int number)
-{
-    (void)number;
-    bench_vk_interrupt();
-}
-
 static enum cmd_exit report(const struct bench_vk_run *r)
 {
     int rc = hw_bench_print(&r->bench, r->o->json, stdout);
@@ -351,6 +345,8 @@ static enum cmd_exit measure(struct bench_vk_run *r, const char *operand)
                         r->o->only.items[0]);
     if (rc == 0)
         return CMD_DONE;
+    if (cmd_interrupted())
+        return cmd_fail(CMD_FAILED, "bench-vulkan: interrupted");
     return cmd_fail(CMD_FAILED, "bench-vulkan: %s", r->why[0] ? r->why : strerror(-rc));
 }
 
@@ -379,7 +375,6 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 {
     const struct bench_vk_options *o = values;
     const char *operand = operands->count ? operands->items[0] : NULL;
-    struct sigaction action = {.sa_handler = on_signal};
     if (o->native && operand)
         return cmd_fail(CMD_USAGE, "bench-vulkan: --native measures no server: leave ADDR out");
     enum cmd_exit code = o->software ? cmd_software() : CMD_DONE;
@@ -394,8 +389,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         r->time_ns = r->time_ns < 20 * HW_MS ? r->time_ns : 20 * HW_MS;
         r->size = r->size < (16 << 20) ? r->size : 16 << 20;
     }
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cmd_catch_interrupts(); /* files and processes are gone before we are */
     if (!o->native && !cmd_find_manifest(r->manifest))
         code = cmd_fail(CMD_FAILED, "bench-vulkan: the driver's manifest, hawser_icd.json, is not "
                                     "where this program was built or installed; set HAWSER_ICD to "

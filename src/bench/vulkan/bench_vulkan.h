@@ -78,12 +78,9 @@ struct bench_vk_run {
     char why[RPC_WHY_CHARS];
 };
 
-/* After it every order fails with -EINTR, so that what was made for the run is removed.  Safe in a
- * signal handler. */
-void bench_vk_interrupt(void);
-
 /* ---- for rows ---- */
 
+/* -EINTR after an interrupt. */
 int bench_vk_order(struct bench_vk_run *run, struct bench_process *process,
                    const struct bench_order *what, struct bench_answer *answer) MUST_CHECK;
 /* All with the same order, at the same time. */

@@ -2,10 +2,10 @@
 #include "bench/vulkan/bench_vulkan.h"
 
 #include "base/units.h"
+#include "command/interrupt.h"
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,20 +21,13 @@ static const struct hw_bench_target targets[] = {
     {"four-clients.tcp", false, 0.95}, {"eight-clients.tcp", false, 0.95},
 };
 
-static volatile sig_atomic_t interrupted;
-
-void bench_vk_interrupt(void)
-{
-    interrupted = 1;
-}
-
 /* ---- orders ---- */
 
 int bench_vk_order(struct bench_vk_run *r, struct bench_process *process,
                    const struct bench_order *what, struct bench_answer *answer)
 {
     char why[BENCH_PROCESS_WHY] = "";
-    int rc = interrupted ? -EINTR : bench_process_do(process, what, answer, why);
+    int rc = cmd_interrupted() ? -EINTR : bench_process_do(process, what, answer, why);
     if (rc)
         snprintf(r->why, sizeof(r->why), "%s", why);
     return rc;
@@ -44,7 +37,7 @@ int bench_vk_order_all(struct bench_vk_run *r, struct bench_process *const *proc
                        unsigned count, const struct bench_order *what, struct bench_answer *answers)
 {
     char why[BENCH_PROCESS_WHY] = "";
-    int rc = interrupted ? -EINTR : 0;
+    int rc = cmd_interrupted() ? -EINTR : 0;
     for (unsigned i = 0; i < count && rc == 0; i++)
         rc = bench_process_ask(processes[i], what, why);
     for (unsigned i = 0; i < count && rc == 0; i++)

@@ -2,10 +2,12 @@
 
 import json
 import pathlib
+import signal
+import subprocess
 import tempfile
 import unittest
 
-from harness import DONE, FAILED, Case, hawser
+from harness import DONE, FAILED, HAWSER, TIMEOUT, Case, clean_environment, hawser
 
 FIELDS = {"name", "value", "unit", "baseline", "ratio", "transport", "wait", "size", "depth",
           "against", "spread", "target", "met"}
@@ -77,6 +79,17 @@ class BenchRpc(Case):
                                   "--no-pin", env={"TMPDIR": folder}), DONE).stdout
         self.assertIn("unix.64B.d1.block", text)
         self.assertIn("plain Unix socket", text)
+        self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_interrupted_it_says_so_and_leaves_nothing(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(dir="/tmp"))
+        with subprocess.Popen([HAWSER, "bench-rpc", "--reps", "101"], stderr=subprocess.PIPE, text=True,
+                              env=clean_environment({"TMPDIR": folder})) as process:
+            while not list(pathlib.Path(folder).iterdir()):
+                self.assertIsNone(process.poll())
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=TIMEOUT)
+        self.assertEqual((process.returncode, stderr), (FAILED, "hawser: bench-rpc: interrupted\n"))
         self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
     def test_output_to_a_full_disk_is_noticed(self):
