@@ -125,10 +125,13 @@ static void check_offer(struct doctor *d, const struct survey *s)
         doctor_say(d, DOCTOR_OK, "remote GPU", NULL, "%s (%s)", devices->items[i].name,
                    serve_device_type_name(devices->items[i].type));
     for (uint32_t i = 0; i < s->served.model_count; i++)
-        doctor_say(d, s->served.draining ? DOCTOR_WARNING : DOCTOR_OK, "model",
-                   s->served.draining ? "hawser drain --undo ADDR" : NULL, "%s (%s)%s",
-                   s->served.models[i].name, s->served.models[i].arch,
-                   s->served.draining ? ", draining: it takes no new texts" : "");
+        doctor_say(
+            d, s->served.draining || s->served.incomplete ? DOCTOR_WARNING : DOCTOR_OK, "model",
+            s->served.draining     ? "hawser drain --undo ADDR"
+            : s->served.incomplete ? "start the lost stage or peer again: the server's log names it"
+                                   : NULL,
+            "%s (%s), %s", s->served.models[i].name, s->served.models[i].arch,
+            llm_served_state(&s->served));
     if (devices->count == 0 && s->served.model_count == 0)
         doctor_say(d, DOCTOR_WARNING, "remote GPU",
                    "on the server: install the GPU's Vulkan driver, or start it with --software",

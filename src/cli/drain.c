@@ -42,10 +42,10 @@ const struct cmd_command cmd_drain = {
     .operands_min = 1,
     .operands_max = 1,
     .description =
-        "Tells the worker at ADDR (hawser serve --model) to take no new texts and to end those "
-        "that\n"
-        "run after the present step.  A gateway continues them at other workers with the same\n"
-        "tokens.  Texts that came through the server's own --http are completed, and new ones are\n"
+        "Tells the worker at ADDR (hawser serve --model) to take no new texts and to end those of\n"
+        "gateways after the present step; a gateway continues them at other workers with the same\n"
+        "tokens.  Other texts are completed; new ones that come through the server's own --http "
+        "are\n"
         "answered 503.  When none runs any more the server can be stopped without loss.",
     .options = options,
     .environment = cmd_connect_env,

@@ -91,8 +91,8 @@ static void print_devices(const struct serve_devices *devices)
 static void print_models(const struct llm_served *s)
 {
     for (uint32_t i = 0; i < s->model_count; i++)
-        printf("model       %s (%s), context %u%s\n", s->models[i].name, s->models[i].arch,
-               s->models[i].context, s->draining ? ", draining" : "");
+        printf("model       %s (%s), context %u, %s\n", s->models[i].name, s->models[i].arch,
+               s->models[i].context, llm_served_state(s));
 }
 
 /* Equal steps from the least value to the 99th percentile, so that one late answer does not

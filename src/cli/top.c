@@ -156,10 +156,10 @@ static json_t *worker_json(const char *address, const struct llm_served *s)
         pages += s->models[i].kv_pages;
         used += s->models[i].kv_used;
     }
-    json_t *worker = json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:o}", "address", address, "state",
-                               s->draining ? "draining" : "up", "running", (int)s->running,
-                               "waiting", (int)s->waiting, "kv_pages", (json_int_t)pages, "kv_used",
-                               (json_int_t)used, "models", models);
+    json_t *worker =
+        json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:o}", "address", address, "state",
+                  llm_served_state(s), "running", (int)s->running, "waiting", (int)s->waiting,
+                  "kv_pages", (json_int_t)pages, "kv_used", (json_int_t)used, "models", models);
     return json_pack("{s:[o], s:{s:I}}", "workers", worker, "tokens", "computed",
                      (json_int_t)s->rows);
 }

@@ -287,7 +287,8 @@ enum cmd_exit llm_client_generate(struct llm_client *c, const struct llm_client_
                              .token_count = text->token_count,
                              .most = text->most,
                              .sampling = text->sampling,
-                             .stop_at_end = !text->ignore_end};
+                             .stop_at_end = !text->ignore_end,
+                             .stays = true};
     struct output o = {.client = c,
                        .text = text,
                        .figures = figures,
@@ -309,8 +310,6 @@ enum cmd_exit llm_client_generate(struct llm_client *c, const struct llm_client_
     free(o.held);
     if (rc && figures->text_len && text->out)
         fputc('\n', text->out);
-    if (rc == 0 && figures->end.reason == LLM_END_DRAINED)
-        rc = llm_why(c->why, -EAGAIN, "the server drains: ask another one");
     return rc ? fail(c, rc) : CMD_DONE;
 }
 

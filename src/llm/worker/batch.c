@@ -818,24 +818,30 @@ static void publish(struct llm_worker *w)
     }
 }
 
-/* Requests of a model whose servers are not all there take no step, and hold up no other's. */
+/* Requests of a model whose servers are not all there take no step, and hold up no other's.  Those
+ * servers are asked again until they are there, also without requests: clients wait to hear it. */
 static void reach_servers(struct llm_worker *w)
 {
     char why[LLM_WHY_CHARS];
-    w->looks = false;
-    for (uint32_t i = 0; i < w->served_count && w->running.first; i++) {
+    bool incomplete = atomic_load_explicit(&w->incomplete, memory_order_relaxed);
+    if (!incomplete && !w->running.first)
+        return;
+    incomplete = false;
+    for (uint32_t i = 0; i < w->served_count; i++) {
         struct llm_model *m = w->served[i];
-        m->is_away = llm_engine_reach(m->engine, why) == -EAGAIN;
-        w->looks |= m->is_away;
+        int rc = llm_engine_reach(m->engine, why);
+        m->is_away = rc == -EAGAIN;
+        incomplete |= rc != 0;
     }
+    atomic_store_explicit(&w->incomplete, incomplete, memory_order_relaxed);
 }
 
 void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
 {
     struct plan p;
     llm_kv_share_review(w);
-    review(w);
     reach_servers(w);
+    review(w);
     plan_make(w, &p);
     w->answered = w->awaited = 0;
     w->is_stalled = p.part_count == 0 && w->running.first;

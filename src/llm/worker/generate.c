@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STOPS_AT_END = 1, LOGPROBS = 2, EMBED = 4, STAYS = 8, SCORED = 16, DRAINING = 1 };
+enum { STOPS_AT_END = 1, LOGPROBS = 2, EMBED = 4, STAYS = 8, SCORED = 16 };
+enum { DRAINING = 1, INCOMPLETE = 2 };
 
 uint32_t llm_get_varint32(struct wire_dec *d)
 {
@@ -348,7 +349,7 @@ static void get_model(struct wire_dec *d, struct llm_served_model *m)
 
 void llm_served_put(struct wire_enc *e, const struct llm_served *s)
 {
-    wire_put_u8(e, s->draining ? DRAINING : 0);
+    wire_put_u8(e, (s->draining ? DRAINING : 0) | (s->incomplete ? INCOMPLETE : 0));
     wire_put_u32(e, s->running);
     wire_put_u32(e, s->waiting);
     wire_put_u64(e, s->rows);
@@ -361,7 +362,9 @@ void llm_served_put(struct wire_enc *e, const struct llm_served *s)
 void llm_served_get(struct wire_dec *d, struct llm_served *s)
 {
     *s = (struct llm_served){0};
-    s->draining = get_flag(d, wire_get_u8(d), DRAINING, DRAINING);
+    uint8_t flags = wire_get_u8(d);
+    s->draining = get_flag(d, flags, DRAINING | INCOMPLETE, DRAINING);
+    s->incomplete = flags & INCOMPLETE;
     s->running = wire_get_u32(d);
     s->waiting = wire_get_u32(d);
     s->rows = wire_get_u64(d);
@@ -369,6 +372,11 @@ void llm_served_get(struct wire_dec *d, struct llm_served *s)
     s->model_count = get_count(d, LLM_SERVED_MODELS_MAX);
     for (uint32_t i = 0; i < s->model_count; i++)
         get_model(d, &s->models[i]);
+}
+
+const char *llm_served_state(const struct llm_served *s)
+{
+    return s->draining ? "draining" : s->incomplete ? "incomplete" : "up";
 }
 
 static void make_printable(char *text)

@@ -5,7 +5,7 @@
  *   generate   id varint, flags u8, model string, most varint, sampled varint, sampling,
  *              stops varint, so many tokens, tops varint, grammar string, [scored varint], tokens
  *     flags      1 end tokens of the model end the text, 2 logprobs, 4 embed: no text is wanted,
- *                but the vector of the tokens, 8 the text stays where the worker drains,
+ *                but the vector of the tokens, 8 the text stays with a worker that drains,
  *                16 scored is there
  *     sampling   temperature f32, top k varint, top p f32, seed u64, min p f32, presence f32,
  *                frequency f32, repetition f32, biases varint, so many: token varint, bias f32
@@ -14,7 +14,7 @@
  *   tokens     (pushed) groups up to the end of the message: id varint, tops varint, count varint,
  *              so many tokens.  tops is 0, or 1 + n: then each token has its logprob f32, and n
  *              times token varint, logprob f32
- *   worker     flags u8 (1: draining), running u32, waiting u32, rows u64, step u64,
+ *   worker     flags u8 (1 draining, 2 incomplete), running u32, waiting u32, rows u64, step u64,
  *              models varint, so many models
  *     model      name string, architecture string, arithmetic string, hash u8 x 16,
  *                vocabulary u32, context u32, header u64, KV pages u64, of these used u64
@@ -59,7 +59,8 @@ struct llm_generate {
     bool embed; /* no text, but the vector of the tokens: no field but model and stays counts */
     uint32_t scored; /* not 0: tokens from this one on are pushed with their logprobs, up to those
                       * that were generated, before others; then most 0 means none */
-    bool stays;      /* no other worker can continue it: a worker that drains completes it */
+    bool stays;      /* no other worker can continue it: one that drains completes it, one that
+                      * is incomplete waits with it */
 };
 
 /* One generated token, or one that was scored. */
@@ -74,7 +75,7 @@ enum llm_end {
     LLM_END_STOP = 1,  /* an end token or a stop token */
     LLM_END_LENGTH,    /* as many as were asked for, or the context is full */
     LLM_END_CANCELLED, /* by the client */
-    LLM_END_DRAINED,   /* the worker drains: continue at another one */
+    LLM_END_DRAINED,   /* the worker drains or is incomplete: continue at another one */
     LLM_END_EMBEDDED,  /* vector is there */
 };
 
@@ -104,6 +105,7 @@ struct llm_served_model {
 /* A worker as it describes itself. */
 struct llm_served {
     bool draining;
+    bool incomplete;  /* a server that computes a part of its model is lost: it takes no step */
     uint32_t running; /* requests that have a sequence */
     uint32_t waiting; /* requests that wait for KV memory or their turn */
     uint64_t rows;    /* computed since it started */
@@ -128,6 +130,8 @@ void llm_end_fini(struct llm_generate_end *end); /* of a decoded one */
 uint32_t llm_get_varint32(struct wire_dec *d);
 void llm_served_put(struct wire_enc *e, const struct llm_served *served);
 void llm_served_get(struct wire_dec *d, struct llm_served *served);
+/* "up", "draining" or "incomplete". */
+const char *llm_served_state(const struct llm_served *served);
 /* A worker's words may reach a terminal: control characters become '?'. */
 void llm_served_make_printable(struct llm_served *served);
 

@@ -60,7 +60,7 @@ struct llm_model {
     uint32_t mixed_steps;     /* steps since one that only decoded */
     uint64_t planned[2];      /* the last plan that looked at its requests; [1]: those that embed */
     struct hw_buckets *notes; /* LLM_NOTES of the worker's */
-    bool is_away; /* a server that computes with this one was lost, and is asked again */
+    bool is_away; /* a server that computes with this one was lost, and may be on its way back */
     bool hashed;
     uint8_t hash[LLM_HASH_BYTES];
     struct llm_evictor *evictor; /* made on demand */
@@ -309,7 +309,6 @@ struct llm_worker {
     bool shares;                    /* a served model has a limit; does not change */
     bool is_short;                  /* a request found no memory since the last review (engine) */
     bool is_stalled;                /* requests run, and none could take a step (engine) */
-    bool looks;                     /* a model is away: look again soon (engine) */
     uint64_t plans;                 /* of steps, so far (engine) */
     struct llm_pool *samplers;      /* made on demand (engine) */
     bool samples_alone;             /* there could be none (engine) */
@@ -321,7 +320,9 @@ struct llm_worker {
     uint64_t stepped_ns;            /* when it ended (engine) */
     _Atomic uint64_t step_began_ns; /* 0: no step; relaxed, the engine's thread writes */
     _Atomic bool draining;          /* relaxed; the server's thread writes */
-    uint64_t texts_begun;           /* (engine) */
+    _Atomic bool incomplete; /* a model lacks a server: look again soon; relaxed, the engine's
+                              * thread writes */
+    uint64_t texts_begun;    /* (engine) */
     _Atomic uint64_t counts[LLM_COUNTS];
     struct hw_counter_set count_set;
     struct hw_buckets notes[LLM_SERVED_MODELS_MAX + 1][LLM_NOTES]; /* the first: of uploads */

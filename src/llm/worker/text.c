@@ -472,7 +472,9 @@ int llm_text_review(struct llm_worker *w, struct llm_job *job)
         return llm_why(job->why, -ENOBUFS, "the client does not read what is pushed to it");
     if (atomic_load_explicit(&job->cancelled, memory_order_relaxed))
         return over(job, LLM_END_CANCELLED);
-    if (atomic_load_explicit(&w->draining, memory_order_relaxed) && !job->request.generate.stays)
+    bool gives_back = atomic_load_explicit(&w->draining, memory_order_relaxed) ||
+                      atomic_load_explicit(&w->incomplete, memory_order_relaxed);
+    if (gives_back && !job->request.generate.stays)
         return over(job, LLM_END_DRAINED);
     return 0;
 }

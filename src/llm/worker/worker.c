@@ -440,7 +440,8 @@ static uint64_t due(struct llm_worker *w)
 {
     uint64_t now = hw_now_ns(), expires = llm_worker_expire(w, now), review = llm_kv_share_due(w);
     uint64_t due_ns = expires < review ? expires : review, look = now + LLM_WORKER_LOOK_NS;
-    return w->looks && look < due_ns ? look : due_ns;
+    bool looks = atomic_load_explicit(&w->incomplete, memory_order_relaxed);
+    return looks && look < due_ns ? look : due_ns;
 }
 
 static void *work(void *user)
@@ -591,13 +592,14 @@ static void on_describe(struct llm_worker *w, struct llm_client *c, struct rpc_m
         answer_error(c, msg, -ENOMEM, "no memory for a description");
         return;
     }
-    *served =
-        (struct llm_served){.draining = atomic_load_explicit(&w->draining, memory_order_relaxed),
-                            .running = (uint32_t)counted(w, LLM_COUNT_TEXTS),
-                            .waiting = (uint32_t)counted(w, LLM_COUNT_TEXTS_WAITING),
-                            .rows = counted(w, LLM_COUNT_ROWS),
-                            .step_ns = began && now > began ? now - began : 0,
-                            .model_count = w->served_count};
+    *served = (struct llm_served){
+        .draining = atomic_load_explicit(&w->draining, memory_order_relaxed),
+        .incomplete = atomic_load_explicit(&w->incomplete, memory_order_relaxed),
+        .running = (uint32_t)counted(w, LLM_COUNT_TEXTS),
+        .waiting = (uint32_t)counted(w, LLM_COUNT_TEXTS_WAITING),
+        .rows = counted(w, LLM_COUNT_ROWS),
+        .step_ns = began && now > began ? now - began : 0,
+        .model_count = w->served_count};
     for (uint32_t i = 0; i < w->served_count; i++)
         describe_model(w->served[i], &served->models[i]);
     struct wire_enc e;

@@ -314,7 +314,7 @@ static enum MHD_Result get_health(struct http_exchange *x)
     bool up = false;
     pthread_mutex_lock(&f->lock);
     for (size_t i = 0; i < f->worker_count; i++)
-        up = up || (f->workers[i].state == HTTP_WORKER_UP && !f->workers[i].served.draining);
+        up = up || http_worker_takes_texts(&f->workers[i]);
     pthread_mutex_unlock(&f->lock);
     if (!up)
         return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, "no worker is ready");

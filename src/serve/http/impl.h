@@ -222,8 +222,11 @@ int http_worker_start(struct http_worker *w) MUST_CHECK;
  * lock. */
 void http_worker_doubt(struct http_worker *w);
 bool http_worker_is_doubted(const struct http_worker *w);
-/* A text's end told so; no new text goes there until it describes itself anew.  Under the lock. */
+/* A text's end told that it drains or is incomplete: its thread looks at once, and no new text goes
+ * there until it describes itself anew.  Under the lock. */
 void http_worker_drains(struct http_worker *w);
+/* As it described itself.  Under the lock. */
+bool http_worker_takes_texts(const struct http_worker *w);
 /* Waits for its thread; without the lock, after `stopping` is set. */
 void http_worker_stop(struct http_worker *w);
 

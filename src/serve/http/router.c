@@ -23,7 +23,7 @@ static uint32_t load_of(const struct http_worker *w)
 
 static bool serves(const struct http_worker *w, const struct http_sequence *s)
 {
-    if (w->state != HTTP_WORKER_UP || w->left || http_worker_is_doubted(w) || w->served.draining)
+    if (!http_worker_takes_texts(w) || w->left || http_worker_is_doubted(w))
         return false;
     int model = http_worker_model(w, s->model);
     /* A text that has begun goes on with the same tokens only under the same arithmetic. */

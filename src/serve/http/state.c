@@ -12,8 +12,8 @@ static void print_worker(FILE *out, const struct http_worker *w)
     }
     fprintf(out,
             "worker %s: %s, %u texts of ours, %u running and %u waiting in all, lost %llu times\n",
-            w->name, w->served.draining ? "drains" : "up", w->texts, w->served.running,
-            w->served.waiting, (unsigned long long)w->losses);
+            w->name, llm_served_state(&w->served), w->texts, w->served.running, w->served.waiting,
+            (unsigned long long)w->losses);
     for (uint32_t i = 0; i < w->served.model_count; i++)
         fprintf(out, "  model %s (%s), context %u\n", w->served.models[i].name,
                 w->served.models[i].arch, w->served.models[i].context);
@@ -91,9 +91,7 @@ void http_state_print(void *front, enum hw_counters_format format, FILE *out)
 
 static const char *state_name(const struct http_worker *w)
 {
-    if (w->state != HTTP_WORKER_UP)
-        return "down";
-    return w->served.draining ? "draining" : "up";
+    return w->state == HTTP_WORKER_UP ? llm_served_state(&w->served) : "down";
 }
 
 static json_t *cells_json(const struct llm_kv_map *m, const uint32_t *cells)

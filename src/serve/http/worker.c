@@ -136,7 +136,7 @@ static void attend(struct http_worker *w, struct llm_connection *conn, char *why
     while (!stopping && look(w, conn, why) == 0) {
         inspect(w, conn);
         http_lock(f);
-        pause_for(w, HTTP_DESCRIBE_NS);
+        pause_for(w, w->served.incomplete ? HTTP_RETRY_MIN_NS : HTTP_DESCRIBE_NS);
         stopping = f->stopping;
         http_unlock(f);
     }
@@ -192,6 +192,12 @@ void http_worker_drains(struct http_worker *w)
 {
     w->served.draining = true;
     w->tells++;
+    http_worker_doubt(w);
+}
+
+bool http_worker_takes_texts(const struct http_worker *w)
+{
+    return w->state == HTTP_WORKER_UP && !w->served.draining && !w->served.incomplete;
 }
 
 bool http_worker_is_doubted(const struct http_worker *w)

@@ -16,7 +16,7 @@ import time
 import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, free_port, lines_of  # noqa: E402
+from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, free_port, hawser, lines_of  # noqa: E402
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
 NAME = "kjv"
@@ -261,5 +261,5 @@ def in_threads(functions):
 
 
 __all__ = ["Case", "MODEL", "NAME", "Process", "Server", "Stream", "TIMEOUT", "call", "connect", "counter",
-           "gateway", "in_threads", "service", "state", "text_of", "wait_for", "wait_ready", "with_template",
+           "gateway", "hawser", "in_threads", "service", "state", "text_of", "wait_for", "wait_ready", "with_template",
            "worker"]

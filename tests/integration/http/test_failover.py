@@ -3,6 +3,7 @@ it gets when nothing happens."""
 
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -100,8 +101,43 @@ class Failover(Case):
 
     def test_a_worker_is_drained(self):
         self.disturb(lambda: self.expect(hawser("drain", self.workers[0].address), 0))
-        wait_for(lambda: ": drains," in state(self.url))
+        wait_for(lambda: ": draining," in state(self.url))
         self.assertEqual(self.whole(1), self.undisturbed[1])
+
+    def test_a_stage_of_a_worker_is_lost(self):
+        """The front of it says so: its texts go on elsewhere, and it gets others when it is whole."""
+        def stage():
+            return worker("--layers", "3-5", listen=f"unix:{self.dir}/stage")
+
+        def drain(*args):
+            self.expect(hawser("drain", self.workers[1].address, *args), 0)
+            wait_for(lambda: (": draining," in state(self.url)) != bool(args))
+
+        lost = stage()
+        self.addCleanup(lambda: lost.stop())
+        with worker("--layers", f"0-2@local,3-5@{lost.address}") as staged, \
+                gateway([staged, self.workers[1]]) as front:
+            self.url = front.url
+            drain()
+            streams = [iter(Stream(self.url, "/v1/completions", ask(i))) for i in range(STREAMS)]
+            texts = [text_of([next(stream)]) for stream in streams]
+            lost.send(signal.SIGSTOP)
+
+            def kill():
+                wait_for(lambda: re.search(": up, [1-9]", state(self.url)))
+                lost.send(signal.SIGKILL)
+                wait_for(lambda: ": incomplete, 0 texts" in state(self.url))
+                self.assertEqual(call(self.url, "/healthz")[0], 503)
+                drain("--undo")
+
+            self.assertEqual(in_threads([lambda: self.whole(1), kill])[0], self.undisturbed[1])
+            self.assertEqual([text + text_of(stream) for text, stream in zip(texts, streams)],
+                             [text for text, _ in self.undisturbed])
+            self.assertIn(": incomplete,", state(self.url))
+            drain()
+            lost.stop()
+            lost = stage()
+            self.assertEqual(self.whole(1), self.undisturbed[1])
 
     def test_all_workers_are_lost_and_one_comes_back(self):
         def act():
