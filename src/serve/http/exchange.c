@@ -488,7 +488,6 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
 
 static void end_now(struct http_exchange *x)
 {
-    x->gone = true;
     http_generation_drop(x);
     if (x->suspended) {
         x->suspended = false;
@@ -499,13 +498,21 @@ static void end_now(struct http_exchange *x)
 void http_exchange_gone(struct http_front *f, uint64_t id)
 {
     for (struct http_exchange *x = f->exchanges; x; x = x->next) {
-        if (x->id == id)
+        if (x->id == id) {
+            x->gone = true;
             end_now(x);
+        }
     }
 }
 
 void http_exchanges_end(struct http_front *f)
 {
-    for (struct http_exchange *x = f->exchanges; x; x = x->next)
+    uint64_t until = hw_after(HTTP_GOODBYE_NS);
+    for (struct http_exchange *x = f->exchanges; x; x = x->next) {
+        if (x->open > 0 && !x->error.status)
+            (void)http_error_set(&x->error, 503, NULL, NULL, "%s", http_stops);
         end_now(x);
+    }
+    while (f->exchanges && hw_cond_wait(&f->ended, &f->lock, until))
+        ;
 }

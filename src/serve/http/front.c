@@ -330,6 +330,7 @@ enum cmd_exit http_front_start(const struct http_front_options *options, struct 
     f->started_ns = hw_now_ns();
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->tried, NULL);
+    pthread_cond_init(&f->ended, NULL);
     *url_out = NULL;
     enum cmd_exit code = prepare(f, options);
     if (code == CMD_DONE)
@@ -349,8 +350,8 @@ void http_front_stop(struct http_front *f)
         return;
     http_lock(f);
     f->stopping = true;
-    http_exchanges_end(f);
     pthread_cond_broadcast(&f->tried);
+    http_exchanges_end(f);
     http_unlock(f);
     if (f->daemon)
         MHD_stop_daemon(f->daemon); /* ends every exchange */
@@ -367,6 +368,7 @@ void http_front_stop(struct http_front *f)
         close(f->watch);
     if (f->wake >= 0)
         close(f->wake);
+    pthread_cond_destroy(&f->ended);
     pthread_cond_destroy(&f->tried);
     pthread_mutex_destroy(&f->lock);
     forget_files(f);

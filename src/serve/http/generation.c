@@ -12,6 +12,8 @@
 #include <sys/random.h>
 #include <time.h>
 
+const char http_stops[] = "the server stops: ask another one, or this one later";
+
 static int no_memory(struct http_error *why)
 {
     return http_error_set(why, 500, NULL, NULL, "out of memory");
@@ -452,7 +454,7 @@ static int admit(struct http_exchange *x)
 {
     struct http_front *f = x->front;
     if (f->stopping)
-        return http_error_set(&x->error, 503, NULL, NULL, "the server stops");
+        return http_error_set(&x->error, 503, NULL, NULL, "%s", http_stops);
     if (http_drained(f))
         return http_error_set(&x->error, 503, NULL, NULL, "%s", http_drained(f));
     if (f->running >= f->limits.max_requests)
@@ -545,6 +547,8 @@ void http_generation_fini(struct http_exchange *x)
         f->running--;
         x->key->running--;
         x->key->tokens -= x->prompt_tokens;
+        if (!f->exchanges)
+            pthread_cond_signal(&f->ended);
         http_unlock(f);
     }
     for (uint32_t i = 0; i < x->choice_count; i++)

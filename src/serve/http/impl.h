@@ -58,6 +58,7 @@ enum {
 #define HTTP_INSPECT_NS (500 * HW_MS) /* for an answer that only people need */
 #define HTTP_WATCH_NS (5 * HW_SEC)    /* that somebody who looked is thought to look still */
 #define HTTP_RETRY_MAX_NS (5 * HW_SEC)
+#define HTTP_GOODBYE_NS (2 * HW_SEC) /* that a front which stops waits for clients to read why */
 
 struct http_route;
 struct http_exchange;
@@ -186,6 +187,7 @@ struct http_front {
     struct http_attempt *actions, **actions_end;
     struct http_prefix *prefixes;
     struct http_exchange *exchanges; /* that have texts */
+    pthread_cond_t ended;            /* there are none any more */
     uint64_t exchange_ids;
     uint32_t running; /* requests for texts */
     uint64_t started_ns;
@@ -334,12 +336,15 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
                                      size_t *body_len, void **state);
 void http_exchange_completed(void *front, struct MHD_Connection *c, void **state,
                              enum MHD_RequestTerminationCode code);
-/* Resumes all that sleep, so that the daemon can stop.  Under the lock. */
+/* Answers all that run with status 503, and waits for a while until that is sent: the daemon can
+ * stop. Under the lock, which it gives up in between. */
 void http_exchanges_end(struct http_front *f);
 /* The client of this exchange is gone.  Under the lock. */
 void http_exchange_gone(struct http_front *f, uint64_t id);
 
 /* ---- generation.c ---- */
+
+extern const char http_stops[]; /* what a front that stops says to every request */
 
 /* Parses the body and begins its texts.  0, or -1 and the exchange's error. */
 int http_generation_start(struct http_exchange *x, enum http_api api) MUST_CHECK;

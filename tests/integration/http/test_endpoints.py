@@ -14,8 +14,8 @@ import threading
 import unittest
 import urllib.parse
 
-from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, in_threads, service,
-                 state, text_of, wait_for, wait_ready, with_template)
+from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, gateway, in_threads, service,
+                 state, text_of, wait_for, wait_ready, with_template, worker)
 
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 PROMPT = {"prompt": "And God said", "temperature": 0, "max_tokens": 16}
@@ -587,6 +587,23 @@ class Doors(Case):
             self.expect(self.hawser("drain", "--undo", front.address), 0)
             wait_ready(front.url)
             self.assertEqual(call(front.url, "/v1/completions", ask)[2]["choices"][0]["text"], whole)
+
+    def test_a_front_that_stops_tells_those_that_wait(self):
+        asks = [("/v1/completions", PROMPT), ("/v1/completions", {**PROMPT, "stream": True}),
+                ("/v1/embeddings", {"input": "a"})]
+        with worker() as busy:
+            front = gateway([busy])
+            busy.send(signal.SIGSTOP)
+
+            def stop():
+                wait_for(lambda: f"requests under way: {len(asks)} " in state(front.url))
+                return front.stop()
+
+            *answers, (code, _) = in_threads([lambda ask=ask: call(front.url, *ask) for ask in asks] + [stop])
+            self.assertEqual(code, 0)
+            for status, headers, answer in answers:
+                self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+                self.assertIn("the server stops", answer["error"]["message"])
 
     def test_keys_and_limits(self):
         keys = self.dir / "api"
