@@ -381,6 +381,9 @@ int llm_connection_open(const struct rpc_addr *addr, const struct rpc_net_option
     char cause[RPC_WHY_CHARS];
     if (config)
         options.config = *config;
+    /* Tokens come a step apart, and the worker waits for nobody: a spin only takes cores from it.
+     */
+    options.config.wait = RPC_WAIT_BLOCK;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->wake, NULL);
     c->end = &c->first;
