@@ -95,11 +95,10 @@ static json_t *text_logprobs(const struct http_choice *choice, uint32_t from, ui
     for (uint32_t i = from; i < to; i++) {
         const struct http_logprob *entry = &choice->logprobs[i];
         bool none = isnan(entry->logprob);
-        size_t start = entry->start + (i < choice->prompt_logprobs ? 0 : choice->prompt_bytes);
         json_array_append_new(tokens, token_string(m, entry->token));
         json_array_append_new(values, none ? json_null() : json_real((double)entry->logprob));
         json_array_append_new(tops, none ? json_null() : top_logprobs(m, entry));
-        json_array_append_new(offsets, json_integer((json_int_t)start));
+        json_array_append_new(offsets, json_integer((json_int_t)entry->offset));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
                      "top_logprobs", tops, "text_offset", offsets);

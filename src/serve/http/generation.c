@@ -169,7 +169,7 @@ static void end_choice(struct http_choice *choice, enum http_finish finish)
         wake(x);
 }
 
-static int note_logprob(struct http_choice *choice, const struct llm_generated *token, size_t start)
+static int note_logprob(struct http_choice *choice, const struct llm_generated *token)
 {
     if (choice->logprob_count == choice->logprob_room) {
         uint32_t room = choice->logprob_room ? 2 * choice->logprob_room : 64;
@@ -181,7 +181,8 @@ static int note_logprob(struct http_choice *choice, const struct llm_generated *
     }
     struct http_logprob entry = {.token = token->token,
                                  .logprob = token->logprob,
-                                 .start = start,
+                                 .start = choice->text.len,
+                                 .offset = choice->scored.characters + choice->text.characters,
                                  .top_count = token->top_count};
     if (entry.top_count) {
         entry.top = malloc(entry.top_count * sizeof(*entry.top));
@@ -199,7 +200,7 @@ static int add_token(struct http_choice *choice, const struct llm_generated *tok
     size_t len;
     const char *piece = llm_tools_piece(choice->tools ? x->form : LLM_TOOLS_NONE, x->model->vocab,
                                         token->token, &len);
-    if (x->request.logprobs && note_logprob(choice, token, choice->text.len))
+    if (x->request.logprobs && note_logprob(choice, token))
         return -ENOMEM;
     int rc = http_text_add(&choice->text, &x->request.stops, piece, len);
     return rc ? rc : find_calls(choice, false);
@@ -208,13 +209,52 @@ static int add_token(struct http_choice *choice, const struct llm_generated *tok
 /* A token of the prompt. */
 static int add_score(struct http_choice *choice, const struct llm_generated *token)
 {
+    static const struct http_stops none;
     size_t len;
-    (void)llm_vocab_piece(choice->exchange->model->vocab, token->token, choice->prompt_bytes == 0,
-                          &len);
-    int rc = note_logprob(choice, token, choice->prompt_bytes);
+    const char *piece = llm_vocab_piece(choice->exchange->model->vocab, token->token,
+                                        choice->scored.len == 0, &len);
+    int rc = note_logprob(choice, token);
     choice->prompt_logprobs = choice->logprob_count;
-    choice->prompt_bytes += len;
+    return rc ? rc : http_text_add(&choice->scored, &none, piece, len);
+}
+
+/* The scores of another choice's prompt, which is the same. */
+static int copy_scores(struct http_choice *choice, const struct http_choice *from)
+{
+    int rc = 0;
+    for (uint32_t i = choice->logprob_count; i < from->prompt_logprobs && rc == 0; i++) {
+        const struct http_logprob *entry = &from->logprobs[i];
+        struct llm_generated token = {.token = entry->token,
+                                      .logprob = entry->logprob,
+                                      .top = entry->top,
+                                      .top_count = entry->top_count};
+        rc = add_score(choice, &token);
+    }
     return rc;
+}
+
+/* Of the choices of one prompt the first one scores it; the others begin when it has. */
+static bool waits_for_scores(const struct http_choice *choice)
+{
+    const struct http_sequence *s = &choice->sequence;
+    return choice->index % choice->exchange->request.n > 0 && s->scored &&
+           s->scored < s->prompt_count;
+}
+
+static void start_others(struct http_choice *first)
+{
+    for (uint32_t i = 1; i < first->exchange->request.n; i++) {
+        struct http_choice *choice = first + i;
+        struct http_sequence *s = &choice->sequence;
+        if (s->ended)
+            return;
+        if (copy_scores(choice, first)) {
+            http_sequence_finish(s, HTTP_FINISH_ERROR);
+            return;
+        }
+        s->scored = s->prompt_count;
+        http_sequence_start(s);
+    }
 }
 
 static void on_scores(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
@@ -225,6 +265,8 @@ static void on_scores(struct http_sequence *s, const struct llm_generated *token
         rc = add_score(choice, &tokens[i]);
     if (rc)
         http_sequence_finish(s, HTTP_FINISH_ERROR);
+    else if (s->scored == s->prompt_count)
+        start_others(choice);
 }
 
 static void on_tokens(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
@@ -503,8 +545,10 @@ int http_generation_start(struct http_exchange *x, enum http_api api)
     http_lock(f);
     int rc = admit(x);
     x->started = rc == 0;
-    for (uint32_t i = 0; rc == 0 && i < x->choice_count; i++)
-        http_sequence_start(&x->choices[i].sequence);
+    for (uint32_t i = 0; rc == 0 && i < x->choice_count; i++) {
+        if (!waits_for_scores(&x->choices[i]))
+            http_sequence_start(&x->choices[i].sequence);
+    }
     http_unlock(f);
     return rc;
 }
@@ -529,6 +573,7 @@ static void free_choice(struct http_choice *choice)
     http_sequence_fini(&choice->sequence);
     http_text_fini(&choice->text);
     http_text_fini(&choice->content);
+    http_text_fini(&choice->scored);
     llm_tools_destroy(choice->tools);
     for (uint32_t i = 0; i < choice->logprob_count; i++)
         free(choice->logprobs[i].top);

@@ -271,11 +271,12 @@ void http_queue_assign(struct http_front *f);
 
 /* ---- exchange.c ---- */
 
-/* A token's logarithm of probability, and where its text begins. */
+/* A token's logarithm of probability, and where its text begins: of the answer in bytes, and of
+ * prompt and answer in characters. */
 struct http_logprob {
     uint32_t token;
     float logprob; /* NAN: it has none, as the first of a prompt */
-    size_t start;
+    size_t start, offset;
     struct llm_logprob *top; /* heap */
     uint32_t top_count;
 };
@@ -293,7 +294,7 @@ struct http_choice {
     struct http_logprob *logprobs;
     uint32_t logprob_count, logprob_room;
     uint32_t prompt_logprobs; /* the first ones are of the prompt */
-    size_t prompt_bytes;      /* of its text, where it is repeated with logprobs */
+    struct http_text scored;  /* the prompt's text as far as it is scored */
     size_t text_sent;         /* to a client that streams, as all below */
     uint32_t logprobs_sent;
     size_t calls_begun, arguments_sent; /* arguments: of the last one that was begun */

@@ -68,6 +68,7 @@ static int append_characters(struct http_text *t, const char *bytes, size_t len,
         int rc = bad ? append(t, replacement, sizeof replacement - 1) : append(t, bytes + at, take);
         if (rc)
             return rc;
+        t->characters++;
         at += take;
     }
     *used = at;

@@ -30,6 +30,7 @@ struct http_stops {
 struct http_text {
     char *text;
     size_t len, room;
+    size_t characters; /* of all that was added */
     size_t shown;
     char part[4]; /* of a character that is not complete yet */
     size_t part_len;

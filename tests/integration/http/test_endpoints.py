@@ -266,11 +266,39 @@ class Endpoints(unittest.TestCase):
         for what, values in alone[0][0]["logprobs"].items():
             self.assertEqual([v for c in stream if c["logprobs"] for v in c["logprobs"][what]], values)
 
+    def test_offsets_of_logprobs_count_characters(self):
+        prompt, answer = "Ünë漢 And 😀 God", " é漢 unto 😀 thee"
+        asked = {"prompt": prompt, "max_tokens": 48, "logprobs": 0, "grammar": f'root ::= "{answer}"'}
+        for echo in (False, True):
+            choice = self.complete(**asked, echo=echo)["choices"][0]
+            self.assertEqual(choice["text"], prompt * echo + answer)
+            tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+            self.assertEqual(offsets, sorted(offsets))
+            for token, offset in zip(tokens, offsets):
+                self.assertTrue("\ufffd" in token or choice["text"].startswith(token, offset), (token, offset))
+            self.assertIn((" the", len(prompt) * echo + answer.index(" thee")), zip(tokens, offsets))
+
+    def test_a_prompt_of_several_answers_is_scored_once(self):
+        def rows(**fields):
+            before = counter(self.url, "hawser_llm_prompt_rows_total")
+            body = self.complete(prompt="In the beginning God created", echo=True, logprobs=2, seed=5, temperature=1,
+                                 **fields)
+            return body["choices"], counter(self.url, "hawser_llm_prompt_rows_total") - before
+
+        (alone,), once = rows(max_tokens=0)
+        choices, thrice = rows(max_tokens=0, n=3)
+        self.assertEqual((choices, thrice), ([{**alone, "index": i} for i in range(3)], once))
+        choices, _ = rows(max_tokens=8, n=2)
+        self.assertEqual(choices[:1], rows(max_tokens=8)[0])
+        self.assertNotEqual(choices[1]["text"], choices[0]["text"])
+        for what, values in alone["logprobs"].items():
+            self.assertEqual(choices[1]["logprobs"][what][:len(values)], values)
+
     def test_a_prompt_of_one_token_or_of_the_whole_context_is_scored(self):
         context = call(self.url, "/v1/models")[2]["data"][0]["max_model_len"]
         for count in (1, 2, context):
-            body = self.complete(prompt=[5] * count, echo=True, logprobs=0, max_tokens=0)
-            self.assertEqual(len(body["choices"][0]["logprobs"]["token_logprobs"]), count)
+            body = self.complete(prompt=[5] * count, echo=True, logprobs=0, max_tokens=0, n=2)
+            self.assertEqual([len(c["logprobs"]["token_logprobs"]) for c in body["choices"]], [count] * 2)
         plain = self.complete(prompt="And God said", echo=True, max_tokens=0, n=2)
         self.assertEqual([(c["text"], c["logprobs"]) for c in plain["choices"]], [("And God said", None)] * 2)
         self.refused("/v1/completions", {**PROMPT, "prompt": [5] * (context + 1), "echo": True, "max_tokens": 0},
