@@ -23,6 +23,7 @@ struct llm_evictor {
     uint64_t row_bytes;
     char model[MODEL_CHARS], layout[LAYOUT_CHARS + LLM_ARITHMETIC_CHARS];
     uint64_t outgoing_bytes; /* of rows on their way to the store */
+    struct chunk *left;      /* on their way, of sequences that have ended */
     double row_ns;           /* to compute a row; 0: not known */
     double fetch_ns_a_byte;  /* of rows, with unpacking; 0: not known */
     double link_ns_a_byte;   /* as stored; 0: not known */
@@ -123,6 +124,11 @@ int llm_evictor_create(struct llm_engine *engine, struct llm_shadow *shadow, con
 
 void llm_evictor_destroy(struct llm_evictor *evictor)
 {
+    while (evictor && evictor->left) {
+        struct chunk *out = evictor->left;
+        evictor->left = out->next;
+        llm_shadow_disown(evictor->shadow, &out->task);
+    }
     free(evictor);
 }
 
@@ -189,8 +195,11 @@ void llm_eviction_destroy(struct llm_eviction *s)
     end_match(s);
     for (uint32_t l = 0; l < s->evictor->layers; l++) {
         drop_tail(&s->layers[l]);
-        while (s->layers[l].outgoing) /* other sequences may share the chunk */
-            llm_shadow_disown(s->evictor->shadow, &take_outgoing(s, &s->layers[l])->task);
+        while (s->layers[l].outgoing) { /* other sequences may share the chunk */
+            struct chunk *out = take_outgoing(s, &s->layers[l]);
+            out->next = s->evictor->left;
+            s->evictor->left = out;
+        }
     }
     free(s->prefixes);
     free(s->tokens);
@@ -343,6 +352,21 @@ static void note_stored(struct llm_evictor *evictor, const struct llm_shadow_tas
     if (task->pack) {
         evictor->pack_ns_a_byte = (double)task->ns / task->bytes;
         evictor->pack_ratio = (double)task->packed / task->bytes;
+    }
+}
+
+void llm_evictor_reap(struct llm_evictor *evictor, struct llm_eviction_figures *f)
+{
+    for (struct chunk **at = &evictor->left; *at;) {
+        struct chunk *out = *at;
+        if (!llm_shadow_is_done(evictor->shadow, &out->task)) {
+            at = &out->next;
+            continue;
+        }
+        if (out->task.status == 0)
+            note_stored(evictor, &out->task, f);
+        *at = out->next;
+        free(out);
     }
 }
 

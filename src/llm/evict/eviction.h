@@ -67,6 +67,8 @@ struct llm_eviction; /* of one sequence: what of it is evicted */
 int llm_evictor_create(struct llm_engine *engine, struct llm_shadow *shadow, const char *model,
                        struct llm_evictor **out) MUST_CHECK;
 void llm_evictor_destroy(struct llm_evictor *evictor);
+/* As llm_eviction_reap, of sequences that ended before their stores. */
+void llm_evictor_reap(struct llm_evictor *evictor, struct llm_eviction_figures *figures);
 /* A step of so many rows took so long: the cost of computing. */
 void llm_evictor_timed(struct llm_evictor *evictor, uint32_t rows, uint64_t ns);
 

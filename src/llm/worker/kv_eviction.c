@@ -128,6 +128,20 @@ static void add(_Atomic uint64_t *counter, uint64_t value)
     atomic_fetch_add_explicit(counter, value, memory_order_relaxed);
 }
 
+static void publish_figures(struct llm_worker *w, struct llm_model *m,
+                            const struct llm_eviction_figures *f)
+{
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_EVICTED], f->evicted_layers);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_RESTORED], f->restored_layers);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_FETCHED], f->fetched_bytes);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_STORED], f->stored_bytes);
+    hw_counter_bump(&w->counts[LLM_COUNT_KV_LOST], f->lost_chunks);
+    if (f->fetched_bytes)
+        hw_buckets_note(&m->notes[LLM_NOTE_FETCHED], f->fetched_bytes);
+    if (f->stored_bytes)
+        hw_buckets_note(&m->notes[LLM_NOTE_STORED], f->stored_bytes);
+}
+
 static void count_figures(struct llm_worker *w, const struct llm_sequence *s,
                           const struct llm_eviction_figures *f)
 {
@@ -137,15 +151,7 @@ static void count_figures(struct llm_worker *w, const struct llm_sequence *s,
     add(&to->fetched[kind], f->fetched_bytes + f->kept_bytes);
     add(&to->stored[kind], f->stored_bytes);
     llm_eviction_figures_add(&to->figures, f);
-    hw_counter_bump(&w->counts[LLM_COUNT_KV_EVICTED], f->evicted_layers);
-    hw_counter_bump(&w->counts[LLM_COUNT_KV_RESTORED], f->restored_layers);
-    hw_counter_bump(&w->counts[LLM_COUNT_KV_FETCHED], f->fetched_bytes);
-    hw_counter_bump(&w->counts[LLM_COUNT_KV_STORED], f->stored_bytes);
-    hw_counter_bump(&w->counts[LLM_COUNT_KV_LOST], f->lost_chunks);
-    if (f->fetched_bytes)
-        hw_buckets_note(&s->model->notes[LLM_NOTE_FETCHED], f->fetched_bytes);
-    if (f->stored_bytes)
-        hw_buckets_note(&s->model->notes[LLM_NOTE_STORED], f->stored_bytes);
+    publish_figures(w, s->model, f);
 }
 
 /* Counts the stores that finished since the last step. */
@@ -675,6 +681,12 @@ void llm_kv_prefilled(struct llm_worker *w, struct llm_sequence *s)
 
 void llm_kv_go_on(struct llm_worker *w)
 {
+    for (struct llm_model *m = w->models; m; m = m->next) {
+        struct llm_eviction_figures f = {0};
+        if (m->evictor)
+            llm_evictor_reap(m->evictor, &f);
+        publish_figures(w, m, &f);
+    }
     for (struct llm_sequence *s = w->kv.shadow ? w->sequences : NULL; s; s = s->next) {
         if (s->kv.eviction && s->kv.shares)
             share_prompt(w, s);
