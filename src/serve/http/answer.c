@@ -384,7 +384,7 @@ static void put_choice(struct wire_enc *out, struct http_choice *choice)
     struct http_exchange *x = choice->exchange;
     bool last = choice->finish != HTTP_FINISH_NONE, chat = x->request.api == HTTP_CHAT;
     size_t from = choice->text_sent, to = text->shown;
-    uint32_t due = logprobs_due(choice, to, last);
+    uint32_t due = logprobs_due(choice, choice->text.shown, last);
     if (choice->finish_sent || (!last && to == from && !http_choice_has_call(choice)))
         return;
     if (!choice->begun)
@@ -394,9 +394,13 @@ static void put_choice(struct wire_enc *out, struct http_choice *choice)
     } else if (to > from || due > choice->logprobs_sent) {
         json_t *part = json_stringn(text->text ? text->text + from : "", to - from);
         json_t *logprobs = logprobs_of(choice, choice->logprobs_sent, due);
-        put_chunk(out, x,
-                  chunk_choice(choice, chat ? json_pack("{s:o}", "content", part) : part, logprobs,
-                               NULL));
+        if (chat && to > from) {
+            part = json_pack("{s:o}", "content", part);
+        } else if (chat) { /* of a tool call, which follows */
+            json_decref(part);
+            part = json_object();
+        }
+        put_chunk(out, x, chunk_choice(choice, part, logprobs, NULL));
     }
     choice->text_sent = to;
     choice->logprobs_sent = due;

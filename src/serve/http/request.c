@@ -164,7 +164,13 @@ static bool read_embeddings(struct reader *in, struct http_request *r)
     r->dimensions = (uint32_t)dimensions;
     if (!r->base64 && strcmp(format, "float") != 0)
         return refuse(in, "encoding_format", "\"float\" or \"base64\"");
-    return read_prompts(in, "input", HTTP_INPUTS_MAX, r);
+    if (!read_prompts(in, "input", HTTP_INPUTS_MAX, r))
+        return false;
+    for (uint32_t i = 0; i < r->prompt_count; i++) {
+        if (r->prompts[i].text && r->prompts[i].bytes == 0)
+            return refuse(in, "input", "made of texts that are not empty");
+    }
+    return true;
 }
 
 /* ---- messages ---- */
@@ -223,6 +229,20 @@ static bool read_tools(struct reader *in, struct http_request *r)
            get_bool(in, "parallel_tool_calls", &r->parallel_calls);
 }
 
+/* What would be missed in the answer if it were ignored as unknown fields are. */
+static bool read_unserved(struct reader *in)
+{
+    const json_t *modalities = field(in, "modalities");
+    const char *modality = json_string_value(json_array_get(modalities, 0));
+    if (field(in, "functions"))
+        return refuse(in, "functions", "left out: use 'tools'");
+    if (field(in, "function_call"))
+        return refuse(in, "function_call", "left out: use 'tool_choice'");
+    if (modalities && (json_array_size(modalities) != 1 || !modality || strcmp(modality, "text")))
+        return refuse(in, "modalities", "[\"text\"], or left out: this server answers with text");
+    return true;
+}
+
 /* ---- sampling ---- */
 
 static bool read_biases(struct reader *in, struct http_request *r)
@@ -261,7 +281,7 @@ static bool read_sampling(struct reader *in, struct http_request *r)
     struct llm_sampling *s = &r->sampling;
     int64_t top_k = 0, seed = 0;
     *s = (struct llm_sampling){.temperature = 1, .top_p = 1, .repetition = 1};
-    bool fine = get_number(in, "temperature", 0, 100, &s->temperature) &&
+    bool fine = get_number(in, "temperature", 0, 2, &s->temperature) &&
                 get_number(in, "top_p", 0, 1, &s->top_p) &&
                 get_number(in, "min_p", 0, 1, &s->min_p) &&
                 get_integer(in, "top_k", -1, INT32_MAX, &top_k) &&
@@ -403,7 +423,7 @@ static bool read_own(struct reader *in, struct http_request *r)
 {
     const char *suffix = NULL;
     if (r->api == HTTP_CHAT)
-        return read_tools(in, r) && read_messages(in, r);
+        return read_unserved(in) && read_tools(in, r) && read_messages(in, r);
     if (!read_prompts(in, "prompt", HTTP_CHOICES_MAX, r) || !get_string(in, "suffix", &suffix))
         return false;
     if (suffix && suffix[0])

@@ -765,6 +765,11 @@ class Tools(Case):
             self.assertEqual(made["function"]["name"], "get_weather")
             self.assertEqual(json.loads(made["function"]["arguments"]), {"city": "Jericho"})
             self.assertEqual(choice["logprobs"]["content"][0]["bytes"], [], "not the control token")
+            parts = [c["choices"][0] for c in Stream(front.url, "/v1/chat/completions", forced)]
+            told = [(p["logprobs"] or {}).get("content", []) for p in parts]
+            self.assertEqual(sum(told, []), choice["logprobs"]["content"])
+            self.assertGreater(sum(map(bool, told)), 1, "as they come")
+            self.assertEqual([i for i, p in enumerate(parts) if "content" in p["delta"]], [0])
             again = [*asked["messages"], choice["message"],
                      {"role": "tool", "tool_call_id": made["id"], "content": "sun"}]
             status, _, body = call(front.url, "/v1/chat/completions",

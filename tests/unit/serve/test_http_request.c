@@ -118,6 +118,7 @@ static void bad_fields_are_named(void **state)
         {"{\"prompt\": \"a\", \"max_tokens\": \"3\"}", "max_tokens"},
         {"{\"prompt\": \"a\", \"temperature\": -0.1}", "temperature"},
         {"{\"prompt\": \"a\", \"temperature\": \"hot\"}", "temperature"},
+        {"{\"prompt\": \"a\", \"temperature\": 2.5}", "temperature"},
         {"{\"prompt\": \"a\", \"top_p\": 1.01}", "top_p"},
         {"{\"prompt\": \"a\", \"min_p\": 2}", "min_p"},
         {"{\"prompt\": \"a\", \"top_k\": -2}", "top_k"},
@@ -163,6 +164,15 @@ static void bad_fields_are_named(void **state)
             "\"f\"}}]}",
             HTTP_CHAT, "grammar");
     refused("{\"prompt\": \"a\", \"grammar\": \"root ::= (\"}", HTTP_COMPLETIONS, "grammar");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"functions\": [{}]}",
+            HTTP_CHAT, "functions");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"function_call\": \"f\"}",
+            HTTP_CHAT, "function_call");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"modalities\": "
+            "[\"text\", \"audio\"]}",
+            HTTP_CHAT, "modalities");
+    refused("{\"input\": \"\"}", HTTP_EMBEDDINGS, "input");
+    refused("{\"input\": [\"a\", \"\"]}", HTTP_EMBEDDINGS, "input");
 }
 
 static void texts_and_tokens_are_read(void **state)
