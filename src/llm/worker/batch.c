@@ -704,11 +704,12 @@ static void sample_all(struct llm_worker *w, struct plan *p)
 {
     uint32_t alone = w->options.sample_alone ? w->options.sample_alone : LLM_WORKER_SAMPLE_ALONE;
     bool many = (uint64_t)p->pick_count * llm_model_vocab(p->model) > alone;
-    unsigned cores = hw_cores();
-    if (many && !w->samplers && !w->samples_alone)
+    if (many && !w->samplers && !w->samples_alone) {
+        unsigned cores = hw_cores();
         w->samples_alone =
             llm_pool_create(cores < LLM_WORKER_SAMPLERS ? cores : LLM_WORKER_SAMPLERS,
                             &w->samplers) != 0;
+    }
     if (many && w->samplers) {
         llm_pool_run(w->samplers, p->part_count + p->score_count, sample, p);
         return;
