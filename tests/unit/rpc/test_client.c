@@ -252,6 +252,30 @@ static void waits_and_calls_end_at_their_deadline(void **state)
     stop(&service);
 }
 
+/* No other thread reads: what such a wait does not take in, nobody does. */
+static void waits_without_time_see_what_has_arrived(void **state)
+{
+    struct seen seen = {0};
+    struct rpc_client_options options = {
+        .on_push = on_push, .push_user = &seen, .config.heartbeat_ns = HW_NEVER};
+    struct service service;
+    struct rpc_client *client = connect_over(&service, kind_of(state), &options, NULL);
+    for (int i = 0; i < 100; i++) {
+        struct iovec iov;
+        struct rpc_send send = send_of(METHOD_PUSH_ME, &iov, "push", 4);
+        assert_int_equal(rpc_client_call_async(client, &send, on_answer, &seen), 0);
+    }
+    int rc = -ETIMEDOUT;
+    uint64_t end = hw_now_ns() + 60 * HW_SEC;
+    while (rc == -ETIMEDOUT && hw_now_ns() < end) {
+        rc = rpc_client_wait(client, seen_all, &seen, 0);
+        sched_yield();
+    }
+    assert_int_equal(rc, 0);
+    rpc_client_destroy(client);
+    stop(&service);
+}
+
 /* ---- a full transport while another thread reads ---- */
 
 struct reader {
@@ -484,6 +508,7 @@ int main(void)
         ON_ALL(many_threads_share_one_connection),
         ON_ALL(pushes_and_async_answers_reach_whoever_waits),
         ON_ALL(waits_and_calls_end_at_their_deadline),
+        ON_ALL(waits_without_time_see_what_has_arrived),
         ON_ALL(blocked_sends_go_on_beside_a_reader),
         ON_ALL(connection_stays_the_parents_after_fork),
         ON_ALL(destroy_ends_what_is_pending),

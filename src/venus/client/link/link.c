@@ -642,7 +642,7 @@ VkResult vnc_link_wait(struct vnc_link *link, bool (*done)(void *user), void *us
     if (result != VK_SUCCESS)
         return result;
     int rc = rpc_client_wait(link->rpc, counted_is_done, &wait, timeout_ns);
-    atomic_fetch_add_explicit(&link->exchanges, wait.waited, memory_order_relaxed);
+    atomic_fetch_add_explicit(&link->exchanges, rc == 0 && wait.waited, memory_order_relaxed);
     if (rc == 0)
         return VK_SUCCESS;
     return rc == -ETIMEDOUT ? VK_TIMEOUT : lose_for_status(link);

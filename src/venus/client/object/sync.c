@@ -142,8 +142,9 @@ static VkResult ask_for_fences(void *user)
 
 /* Looks in a row before a thread counts as spinning: what is done already is found by the first. */
 enum { LOOKS_MAX = 16 };
-/* Looks that are further apart are not in a row: the thread does something else in between. */
-static const uint64_t looks_apart_ns = 100 * HW_US;
+/* Looks that are further apart are not in a row: the thread does its own work in between, which a
+ * rest would hold up. */
+static const uint64_t looks_apart_ns = 10 * HW_US;
 /* Longer than the connection spins where spinning pays, so that it sleeps where it does not; and
  * short beside the time that the looking has taken so far, since the program may have more than
  * this fence to look at. */
@@ -158,22 +159,44 @@ static _Thread_local struct {
     uint64_t value;
 } looks;
 
-/* A thread that looks again and again takes the core from what it waits for, the driver or the
- * server on a small machine.  So it waits as vkWaitForFences would, for a while. */
-static void rest_from_looking(struct vnc_device *device, bool (*done)(void *user), void *user)
+/* Takes in what has arrived.  A thread that looks again and again takes the core from what it waits
+ * for, the driver or the server on a small machine.  So it waits as vkWaitForFences would, for a
+ * while. */
+static void look_again(struct vnc_device *device, bool (*done)(void *user), void *user)
 {
     uint64_t now = hw_now_ns();
     if (looks.count == 0 || now - looks.last_ns >= looks_apart_ns) {
         looks.count = 0;
         looks.first_ns = now;
     }
-    if (++looks.count > LOOKS_MAX) {
+    vnc_link_poll(vnc_device_link(device));
+    if (++looks.count > LOOKS_MAX && !done(user)) {
         uint64_t rest = (now - looks.first_ns) / REST_PART;
         rest = rest < rest_least_ns ? rest_least_ns : rest > rest_most_ns ? rest_most_ns : rest;
         vnc_link_rest(vnc_device_link(device), done, user, rest);
-        now = hw_now_ns();
     }
-    looks.last_ns = now;
+    looks.last_ns = hw_now_ns();
+}
+
+/* For who does not wait: VK_SUCCESS or VK_NOT_READY.  Sends nothing. */
+static VkResult look(struct vnc_device *device, bool (*done)(void *user), void *user)
+{
+    if (!done(user))
+        look_again(device, done, user);
+    if (!done(user))
+        return VK_NOT_READY;
+    looks.count = 0;
+    return VK_SUCCESS;
+}
+
+static VkResult look_or_wait(struct vnc_device *device, bool (*done)(void *user), void *user,
+                             uint64_t timeout)
+{
+    /* What is done already, and what counts as done, has nothing to send: the early report is for
+     * what follows, and leaves with it. */
+    if (timeout == 0 || done(user))
+        return look(device, done, user);
+    return vnc_link_wait(vnc_device_link(device), done, user, timeout);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence fence)
@@ -183,17 +206,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence 
     if (f->external)
         return vnc_ask(wait.device, ask_for_fences, &wait, 0);
     look_at_fence(f);
-    if (!fence_is_signalled(f))
-        vnc_link_poll(vnc_device_link(wait.device));
-    if (!fences_are_decided(&wait))
-        rest_from_looking(wait.device, fences_are_decided, &wait);
+    VkResult result = look(wait.device, fences_are_decided, &wait);
     VkResult status = vnc_device_status(wait.device);
-    if (status != VK_SUCCESS)
-        return status;
-    if (!fence_is_signalled(f))
-        return VK_NOT_READY;
-    looks.count = 0;
-    return VK_SUCCESS;
+    return status == VK_SUCCESS ? result : status;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t count,
@@ -205,13 +220,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t 
     uint64_t start = hw_now_ns();
     for (uint32_t i = 0; i < count; i++)
         look_at_fence(VNC_OBJECT(vnc_fence, fences[i]));
-    /* What is done already, and what counts as done, has nothing to send: the early report is for
-     * what follows, and leaves with it. */
-    VkResult result = VK_SUCCESS;
-    if (some_are_external(&wait))
-        result = vnc_ask(device, ask_for_fences, &wait, timeout);
-    else if (!fences_are_decided(&wait))
-        result = vnc_link_wait(vnc_device_link(device), fences_are_decided, &wait, timeout);
+    VkResult result = some_are_external(&wait)
+                          ? vnc_ask(device, ask_for_fences, &wait, timeout)
+                          : look_or_wait(device, fences_are_decided, &wait, timeout);
     result = result == VK_NOT_READY ? VK_TIMEOUT : result;
     vnc_trace_wait(hw_now_ns() - start);
     VkResult status = vnc_device_status(device);
@@ -259,13 +270,13 @@ bool vnc_semaphore_is_shared(const struct vnc_semaphore *semaphore)
 bool vnc_semaphore_releases(const struct vnc_semaphore *semaphore)
 {
     return vnc_semaphore_is_shared(semaphore) ||
-           atomic_load_explicit(&semaphore->awaited, memory_order_relaxed) > semaphore->promised;
+           atomic_load_explicit(&semaphore->awaited, memory_order_relaxed) >
+               atomic_load_explicit(&semaphore->promised, memory_order_relaxed);
 }
 
 void vnc_semaphore_promise(struct vnc_semaphore *semaphore, uint64_t value)
 {
-    if (semaphore->promised < value)
-        semaphore->promised = value;
+    raise_to(&semaphore->promised, value);
 }
 
 static uint64_t semaphore_value(const struct vnc_semaphore *semaphore)
@@ -316,11 +327,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_semaphore_counter_value(VkDevice handl
         VkResult result = vn_vkGetSemaphoreCounterValue(handle, semaphore, value);
         return result == VK_SUCCESS ? read_so_far(look.device) : result;
     }
-    vnc_link_poll(vnc_device_link(look.device));
-    if (looks.semaphore != look.semaphore || counter_has_moved(&look))
+    uint64_t promised = atomic_load_explicit(&look.semaphore->promised, memory_order_relaxed);
+    if (looks.semaphore != look.semaphore) {
+        looks.count = 0;
+        look.before = semaphore_value(look.semaphore);
+    }
+    if (semaphore_value(look.semaphore) >= promised || counter_has_moved(&look))
         looks.count = 0;
     else
-        rest_from_looking(look.device, counter_has_moved, &look);
+        look_again(look.device, counter_has_moved, &look);
     VkResult status = vnc_device_status(look.device);
     if (status != VK_SUCCESS)
         return status;
@@ -394,9 +409,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
     struct semaphore_wait wait = {info, device};
     count_waiters(info, 1);
     uint64_t start = hw_now_ns();
-    VkResult result = some_are_shared(info) ? vnc_ask(device, ask_for_semaphores, &wait, timeout)
-                                            : vnc_link_wait(vnc_device_link(device),
-                                                            semaphores_are_decided, &wait, timeout);
+    VkResult result = some_are_shared(info)
+                          ? vnc_ask(device, ask_for_semaphores, &wait, timeout)
+                          : look_or_wait(device, semaphores_are_decided, &wait, timeout);
     result = result == VK_NOT_READY ? VK_TIMEOUT : result;
     vnc_trace_wait(hw_now_ns() - start);
     count_waiters(info, UINT32_MAX);

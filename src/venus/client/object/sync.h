@@ -35,7 +35,7 @@ struct vnc_semaphore {
      * stream or the program signals.  Where the first is greater, work is under way that reads
      * mapped memory later than it was submitted (docs/design/mapped-memory.md). */
     _Atomic uint64_t awaited; /* relaxed: a program that needs it has ordered the two submissions */
-    uint64_t promised;        /* with the stream's lock */
+    _Atomic uint64_t promised; /* raised with the stream's lock; relaxed */
 };
 
 void vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number);
