@@ -10,6 +10,10 @@
 
 #include "venus/memory/track/kernel.h"
 
+/* Written in less time than it takes to find out what it is: a driver makes hundreds of mappings.
+ */
+enum { SMALL_BYTES = 256 << 10 };
+
 enum kind {
     KIND_OTHER,   /* a device's, a file's */
     KIND_PRIVATE, /* what is not in the page table is zero */
@@ -94,7 +98,7 @@ static int clear_memfd(const struct span *all)
 void vns_clear(void *memory, size_t size)
 {
     struct span all = {(uintptr_t)memory, (uintptr_t)memory + size};
-    enum kind kind = kind_of(all.start, all.end);
+    enum kind kind = size <= SMALL_BYTES ? KIND_OTHER : kind_of(all.start, all.end);
     int rc = kind == KIND_PRIVATE ? clear_populated(&all)
              : kind == KIND_MEMFD ? clear_memfd(&all)
                                   : -ENOTSUP;

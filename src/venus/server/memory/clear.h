@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 /* Private memory: only pages that hold some are written.  A memfd's: its pages are given back.
- * Anything else, such as memory of a device: all is written. */
+ * Anything else, such as memory of a device, and what is small: all is written. */
 void vns_clear(void *memory, size_t size);
 
 #endif
