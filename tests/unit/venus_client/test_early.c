@@ -112,6 +112,48 @@ static void a_large_copy_is_recorded(void **state)
     rig_copy_free(b, &c);
 }
 
+/* Two dispatches, the second of which knows of work in the recording. */
+static void record_work(const struct rig_copy *c)
+{
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, c->commands);
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    assert_int_equal(RIG_COMMAND(vkBeginCommandBuffer)(commands, &begin), VK_SUCCESS);
+    RIG_COMMAND(vkCmdDispatch)(commands, 1, 1, 1);
+    RIG_COMMAND(vkCmdDispatch)(commands, 1, 1, 1);
+    assert_int_equal(RIG_COMMAND(vkEndCommandBuffer)(commands), VK_SUCCESS);
+}
+
+static void small_recordings_gather(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy c;
+    enum { RECORDINGS = 10 };
+    rig_copy_make(b, &c, SMALL);
+    struct hw_driver_counts before = rig_sent(b);
+    for (int i = 0; i < RECORDINGS; i++)
+        record_work(&c);
+    assert_int_equal(rig_sent(b).messages_sent, before.messages_sent);
+    rig_submit(b, 0, c.commands, NULL, NULL, NULL);
+    assert_int_equal(rig_sent(b).messages_sent, before.messages_sent + 1);
+    rig_copy_free(b, &c);
+}
+
+/* The server can make it while the program records. */
+static void a_small_copy_leaves_before_work_that_is_recorded(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy c;
+    rig_copy_make(b, &c, SMALL);
+    struct hw_driver_counts before = rig_sent(b);
+    copy_submit(b, &c);
+    assert_int_equal(rig_sent(b).messages_sent, before.messages_sent);
+    record_work(&c);
+    assert_int_equal(rig_sent(b).messages_sent, before.messages_sent + 1);
+    record_work(&c);
+    assert_int_equal(rig_sent(b).messages_sent, before.messages_sent + 1);
+    rig_copy_free(b, &c);
+}
+
 /* The later forms of the same commands mean the same. */
 static void a_small_copy_of_version_2_travels_with_its_bytes(void **state)
 {
@@ -226,6 +268,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_small_copy_behind_visible_work_does_not, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(a_large_copy_is_recorded, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(small_recordings_gather, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(a_small_copy_leaves_before_work_that_is_recorded, rig_start,
+                                        rig_end),
         cmocka_unit_test_setup_teardown(a_small_copy_of_version_2_travels_with_its_bytes, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(a_timeline_is_seen, rig_start, rig_end),

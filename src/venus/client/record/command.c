@@ -488,14 +488,20 @@ static void send_early(struct vnc_command_buffer *commands)
         commands->unsent = true;
 }
 
-/* Behind the first command that is more than a copy: small copies that came before it have
- * gathered, and an idle server can begin with them. */
+/* Behind the first command that is more than a copy: an idle server can begin with small copies
+ * that were submitted before and have gathered, and with small recordings when there are enough. */
 static void send_gathered(struct vnc_command_buffer *commands)
 {
+    struct vnc_device *device = commands->device;
     struct vnc_link *link = vnc_link_of(commands);
     commands->is_work = true;
-    if (vnc_perf(VNC_PERF_SMALL_UPLOADS) && !vnc_device_is_working(commands->device))
-        (void)!vnc_link_flush(link); /* the next call that can fail reports a lost device */
+    if (vnc_device_is_working(device))
+        return;
+    bool updates = atomic_exchange_explicit(&device->updates, false, memory_order_relaxed);
+    size_t least = updates ? 1 : vnc_perf(VNC_PERF_EARLY_RECORDINGS) ? EARLY_BYTES : SIZE_MAX;
+    const struct wire_enc *e = vnc_link_begin(link);
+    if (e) /* the next call that can fail reports a lost device */
+        (void)!(wire_enc_len(e) >= least ? vnc_link_send(link) : vnc_link_post(link));
 }
 
 struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands, unsigned effects)

@@ -527,8 +527,10 @@ static VkResult put_needs(const struct submission *s, const struct vnc_batch *ba
 static VkResult finish_submission(struct vnc_link *link, const struct submission *s, bool update,
                                   bool shared)
 {
-    if (update)
+    if (update) {
+        atomic_store_explicit(&s->queue->device->updates, true, memory_order_relaxed);
         return vnc_link_post(link);
+    }
     if (!shared && !vnc_link_client(link)->sync)
         return vnc_link_send(link);
     struct vn_decoder reply;
