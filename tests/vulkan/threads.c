@@ -43,13 +43,16 @@ struct submitter {
     struct vkt_kernel kernel;
     VkCommandBuffer command;
     VkFence fence;
+    uint32_t seen; /* of what the device wrote each time: it may have to be fetched */
 };
 
 static void *submit_often(void *argument)
 {
     struct submitter *s = argument;
-    for (int i = 0; i < SUBMITS; i++)
+    for (int i = 0; i < SUBMITS; i++) {
         submit_and_wait(s->command, s->fence);
+        s->seen = s->seen * 31 + *(volatile uint32_t *)s->data.map;
+    }
     return NULL;
 }
 
@@ -70,8 +73,10 @@ static void submits(void)
         VKT(vkEndCommandBuffer(s->command));
     }
     run_all(submit_often, submitters, sizeof(*submitters), THREADS);
-    for (int i = 0; i < THREADS; i++)
+    for (int i = 0; i < THREADS; i++) {
+        vkt_out_u64("seen", submitters[i].seen);
         vkt_out_buffer("data", &submitters[i].data);
+    }
 }
 
 /* --- buffers that come and go ----------------------------------------------------------------- */

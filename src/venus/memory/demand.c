@@ -138,6 +138,16 @@ bool vn_region_has(struct vn_region *region, size_t off, size_t len)
     return here;
 }
 
+bool vn_region_is_requested(struct vn_region *region, size_t off)
+{
+    assert(off < region->bytes);
+    if (!vn_region_enter(region))
+        return false;
+    bool requested = vn_pageset_has(&region->requested, off / VN_PAGE_BYTES);
+    pthread_mutex_unlock(&region->lock);
+    return requested;
+}
+
 /* At least a host page: the kernel installs no less. */
 static size_t least_pages(const struct vn_region *region)
 {

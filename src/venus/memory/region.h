@@ -139,6 +139,10 @@ bool vn_region_has_saved_writes(struct vn_region *region);
 /* Whether the pages of [off, off + len) are here. */
 bool vn_region_has(struct vn_region *region, size_t off, size_t len);
 
+/* Whether the page at off was requested by a fetch and did not come.  A page that came may be
+ * dropped again before anybody looks, so a fetch waits for this and not for the page. */
+bool vn_region_is_requested(struct vn_region *region, size_t off);
+
 /* The answer of a fetch.  Pages that are not missing are left alone.
  * 0, -EINVAL for a range that does not begin and end with a host page or the region, or the
  * kernel's errno. */

@@ -17,7 +17,8 @@ enum { PAGES = 256, SIZE = PAGES * VN_PAGE_BYTES };
 static struct joint joint;
 static atomic_size_t fetched; /* bytes */
 static atomic_size_t fetches;
-static atomic_int refuse; /* what fetch answers when not 0 */
+static atomic_int refuse;     /* what fetch answers when not 0 */
+static atomic_int drop_again; /* after the next fetch */
 
 /* The server's side of a fetch: what it sends becomes what it knows the client to have. */
 static int fetch(void *user, size_t off, size_t len)
@@ -29,7 +30,12 @@ static int fetch(void *user, size_t off, size_t len)
     atomic_fetch_add(&fetched, len);
     atomic_fetch_add(&fetches, 1);
     memcpy(joint.shadow.bytes + off, joint.server + off, len);
-    return vn_region_fill(joint.region, off, joint.server + off, len);
+    if (!vn_region_is_requested(joint.region, off))
+        return -EPROTO;
+    err = vn_region_fill(joint.region, off, joint.server + off, len);
+    if (err == 0 && atomic_exchange(&drop_again, 0))
+        err = vn_region_drop(joint.region, off, len);
+    return err == 0 && vn_region_is_requested(joint.region, off) ? -EPROTO : err;
 }
 
 static int setup(void **state)
@@ -38,6 +44,7 @@ static int setup(void **state)
     atomic_store(&fetched, 0);
     atomic_store(&fetches, 0);
     atomic_store(&refuse, 0);
+    atomic_store(&drop_again, 0);
     joint_open(&joint, VN_TRACK_USERFAULTFD, SIZE, fetch, NULL);
     return 0;
 }
@@ -85,6 +92,17 @@ static void nothing_is_moved_until_it_is_touched(void **state)
     assert_memory_equal(joint.memory, joint.server, SIZE);
     assert_int_equal(atomic_load(&fetched), SIZE); /* each page once */
     assert_int_equal(joint_push(&joint), 0);       /* and none of it is the program's */
+}
+
+/* As when the program submits work that writes the page before the fetch has looked. */
+static void what_is_dropped_as_soon_as_it_came_is_fetched_again(void **state)
+{
+    (void)state;
+    gpu_writes_everything();
+    drop_all();
+    atomic_store(&drop_again, 1);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
+    assert_int_equal(atomic_load(&drop_again), 0);
 }
 
 static void a_write_to_a_dropped_page_is_merged_and_sent(void **state)
@@ -463,6 +481,7 @@ int main(void)
 #define WITH_JOINT(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
         WITH_JOINT(nothing_is_moved_until_it_is_touched),
+        WITH_JOINT(what_is_dropped_as_soon_as_it_came_is_fetched_again),
         WITH_JOINT(a_write_to_a_dropped_page_is_merged_and_sent),
         WITH_JOINT(what_was_dropped_in_parts_is_dropped_as_a_whole),
         WITH_JOINT(reading_on_fetches_more_at_once),

@@ -70,7 +70,7 @@ static bool is_settled(void *user)
 {
     const struct wanted *wanted = user;
     return atomic_load_explicit(&wanted->memory->leaving, memory_order_relaxed) ||
-           vn_region_has(wanted->memory->region, wanted->off, 1);
+           !vn_region_is_requested(wanted->memory->region, wanted->off);
 }
 
 int vnc_fetch_pages(void *user, size_t off, size_t len)
