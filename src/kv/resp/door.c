@@ -28,6 +28,7 @@ struct session {
     int fd;                          /* -1: the place is free (lock) */
     struct rpc_transport *transport; /* of TLS; it has the descriptor */
     struct resp_session *state;
+    bool in_loop; /* the loop's alone: no thread serves it */
 };
 
 struct resp_door {
@@ -39,6 +40,7 @@ struct resp_door {
     bool stopping;       /* (lock) */
     uint32_t count;      /* of sessions (lock) */
     uint64_t ids;
+    uint64_t look_at_ns; /* the loop's: when the time for AUTH of one may be over */
     struct session sessions[RESP_SESSIONS_MAX];
 };
 
@@ -74,6 +76,7 @@ static void start_thread(struct session *s)
     pthread_t thread;
     struct epoll_event none = {0};
     (void)epoll_ctl(s->door->epoll, EPOLL_CTL_DEL, s->fd, &none);
+    s->in_loop = false;
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     int rc = pthread_create(&thread, &attr, session_main, s);
@@ -85,6 +88,12 @@ static void start_thread(struct session *s)
     }
 }
 
+static void loop_end(struct session *s)
+{
+    s->in_loop = false;
+    session_end(s);
+}
+
 static void session_turn(struct session *s)
 {
     switch (resp_session_turn(s->state)) {
@@ -94,7 +103,7 @@ static void session_turn(struct session *s)
         start_thread(s);
         break;
     case RESP_TURN_END:
-        session_end(s);
+        loop_end(s);
         break;
     }
 }
@@ -112,7 +121,8 @@ static struct resp_session *make_session(struct resp_door *door, const struct se
                                            .password_len = o->password_len,
                                            .tenants = o->tenants,
                                            .may_flush = o->may_flush,
-                                           .open = o->open};
+                                           .open = o->open,
+                                           .auth_ns = o->auth_ns};
     return resp_session_create(&options);
 }
 
@@ -146,6 +156,14 @@ static int start_tls(struct session *s)
     return rc;
 }
 
+static void let_in_loop(struct session *s)
+{
+    uint64_t end_ns = resp_session_auth_end(s->state);
+    s->in_loop = true;
+    if (end_ns < s->door->look_at_ns)
+        s->door->look_at_ns = end_ns;
+}
+
 static void admit(struct resp_door *door, int fd)
 {
     static const char full[] = "-ERR max number of clients reached\r\n";
@@ -166,6 +184,8 @@ static void admit(struct resp_door *door, int fd)
         session_end(s);
     else if (s->transport)
         start_thread(s);
+    else
+        let_in_loop(s);
 }
 
 static bool is_stopping(struct resp_door *door)
@@ -188,18 +208,36 @@ static void accept_one(struct resp_door *door)
     }
 }
 
-/* Ends the sessions that are the loop's: those that are in the epoll set still. */
-static void end_sessions(struct resp_door *door)
+/* Ends the sessions of the loop whose time for AUTH is over. */
+static void end_late(struct resp_door *door, uint64_t now_ns)
 {
-    struct epoll_event none = {0};
+    door->look_at_ns = HW_NEVER;
     for (uint32_t i = 0; i < RESP_SESSIONS_MAX; i++) {
         struct session *s = &door->sessions[i];
-        pthread_mutex_lock(&door->lock);
-        bool ours = s->fd >= 0 && epoll_ctl(door->epoll, EPOLL_CTL_DEL, s->fd, &none) == 0;
-        pthread_mutex_unlock(&door->lock);
-        if (ours)
-            session_end(s);
+        uint64_t end_ns = s->in_loop ? resp_session_auth_end(s->state) : HW_NEVER;
+        if (end_ns <= now_ns)
+            loop_end(s);
+        else if (end_ns < door->look_at_ns)
+            door->look_at_ns = end_ns;
     }
+}
+
+/* How long the loop may sleep, in ms; -1: for ever. */
+static int sleep_max(struct resp_door *door)
+{
+    if (door->look_at_ns == HW_NEVER)
+        return -1;
+    uint64_t now_ns = hw_now_ns();
+    if (now_ns >= door->look_at_ns)
+        end_late(door, now_ns);
+    return door->look_at_ns == HW_NEVER ? -1 : (int)((door->look_at_ns - now_ns) / HW_MS) + 1;
+}
+
+static void end_all(struct resp_door *door)
+{
+    for (uint32_t i = 0; i < RESP_SESSIONS_MAX; i++)
+        if (door->sessions[i].in_loop)
+            loop_end(&door->sessions[i]);
 }
 
 static void *door_main(void *user)
@@ -207,14 +245,14 @@ static void *door_main(void *user)
     struct resp_door *door = user;
     struct epoll_event events[EVENTS_A_LOOK];
     while (!is_stopping(door)) {
-        int n = epoll_wait(door->epoll, events, EVENTS_A_LOOK, -1);
+        int n = epoll_wait(door->epoll, events, EVENTS_A_LOOK, sleep_max(door));
         for (int i = 0; i < n; i++)
             if (events[i].data.ptr)
                 session_turn(events[i].data.ptr);
             else
                 accept_one(door);
     }
-    end_sessions(door);
+    end_all(door);
     return NULL;
 }
 
@@ -291,6 +329,7 @@ int resp_door_open(const struct resp_door_options *options, struct resp_door **o
     }
     door->options = *options;
     door->fd = door->epoll = -1;
+    door->look_at_ns = HW_NEVER;
     pthread_mutex_init(&door->lock, NULL);
     pthread_cond_init(&door->left, NULL);
     for (uint32_t i = 0; i < RESP_SESSIONS_MAX; i++)

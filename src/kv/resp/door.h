@@ -25,7 +25,8 @@ struct resp_door_options {
     size_t password_len;                /* 0: none; the bytes must stay */
     const struct resp_tenants *tenants; /* NULL: none; must stay */
     bool may_flush;
-    bool open; /* no AUTH is needed for what belongs to no tenant */
+    bool open;        /* no AUTH is needed for what belongs to no tenant */
+    uint64_t auth_ns; /* that a connection has for AUTH; 0: 10 s */
 };
 
 struct resp_door;

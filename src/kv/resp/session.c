@@ -17,7 +17,7 @@ enum {
     LOOK_S = 5                         /* how late a silent peer is noticed */
 };
 
-#define AUTH_NS (10 * HW_SEC) /* for AUTH, in a thread: those are few */
+#define AUTH_NS (10 * HW_SEC) /* a person may type the password */
 
 static size_t request_max(const struct resp_session *s)
 {
@@ -186,8 +186,7 @@ enum resp_turn resp_session_turn(struct resp_session *s)
 static bool read_more(struct resp_session *s)
 {
     ssize_t n = make_room(s) ? read_some(s, 0) : 0;
-    if (n == 0 || (n < 0 && errno != EAGAIN) ||
-        (!s->allowed && hw_now_ns() > s->begun_ns + AUTH_NS))
+    if (n == 0 || (n < 0 && errno != EAGAIN) || hw_now_ns() > resp_session_auth_end(s))
         return false;
     bool late = s->placed.block && hw_now_ns() > s->placed.expires_ns;
     return !late || take_back(s);
@@ -197,7 +196,6 @@ void resp_session_run(struct resp_session *s)
 {
     struct timeval look = {.tv_sec = LOOK_S};
     (void)setsockopt(s->options.fd, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof(look));
-    s->begun_ns = hw_now_ns();
     s->may_wait = true;
     s->must_wait = false;
     s->need = 1;
@@ -214,12 +212,18 @@ struct resp_session *resp_session_create(const struct resp_session_options *opti
         return NULL;
     s->options = *options;
     s->allowed = options->open || (!options->password && !options->tenants);
+    s->auth_end_ns = hw_now_ns() + (options->auth_ns ? options->auth_ns : AUTH_NS);
     s->need = 1;
     for (uint32_t i = 0; i < KV_DAEMONS_MAX; i++)
         s->holders[i] =
             (struct kv_block_holder){.open_puts = {.first = KV_CLAIM_NONE, .lasting = true},
                                      .leases = {.first = KV_CLAIM_NONE, .lasting = true}};
     return s;
+}
+
+uint64_t resp_session_auth_end(const struct resp_session *s)
+{
+    return s->allowed ? HW_NEVER : s->auth_end_ns;
 }
 
 void resp_session_destroy(struct resp_session *s)

@@ -5,7 +5,7 @@
  * waiting.  When something else comes (a key of another daemon, a long value, a peer that does not
  * read), the session goes on in a thread of its own, where it may wait.  One over TLS has a thread
  * from its beginning.  Before AUTH, where a password is wanted, a connection may send little and
- * ask for nothing; in a thread it has 10 s for it.
+ * ask for nothing, and it has 10 s for it.
  *
  * Trust: the peer may send anything.  Threads: one at a time.  Lifetime: create/destroy; the caller
  * owns the socket, the transport and the hosts. */
@@ -28,7 +28,8 @@ struct resp_session_options {
     size_t password_len;
     const struct resp_tenants *tenants; /* NULL: none */
     bool may_flush;                     /* FLUSHDB deletes the values of this host's daemons */
-    bool open; /* without AUTH the session sees what belongs to no tenant */
+    bool open;        /* without AUTH the session sees what belongs to no tenant */
+    uint64_t auth_ns; /* for AUTH; 0: 10 s */
 };
 
 struct resp_session;
@@ -36,6 +37,9 @@ struct resp_session;
 /* NULL: no memory. */
 struct resp_session *resp_session_create(const struct resp_session_options *options);
 void resp_session_destroy(struct resp_session *session);
+/* When the session must end unless it is authenticated by then; HW_NEVER: it is, or need not be.
+ * The caller sees to it between turns, resp_session_run by itself. */
+uint64_t resp_session_auth_end(const struct resp_session *session);
 
 enum resp_turn {
     RESP_TURN_MORE, /* call again when the socket can be read */

@@ -42,10 +42,10 @@ struct resp_session {
     struct kv_client *client; /* NULL: not attached; see resp_client */
     char why[RPC_WHY_CHARS];  /* it could not be, in this request */
     bool allowed;             /* no password is wanted, or it was given */
+    uint64_t auth_end_ns;     /* else: until when it may be */
     uint64_t tenant;          /* 0: none */
     bool resp3, ends, broken; /* ends: after this reply; broken: at once */
     bool may_wait;            /* it has a thread of its own */
-    uint64_t begun_ns;        /* since when */
     bool must_wait;           /* it needs one: for the request, or to send what is in `out` */
     char *out;
     size_t out_len, out_size;

@@ -20,6 +20,8 @@
 
 enum { CONNECTIONS = 4, ROUNDS = 50, VALUE = 150000, DAEMONS = 2, ARENA = 16 << 20 };
 
+#define AUTH_NS (200 * HW_MS) /* also where no password is wanted: it must not matter there */
+
 struct fixture {
     char dir[64], socket[96];
     uint32_t daemons;
@@ -28,9 +30,10 @@ struct fixture {
     struct resp_door *door;
 };
 
-/* With members: the door is at the first; each host is a member of its own. */
-static void fixture_open_with(struct fixture *f, uint32_t daemons, bool members,
-                              struct kv_blocks_config limits)
+/* With members: the door is at the first; each host is a member of its own.  `password` NULL: none
+ * is wanted. */
+static void fixture_open_for(struct fixture *f, uint32_t daemons, bool members,
+                             struct kv_blocks_config limits, const char *password)
 {
     char why[RPC_WHY_CHARS] = "";
     *f = (struct fixture){.dir = "/tmp/hawser-resp-XXXXXX", .daemons = daemons};
@@ -38,7 +41,10 @@ static void fixture_open_with(struct fixture *f, uint32_t daemons, bool members,
     snprintf(f->socket, sizeof(f->socket), "%s/kvd", f->dir);
     struct resp_door_options door = {.addr = {.scheme = RPC_SCHEME_UNIX},
                                      .socket = f->socket,
-                                     .host_count = members ? 1 : daemons};
+                                     .host_count = members ? 1 : daemons,
+                                     .password = (const uint8_t *)password,
+                                     .password_len = password ? strlen(password) : 0,
+                                     .auth_ns = AUTH_NS};
     limits.entries = 256;
     for (uint32_t i = 0; i < daemons; i++) {
         char name[] = "a", socket[128];
@@ -64,6 +70,12 @@ static void fixture_open_with(struct fixture *f, uint32_t daemons, bool members,
     snprintf(door.addr.path, sizeof(door.addr.path), "%.60s/redis", f->dir);
     if (resp_door_open(&door, &f->door, why))
         fail_msg("%s", why);
+}
+
+static void fixture_open_with(struct fixture *f, uint32_t daemons, bool members,
+                              struct kv_blocks_config limits)
+{
+    fixture_open_for(f, daemons, members, limits, NULL);
 }
 
 static void fixture_open_as(struct fixture *f, uint32_t daemons, uint64_t put_lasts_ns)
@@ -289,6 +301,52 @@ static void closing_ends_all_connections(void **state)
     assert_true(recv(middle, &byte, 1, 0) <= 0);
     close(idle);
     close(middle);
+}
+
+/* A connection that said who it is; on a busy machine one may be too late for it. */
+static int dial_known(const struct fixture *f)
+{
+    static const char ask[] = "AUTH secret\r\n";
+    char reply[5];
+    for (;;) {
+        int fd = dial(f);
+        (void)send(fd, ask, sizeof(ask) - 1, MSG_NOSIGNAL);
+        if (recv(fd, reply, sizeof(reply), MSG_WAITALL) == sizeof(reply)) {
+            assert_memory_equal(reply, "+OK\r\n", sizeof(reply));
+            return fd;
+        }
+        close(fd);
+    }
+}
+
+/* Half of the places are for ever, half are taken by connections that do not say who they are: they
+ * are free again by themselves. */
+static void one_that_never_authenticates_keeps_no_place(void **state)
+{
+    (void)state;
+    struct fixture f;
+    int known[RESP_SESSIONS_MAX / 2], silent[RESP_SESSIONS_MAX / 2];
+    char byte;
+    fixture_open_for(&f, 1, false, (struct kv_blocks_config){0}, "secret");
+    for (uint32_t i = 0; i < RESP_SESSIONS_MAX / 2; i++)
+        known[i] = dial_known(&f);
+    for (uint32_t i = 0; i < RESP_SESSIONS_MAX / 2; i++) {
+        silent[i] = dial(&f);
+        if (i % 2) /* what it sends does not prolong its time */
+            (void)send(silent[i], "PING", 4, MSG_NOSIGNAL);
+    }
+    for (uint32_t i = 0; i < RESP_SESSIONS_MAX / 2; i++) {
+        assert_true(recv(silent[i], &byte, 1, 0) <= 0); /* waits for its end */
+        close(silent[i]);
+        silent[i] = dial_known(&f);
+    }
+    for (uint32_t i = 0; i < RESP_SESSIONS_MAX / 2; i++) {
+        ask(known[i], "PING\r\n", "+PONG\r\n");
+        ask(silent[i], "PING\r\n", "+PONG\r\n");
+        close(known[i]);
+        close(silent[i]);
+    }
+    fixture_close(&f);
 }
 
 /* ---- values that come straight into the store ---- */
@@ -664,6 +722,7 @@ int main(void)
         cmocka_unit_test(a_connection_that_does_not_read_holds_nobody_up),
         cmocka_unit_test(a_damaged_value_is_a_miss),
         cmocka_unit_test(closing_ends_all_connections),
+        cmocka_unit_test(one_that_never_authenticates_keeps_no_place),
         cmocka_unit_test(a_value_may_be_cut_anywhere),
         cmocka_unit_test(a_slow_value_leaves_the_store),
         cmocka_unit_test(two_that_set_one_name_are_each_whole),
