@@ -315,6 +315,16 @@ enum kv_result kv_block_delete(struct kv_client *c, const struct kv_block_key *k
     return ask(c, &a);
 }
 
+enum kv_result kv_block_delete_seen(struct kv_client *c, const struct kv_block_key *key,
+                                    uint64_t checksum)
+{
+    struct ask a = {
+        .route = route_of(key),
+        .request = {.op = KV_BLOCK_DELETE, .flag = true, .handle = checksum, .key_count = 1},
+        .keys = key};
+    return ask(c, &a);
+}
+
 /* Keys of one daemon that go into one request. */
 struct part {
     struct kv_block_key keys[KEYS_A_REQUEST];

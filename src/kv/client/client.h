@@ -110,8 +110,7 @@ struct kv_block_put {
 /* KV_FULL also when the staging area has no room.  A started put ends with commit or abort. */
 enum kv_result kv_block_put_start(struct kv_client *client, const struct kv_block_key *key,
                                   uint64_t tenant, uint32_t len, struct kv_block_put *out);
-/* The same for a key that may have a block, which stays until the commit.  KV_EXISTS where other
- * daemons have a part in it: delete the block first. */
+/* The same for a key that may have a block, which stays until the commit. */
 enum kv_result kv_block_replace_start(struct kv_client *client, const struct kv_block_key *key,
                                       uint64_t tenant, uint32_t len, struct kv_block_put *out);
 /* A hint: the first `len` bytes are written and will not change, so the daemon may begin with them.
@@ -146,6 +145,9 @@ enum kv_result kv_block_release(struct kv_client *client, struct kv_block_ref *r
 void kv_block_let_go(struct kv_client *client, struct kv_block_ref *ref);
 
 enum kv_result kv_block_delete(struct kv_client *client, const struct kv_block_key *key);
+/* The same for the block of that checksum only, and for older ones of the key. */
+enum kv_result kv_block_delete_seen(struct kv_client *client, const struct kv_block_key *key,
+                                    uint64_t checksum);
 /* Which of many keys have a block.  Written only with KV_OK. */
 enum kv_result kv_block_exists(struct kv_client *client, const struct kv_block_key *keys,
                                uint32_t count, bool *there);

@@ -7,7 +7,6 @@
 #include "kv/common/blockmsg.h"
 #include "wire/le.h"
 
-#include <assert.h>
 #include <openssl/sha.h>
 #include <string.h>
 #include <time.h>
@@ -19,25 +18,18 @@ uint64_t kv_named_now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / HW_MS;
 }
 
-enum { KIND = 5 }; /* of what a key is; with its NUL */
-
-static const char *kind_of(uint64_t tenant)
-{
-    return tenant ? "mine" : "name";
-}
-
 struct kv_block_key kv_named_key(uint64_t tenant, const void *name, size_t len)
 {
-    struct kv_block_key key = {.len = KIND + SHA256_DIGEST_LENGTH};
+    struct kv_block_key key = {.len = KV_NAMED_KIND + SHA256_DIGEST_LENGTH};
     uint8_t number[8];
     SHA256_CTX hash;
-    _Static_assert(KIND + SHA256_DIGEST_LENGTH <= KV_BLOCK_KEY_MAX, "it fits");
-    memcpy(key.bytes, kind_of(tenant), KIND);
+    _Static_assert(KV_NAMED_KIND + SHA256_DIGEST_LENGTH <= KV_BLOCK_KEY_MAX, "it fits");
+    memcpy(key.bytes, kv_named_kind(tenant != 0), KV_NAMED_KIND);
     wire_store64(number, tenant);
     SHA256_Init(&hash);
     SHA256_Update(&hash, number, tenant ? sizeof(number) : 0);
     SHA256_Update(&hash, name, len);
-    SHA256_Final(key.bytes + KIND, &hash);
+    SHA256_Final(key.bytes + KV_NAMED_KIND, &hash);
     return key;
 }
 
@@ -78,7 +70,7 @@ static enum kv_result get_key(struct kv_client *c, const struct kv_block_key *ke
     if (result != KV_OK || (v.end_ms && v.end_ms <= kv_named_now_ms())) {
         kv_block_let_go(c, &v.block);
         if (result == KV_OK)
-            (void)kv_block_delete(c, key);
+            (void)kv_block_delete_seen(c, key, v.block.checksum);
         return result == KV_OK ? KV_MISS : result;
     }
     *out = v;
@@ -92,12 +84,12 @@ enum kv_result kv_named_get(struct kv_client *c, const void *name, size_t name_l
     return get_key(c, &key, out);
 }
 
-/* Makes the key free for another value.  KV_EXISTS: it has one that must stay. */
-static enum kv_result make_way(struct kv_client *c, const struct kv_block_key *key, bool only_new)
+/* Deletes a value that is past its end.  KV_OK: none is there any more; KV_EXISTS: one is. */
+static enum kv_result make_way(struct kv_client *c, const struct kv_block_key *key)
 {
     struct kv_named v;
-    enum kv_result result = only_new ? get_key(c, key, &v) : kv_block_delete(c, key);
-    if (only_new && result == KV_OK) {
+    enum kv_result result = get_key(c, key, &v);
+    if (result == KV_OK) {
         kv_named_let_go(c, &v);
         return KV_EXISTS;
     }
@@ -126,9 +118,9 @@ enum kv_result kv_named_set_start(struct kv_client *c, const struct kv_named_set
         return KV_TOO_LARGE;
     struct kv_block_key key = key_of(c, set->name, set->name_len);
     enum kv_result result = put_start(c, &key, set, put);
-    if (result != KV_EXISTS)
+    if (result != KV_EXISTS || !set->only_new)
         return result;
-    result = make_way(c, &key, set->only_new);
+    result = make_way(c, &key);
     return result == KV_OK ? put_start(c, &key, set, put) : result;
 }
 
@@ -143,8 +135,7 @@ enum kv_result kv_named_set(struct kv_client *c, const struct kv_named_set *set,
     }
     if (result == KV_OK && copies_out)
         *copies_out = put.copies;
-    /* Another set came between: it counts as the later one. */
-    return result == KV_EXISTS && !set->only_new ? KV_OK : result;
+    return result;
 }
 
 enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t name_len)
@@ -158,7 +149,20 @@ enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t nam
 enum kv_result kv_named_delete(struct kv_client *c, const void *name, size_t name_len)
 {
     struct kv_block_key key = key_of(c, name, name_len);
-    return kv_block_delete(c, &key);
+    const struct kv_named_set ended = {.name = name, .name_len = name_len, .end_ms = 1};
+    struct kv_named v;
+    enum kv_result result = kv_block_delete(c, &key);
+    if (result != KV_PEER_LOST)
+        return result;
+    /* An owner that is away may have a value.  One that is past its end is newer. */
+    result = get_key(c, &key, &v);
+    bool there = result == KV_OK;
+    if (there)
+        kv_named_let_go(c, &v);
+    else if (result != KV_MISS && result != KV_PEER_LOST)
+        return result;
+    result = kv_named_set(c, &ended, NULL);
+    return result == KV_OK && !there ? KV_MISS : result;
 }
 
 /* ---- names ---- */
@@ -186,10 +190,10 @@ static enum kv_result list_one(struct kv_client *c, const struct kv_block_key *k
 
 enum kv_result kv_named_list(struct kv_client *c, uint64_t *cursor, kv_named_each *each, void *user)
 {
-    struct kv_block_key prefix = {.len = KIND}, keys[KV_BLOCK_LIST_MAX];
+    struct kv_block_key prefix = {.len = KV_NAMED_KIND}, keys[KV_BLOCK_LIST_MAX];
     uint64_t at = *cursor;
     uint32_t count = 0;
-    memcpy(prefix.bytes, kind_of(kv_client_tenant(c)), KIND);
+    memcpy(prefix.bytes, kv_named_kind(kv_client_tenant(c) != 0), KV_NAMED_KIND);
     enum kv_result result = kv_block_list(c, &prefix, &at, keys, &count);
     for (uint32_t i = 0; result == KV_OK && i < count; i++)
         result = list_one(c, &keys[i], each, user);

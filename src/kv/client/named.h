@@ -6,10 +6,9 @@
  * the value, the name, and the name's length (u32).  A value past its end is a miss; who finds it
  * deletes it.
  *
- * Blocks never change.  Where this host's daemon alone keeps a name, a set replaces the value in
- * one step.  Else it deletes the old one first, and a get between may miss.  Of two sets of one
- * name at the same time one remains.  With two copies, two sets of one name through two daemons at
- * the same time may leave a copy of each, until the next set.
+ * Blocks never change: a set puts a newer block in the place of the old one, at every owner that
+ * can be reached, and a get takes the newest that an owner has which can be reached
+ * (docs/design/cluster.md).  Of two sets of one name at the same time one remains.
  *
  * Trust: names and values may be anything.  Threads: as the client's.  Lifetime: a value that was
  * got stays until it is let go or its lease ends. */
@@ -64,6 +63,7 @@ enum kv_result kv_named_list(struct kv_client *client, uint64_t *cursor, kv_name
 /* Whether the name fits the pattern: * for any part, ? for a character, [a-z] and [^a-z] for one of
  * some; a backslash stands before a character that means itself. */
 bool kv_named_fits(const char *pattern, size_t pattern_len, const char *name, size_t name_len);
+/* KV_OK, KV_MISS.  Where an owner cannot be reached the others get a value that is past its end. */
 enum kv_result kv_named_delete(struct kv_client *client, const void *name, size_t name_len);
 
 /* ---- for those who have the block's bytes by other means ---- */

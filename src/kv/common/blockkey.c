@@ -24,6 +24,18 @@ bool kv_block_key_equal(const struct kv_block_key *a, const struct kv_block_key 
     return a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0;
 }
 
+const char *kv_named_kind(bool of_tenant)
+{
+    return of_tenant ? "mine" : "name";
+}
+
+bool kv_block_key_is_named(const struct kv_block_key *key)
+{
+    return key->len == KV_NAMED_KIND + SHA256_DIGEST_LENGTH &&
+           (memcmp(key->bytes, kv_named_kind(false), KV_NAMED_KIND) == 0 ||
+            memcmp(key->bytes, kv_named_kind(true), KV_NAMED_KIND) == 0);
+}
+
 /* Tokens are hashed as little-endian bytes, some at a time, each hash chained to the last. */
 struct kv_prefix kv_prefix_next(struct kv_prefix before, const uint32_t *tokens, size_t count)
 {

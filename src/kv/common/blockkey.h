@@ -14,6 +14,9 @@
  * uploads has the SHA-256 of its file as its name.  Tenants that must not read each other's blocks
  * need different tenant numbers.
  *
+ * A named value's key is the SHA-256 of its name behind a word.  Only such a key gets other bytes
+ * in the course of time; the bytes have a version then (kv/store/blocks.h).
+ *
  * Trust: the decoder takes anything.  Threads: any (no state).  Lifetime: values. */
 #ifndef HAWSER_KV_COMMON_BLOCKKEY_H
 #define HAWSER_KV_COMMON_BLOCKKEY_H
@@ -39,6 +42,11 @@ struct kv_block_key {
 /* 0 or -EINVAL: empty or too long. */
 int kv_block_key_set(struct kv_block_key *key, const void *bytes, size_t len) MUST_CHECK;
 bool kv_block_key_equal(const struct kv_block_key *a, const struct kv_block_key *b);
+
+enum { KV_NAMED_KIND = 5 }; /* bytes of the word, with its NUL */
+/* The word of the values of a tenant, or of those that belong to none. */
+const char *kv_named_kind(bool of_tenant);
+bool kv_block_key_is_named(const struct kv_block_key *key);
 
 struct kv_prefix {
     uint8_t hash[32];

@@ -13,11 +13,12 @@
  *     all others       nothing
  *
  *   PUT_START                  a key, tenant and len; flag: the commit replaces a block that is
- *                              there, unless other daemons have a part in it (then: KV_EXISTS)
+ *                              there
  *   PUT_COMMIT                 a ticket; at: where in the staging area the bytes are
  *   PUT_STAGED                 the same; len: how many of the first bytes are there already, a hint
  *   PUT_ABORT                  a ticket
- *   GET, DELETE                a key
+ *   GET                        a key
+ *   DELETE                     a key; flag: only a block of checksum `handle`, and what is older
  *   VERIFY, RENEW, RELEASE     a lease
  *   EXISTS                     up to KV_BLOCK_CHAIN_MAX keys
  *   STAT                       nothing

@@ -101,6 +101,7 @@ void kv_peer_opened_encode(const struct kv_peer_opened *o, uint8_t out[KV_PEER_O
     wire_put_u64(&e, o->lease);
     wire_put_u64(&e, o->checksum);
     wire_put_u64(&e, o->tenant);
+    wire_put_u64(&e, o->version);
     wire_put_u32(&e, o->len);
     wire_put_u32(&e, o->chunk);
     wire_put_u8(&e, o->same);
@@ -114,6 +115,7 @@ int kv_peer_opened_decode(const uint8_t *data, size_t len, struct kv_peer_opened
     struct kv_peer_opened o = {.lease = wire_get_u64(&d)};
     o.checksum = wire_get_u64(&d);
     o.tenant = wire_get_u64(&d);
+    o.version = wire_get_u64(&d);
     o.len = wire_get_u32(&d);
     o.chunk = wire_get_u32(&d);
     uint8_t same = wire_get_u8(&d);

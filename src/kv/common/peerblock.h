@@ -3,24 +3,25 @@
  *   request   epoch u64, handle u64, checksum u64, tenant u64, at u32, len u32, flag u8, 0 u8,
  *             keys u16; then the keys: length u8 and bytes each; WRITE: then bytes to the end
  *   answer    result u8; KV_PEER_STALE_VIEW: the epoch of who answers, u64; with KV_OK:
- *     OPEN_GET         lease u64, checksum u64, tenant u64, len u32, chunk u32, same u8
- *     OPEN_PUT         ticket u64
- *     READ             `len` bytes
- *     EXISTS           a byte a key, 0 or 1
+ *     OPEN_GET         lease u64, checksum u64, tenant u64, version u64, len u32, chunk u32, same
+ * u8 OPEN_PUT         ticket u64, version u64 of the key's block (0: none) READ             `len`
+ * bytes EXISTS           a byte a key, 0 or 1; with flag u64 a key, 0 or its block's version plus 1
  *     all others       nothing
  *
  *   OPEN_GET       a key, and the checksum of our cached replica (0: none); same: it is the owner's
- *                  block, and no lease is given
+ *                  block, and no lease is given.  handle: the version of what the asker has from an
+ *                  owner; same: the owner's block is not newer
  *   READ           a lease, at and len, at most `chunk`
  *   CLOSE          a lease; posted
- *   OPEN_PUT       a key, tenant and len
+ *   OPEN_PUT       a key, tenant and len; flag: to replace what is there
  *   WRITE          a ticket and at
- *   COMMIT         a ticket and the checksum
+ *   COMMIT         a ticket and the checksum; tenant: the version
  *   ABORT          a ticket; posted
- *   DELETE         a key
- *   EXISTS         up to KV_BLOCK_CHAIN_MAX keys; flag: cached replicas do not count
+ *   DELETE         a key; flag: unless its block is newer than version `handle`
+ *   EXISTS         up to KV_BLOCK_CHAIN_MAX keys; flag: of blocks, not of cached replicas
  *   CORRUPT        a key; posted: bytes that came from there differ from their checksum
- *   REPAIR         a key and len; posted: another owner has the block and this one lacks it
+ *   REPAIR         a key and len; posted: another owner has the block and this one lacks it, or has
+ *                  an older one.  checksum: the version
  *
  * Trust: decoders take anything and answer -EPROTO for what is short, long or out of range.
  * Threads: any.  Lifetime: decoded keys are copied, decoded bytes point into the message. */
@@ -49,8 +50,8 @@ enum {
     KV_PEER_CHUNK = 252 << 10, /* of a block, in one message: with its head a chunk of copyrpc's,
                                   and copied and hashed while a cache has it */
     KV_PEER_REQUEST_MAX = KV_PEER_HEAD_BYTES + KV_BLOCK_CHAIN_MAX * (1 + KV_BLOCK_KEY_MAX),
-    KV_PEER_STALE_VIEW = 128,                   /* no client sees it: not the owner in my view */
-    KV_PEER_ANSWER_MAX = 1 + KV_BLOCK_CHAIN_MAX /* without the bytes of a READ */
+    KV_PEER_STALE_VIEW = 128, /* no client sees it: not the owner in my view */
+    KV_PEER_ANSWER_MAX = 1 + 8 * KV_BLOCK_CHAIN_MAX /* without the bytes of a READ */
 };
 
 struct kv_peer_request {
@@ -84,10 +85,10 @@ struct kv_peer_answer {
  * asking side can find (KV_PEER_LOST, KV_TIMEOUT). */
 int kv_peer_answer_decode(const uint8_t *data, size_t len, struct kv_peer_answer *out) MUST_CHECK;
 
-enum { KV_PEER_OPENED_BYTES = 33, KV_PEER_TICKET_BYTES = 8, KV_PEER_EPOCH_BYTES = 8 };
+enum { KV_PEER_OPENED_BYTES = 41, KV_PEER_TICKET_BYTES = 16, KV_PEER_EPOCH_BYTES = 8 };
 
 struct kv_peer_opened {
-    uint64_t lease, checksum, tenant;
+    uint64_t lease, checksum, tenant, version;
     uint32_t len, chunk;
     bool same;
 };

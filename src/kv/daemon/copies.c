@@ -20,6 +20,7 @@ static const uint64_t retry_ns = 10 * HW_MS; /* while as many fetches as allowed
 struct wanted {
     struct kv_block_key key;
     uint32_t len;
+    uint64_t version;
 };
 
 struct kv_copies {
@@ -110,12 +111,14 @@ static bool is_queued(const struct kv_copies *c, const struct kv_block_key *key)
     return false;
 }
 
-void kv_copies_restore(struct kv_daemon *d, const struct kv_block_key *key, uint32_t len)
+void kv_copies_restore(struct kv_daemon *d, const struct kv_block_key *key, uint32_t len,
+                       uint64_t version)
 {
     struct kv_copies *c = d->copies_kept;
-    if (!c || c->count == QUEUE || kv_blocks_owns(d->blocks, key) || is_queued(c, key))
+    if (!c || c->count == QUEUE || kv_remote_has(d, key, version) || is_queued(c, key))
         return;
-    c->queue[(c->first + c->count++) % QUEUE] = (struct wanted){.key = *key, .len = len};
+    c->queue[(c->first + c->count++) % QUEUE] =
+        (struct wanted){.key = *key, .len = len, .version = version};
 }
 
 static uint64_t cost_ns(uint32_t len)
@@ -129,7 +132,7 @@ static uint32_t fetch(struct kv_daemon *d)
     uint32_t started = 0;
     while (c->count > 0 && d->now_ns >= c->fetch_at_ns) {
         const struct wanted *w = &c->queue[c->first];
-        if (!kv_remote_repair(d, &w->key)) {
+        if (!kv_remote_repair(d, &w->key, w->version)) {
             c->fetch_at_ns = d->now_ns + retry_ns;
             break;
         }

@@ -21,8 +21,10 @@ uint64_t kv_copies_next_tick(const struct kv_daemon *d);
 /* So many of the blocks that were asked for lack a copy. */
 void kv_copies_counted(struct kv_daemon *d, uint32_t below);
 
-/* Another owner has the block, of `len` bytes, and we lack it: fetch it when the rate allows.  Best
- * effort: the other owner comes again.  Also without copies_kept. */
-void kv_copies_restore(struct kv_daemon *d, const struct kv_block_key *key, uint32_t len);
+/* Another owner has the block, of `len` bytes and that version, and we lack it or have an older
+ * one: fetch it when the rate allows.  Best effort: the other owner comes again.  Also without
+ * copies_kept. */
+void kv_copies_restore(struct kv_daemon *d, const struct kv_block_key *key, uint32_t len,
+                       uint64_t version);
 
 #endif

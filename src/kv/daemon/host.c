@@ -568,6 +568,14 @@ static void watch_peer(void *user, struct rpc_ep *ep, uint32_t peer, bool to_sen
     (void)epoll_ctl(h->epoll, EPOLL_CTL_MOD, t->ops->poll_fd(t), &event);
 }
 
+/* What our clock lacks to be the time since 1970. */
+static uint64_t wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * HW_SEC + (uint64_t)t.tv_nsec - hw_now_ns();
+}
+
 static int create_daemon(struct kv_host *h)
 {
     const struct kv_host_options *o = &h->options;
@@ -595,6 +603,7 @@ static int create_daemon(struct kv_host *h)
         return rc;
     config.blocks.arena = h->arena.map;
     config.blocks.arena_bytes = h->arena.bytes;
+    config.blocks.wall_ns = wall_ns();
     rc = kv_daemon_create(&config, &h->daemon);
     if (rc)
         return rc;

@@ -118,7 +118,7 @@ static enum kv_result verify(struct kv_daemon *d, struct kv_client_slot *s, uint
     enum kv_result result = kv_blocks_verify(d->blocks, &s->holder, lease, d->now_ns);
     if (result == KV_MISS && known) {
         kv_remote_tell_corrupt(d, &key); /* the owner's bytes may be corrupt, too */
-        (void)kv_remote_repair(d, &key);
+        (void)kv_remote_repair(d, &key, 0);
     }
     return result;
 }
@@ -186,7 +186,7 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
 {
     struct kv_blocks *b = d->blocks;
     const struct kv_block_key *key = &d->scratch->keys[0];
-    uint64_t expires;
+    uint64_t expires, checksum;
     switch (r->op) {
     case KV_BLOCK_PUT_START:
         return put_start(d, s, r);
@@ -204,6 +204,8 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
     case KV_BLOCK_RELEASE:
         return (struct answer){kv_blocks_release(b, &s->holder, r->handle, d->now_ns), 0};
     case KV_BLOCK_DELETE:
+        if (r->flag && (!kv_blocks_peek(b, key, &checksum) || checksum != r->handle))
+            return (struct answer){KV_MISS, 0};
         return (struct answer){kv_blocks_delete(b, key), 0};
     case KV_BLOCK_EXISTS:
         return exists(d, r->key_count);
@@ -230,14 +232,20 @@ static bool is_sole(const struct kv_daemon *d, uint32_t count)
     return true;
 }
 
+/* Whether the key's block is here and may be read without asking another owner.  Of a named value
+ * another owner may have a newer one. */
+static bool may_read(const struct kv_daemon *d, const struct kv_block_key *key)
+{
+    return kv_share_of(d, key) == KV_SHARE_COPY && !kv_block_key_is_named(key) &&
+           kv_blocks_exists(d->blocks, key);
+}
+
 struct kv_blocks *kv_daemon_sole_blocks(struct kv_daemon *d, const struct kv_block_key *key,
                                         bool change)
 {
     if (!d->blocks || (change && d->config.min_copies > 1))
         return NULL;
-    enum kv_share share = kv_share_of(d, key);
-    bool here = share == KV_SHARE_SOLE ||
-                (share == KV_SHARE_COPY && !change && kv_blocks_exists(d->blocks, key));
+    bool here = kv_share_of(d, key) == KV_SHARE_SOLE || (!change && may_read(d, key));
     return here ? d->blocks : NULL;
 }
 
@@ -258,9 +266,7 @@ static const struct kv_remote_kind *remote_for(const struct kv_daemon *d,
     case KV_BLOCK_PUT_START:
         return &kv_remote_kind_put_start;
     case KV_BLOCK_GET:
-        if (kv_share_of(d, key) == KV_SHARE_COPY && kv_blocks_exists(d->blocks, key))
-            return NULL;
-        return &kv_remote_kind_get;
+        return may_read(d, key) ? NULL : &kv_remote_kind_get;
     case KV_BLOCK_DELETE:
         return &kv_remote_kind_delete;
     case KV_BLOCK_EXISTS:

@@ -37,11 +37,19 @@ static struct reply plain(enum kv_result result)
     return (struct reply){.result = result};
 }
 
+static bool has_newest(const struct kv_peer_request *r, const struct kv_block_lease *ours)
+{
+    return r->checksum == ours->checksum ||
+           (r->handle && !kv_block_is_newer(ours->version, ours->checksum, r->handle, r->checksum));
+}
+
 static struct reply open_get(struct kv_daemon *d, struct kv_peer *peer,
                              const struct kv_peer_request *r)
 {
     struct kv_block_lease lease;
     const struct kv_block_key *key = d->scratch->keys;
+    if (kv_block_key_is_named(key) && !kv_blocks_owns(d->blocks, key))
+        return plain(KV_MISS); /* a cached replica may be of a value that was deleted meanwhile */
     enum kv_result result = kv_blocks_get(d->blocks, &peer->holder, key, d->now_ns, &lease);
     if (result != KV_OK)
         return plain(result);
@@ -49,9 +57,10 @@ static struct reply open_get(struct kv_daemon *d, struct kv_peer *peer,
     struct kv_peer_opened opened = {.lease = lease.handle,
                                     .checksum = lease.checksum,
                                     .tenant = lease.tenant,
+                                    .version = lease.version,
                                     .len = lease.len,
                                     .chunk = most < KV_PEER_CHUNK ? most : KV_PEER_CHUNK,
-                                    .same = r->checksum == lease.checksum};
+                                    .same = has_newest(r, &lease)};
     if (opened.same)
         (void)kv_blocks_release(d->blocks, &peer->holder, lease.handle, d->now_ns);
     kv_peer_opened_encode(&opened, d->scratch->answer + 1);
@@ -73,23 +82,34 @@ static struct reply read_chunk(struct kv_daemon *d, struct kv_peer *peer,
 static struct reply open_put(struct kv_daemon *d, struct kv_peer *peer,
                              const struct kv_peer_request *r)
 {
-    uint64_t ticket;
-    enum kv_result result = kv_blocks_put_start(d->blocks, &peer->holder, d->scratch->keys,
-                                                r->tenant, r->len, d->now_ns, &ticket);
+    uint64_t ticket, version = kv_blocks_version(d->blocks, d->scratch->keys);
+    enum kv_result result = (r->flag ? kv_blocks_replace_start : kv_blocks_put_start)(
+        d->blocks, &peer->holder, d->scratch->keys, r->tenant, r->len, d->now_ns, &ticket);
     if (result != KV_OK)
         return plain(result);
     wire_store64(d->scratch->answer + 1, ticket);
+    wire_store64(d->scratch->answer + 1 + 8, version);
     return (struct reply){.result = KV_OK, .len = KV_PEER_TICKET_BYTES};
 }
 
-static struct reply exists(struct kv_daemon *d, uint32_t count, bool own)
+static struct reply exists(struct kv_daemon *d, uint32_t count)
 {
     const struct kv_block_key *keys = d->scratch->keys;
     uint8_t *answer = d->scratch->answer + 1;
     for (uint32_t i = 0; i < count; i++)
-        answer[i] =
-            own ? kv_blocks_owns(d->blocks, &keys[i]) : kv_blocks_exists(d->blocks, &keys[i]);
+        answer[i] = kv_blocks_exists(d->blocks, &keys[i]);
     return (struct reply){.result = KV_OK, .len = count};
+}
+
+static struct reply versions(struct kv_daemon *d, uint32_t count)
+{
+    const struct kv_block_key *keys = d->scratch->keys;
+    for (uint32_t i = 0; i < count; i++) {
+        bool own = kv_blocks_owns(d->blocks, &keys[i]);
+        uint64_t version = own ? kv_blocks_version(d->blocks, &keys[i]) + 1 : 0;
+        wire_store64(d->scratch->answer + 1 + 8 * i, version);
+    }
+    return (struct reply){.result = KV_OK, .len = 8 * count};
 }
 
 /* Drops the block if it is corrupt, and fetches it from another owner. */
@@ -102,7 +122,7 @@ static enum kv_result verify(struct kv_daemon *d, struct kv_peer *peer)
         result = kv_blocks_verify(d->blocks, holder, lease.handle, d->now_ns);
     if (result == KV_OK)
         return kv_blocks_release(d->blocks, holder, lease.handle, d->now_ns);
-    (void)kv_remote_repair(d, d->scratch->keys);
+    (void)kv_remote_repair(d, d->scratch->keys, 0);
     return result;
 }
 
@@ -125,19 +145,20 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
         return plain(
             kv_blocks_put_write(b, holder, r->handle, r->at, r->bytes, r->byte_count, d->now_ns));
     case KV_PEER_COMMIT:
-        result = kv_blocks_put_commit_as(b, holder, r->handle, r->checksum, d->now_ns);
+        result = kv_blocks_put_commit_as(b, holder, r->handle, r->checksum, r->tenant, d->now_ns);
         return plain(result == KV_MISS ? KV_REFUSED : result);
     case KV_PEER_DELETE:
-        return plain(kv_blocks_delete(b, keys));
+        return plain(r->flag ? kv_blocks_delete_old(b, keys, r->handle)
+                             : kv_blocks_delete(b, keys));
     case KV_PEER_EXISTS:
-        return exists(d, r->key_count, r->flag);
+        return r->flag ? versions(d, r->key_count) : exists(d, r->key_count);
     case KV_PEER_CLOSE:
         return plain(kv_blocks_release(b, holder, r->handle, d->now_ns));
     case KV_PEER_CORRUPT:
         return plain(verify(d, peer));
     case KV_PEER_REPAIR:
         if (kv_blocks_may_restore(b, keys, r->len))
-            kv_copies_restore(d, keys, r->len);
+            kv_copies_restore(d, keys, r->len, r->checksum);
         return plain(KV_OK);
     case KV_PEER_ABORT:
         return plain(kv_blocks_put_abort(b, holder, r->handle, d->now_ns));

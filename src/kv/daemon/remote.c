@@ -173,8 +173,7 @@ static bool may_connect(struct kv_sub *sub)
     return peer->we_dial && ((peer->wanted && peer->failures == 0) || again);
 }
 
-/* False: the sub-request waits, or is done. */
-static bool reach(struct kv_sub *sub)
+bool kv_sub_reach(struct kv_sub *sub)
 {
     if (!is_connected(sub) && !may_connect(sub))
         kv_sub_done(sub, KV_PEER_LOST);
@@ -191,7 +190,7 @@ bool kv_sub_call(struct kv_sub *sub, struct kv_peer_request *request,
     assert(len > 0);
     struct iovec iov = {payload, (size_t)len};
     struct rpc_send send = {.iov = &iov, .iov_count = 1};
-    return reach(sub) && send_call(sub, request->method, &send);
+    return kv_sub_reach(sub) && send_call(sub, request->method, &send);
 }
 
 bool kv_sub_write(struct kv_sub *sub, struct kv_peer_request *request, struct kv_chunk *chunk)
@@ -201,7 +200,7 @@ bool kv_sub_write(struct kv_sub *sub, struct kv_peer_request *request, struct kv
     assert(len == KV_PEER_HEAD_BYTES);
     struct iovec iov = {chunk->data, (size_t)len + request->byte_count};
     struct rpc_send send = {.iov = &iov, .iov_count = 1, .sent = chunk_give, .sent_user = chunk};
-    bool goes = reach(sub) && send_call(sub, request->method, &send);
+    bool goes = kv_sub_reach(sub) && send_call(sub, request->method, &send);
     if (!goes)
         chunk_give(chunk);
     return goes;
@@ -394,9 +393,7 @@ static bool is_misled(const struct kv_remote *remote)
     return false;
 }
 
-/* Whether it failed because a connection was cut that may be there again soon.  One that has
- * waited for it in vain does not wait twice. */
-static bool is_cut(const struct kv_remote *remote)
+bool kv_remote_is_cut(const struct kv_remote *remote)
 {
     bool repeats = remote->client && !remote->kind->once;
     for (uint32_t i = 0; i < remote->sub_count && repeats; i++) {
@@ -463,7 +460,7 @@ static bool remote_step(struct kv_remote *remote)
     enum kv_result result = remote->kind->finish(remote, &answer_len);
     if (!all_done(remote))
         return true; /* it goes on with another sub-request */
-    if (result == KV_PEER_LOST && is_cut(remote)) {
+    if (result == KV_PEER_LOST && kv_remote_is_cut(remote)) {
         subs_end(remote); /* the next turn begins it again */
         remote->again_until_ns = remote->daemon->now_ns + again_ns;
     } else {

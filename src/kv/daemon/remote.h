@@ -81,7 +81,9 @@ struct kv_remote_put {
     struct kv_block_key key;
     uint64_t tenant, epoch;
     uint32_t len, target_count;
-    uint32_t there; /* owners that have the block already */
+    uint32_t there;   /* owners that have the block already */
+    bool replaces;    /* a block that is there */
+    uint64_t version; /* of the block, once room is promised; until then the newest that is there */
     struct kv_remote_target targets[KV_COPIES_MAX];
 };
 
@@ -125,7 +127,9 @@ struct kv_remote {
     struct kv_block_key *keys;
     /* get */
     struct kv_peer_opened opened;
-    uint64_t ticket; /* of the cached replica; 0: none */
+    uint64_t version; /* of the newest block of a named value that an owner has so far; 0: none.
+                         delete: of the newest one that may go */
+    uint64_t ticket;  /* of the cached replica; 0: none */
     bool same;
     /* commit */
     struct kv_remote_put put;
@@ -138,7 +142,7 @@ struct kv_remote {
         uint16_t subs[KV_COPIES_MAX];
         uint8_t sub_count;
         bool there;
-        uint8_t lacks; /* a bit for each of subs that answered that it has none */
+        uint8_t lacks; /* a bit for each of subs that has none, or an older one */
     } * states;
 };
 
@@ -157,8 +161,11 @@ uint64_t kv_remotes_next_tick(const struct kv_daemon *d);
 /* Ends those that nobody waits for, while there are connections still. */
 void kv_remotes_fini(struct kv_daemon *d);
 
-/* Fetches a block that we own and lack from another owner.  False: too many at once. */
-bool kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key);
+/* Whether we have a block of the key of our own, of that version or a newer one. */
+bool kv_remote_has(const struct kv_daemon *d, const struct kv_block_key *key, uint64_t version);
+/* Fetches a block that we own, and lack or have in an older version, from another owner.  False:
+ * too many at once. */
+bool kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key, uint64_t version);
 /* Asks other owners for blocks of our own; kv_copies_counted gets how many lack copies.  False: too
  * many requests. */
 bool kv_remote_count_copies(struct kv_daemon *d, const struct kv_block_key *keys, uint32_t count);
@@ -196,6 +203,12 @@ struct kv_sub *kv_remote_add_sub(struct kv_remote *remote, uint32_t place);
 /* The owners of keys[0]; how many. */
 uint32_t kv_remote_owners(const struct kv_remote *remote, uint32_t owners[KV_COPIES_MAX]);
 void kv_sub_done(struct kv_sub *sub, enum kv_result result);
+/* Whether there is a connection to the owner.  False: the sub-request waits for one, or is done. */
+bool kv_sub_reach(struct kv_sub *sub);
+/* Whether an owner was not reached because a connection was cut that may be there again soon; with
+ * KV_PEER_LOST from `finish` the request then begins again.  One that has waited for it in vain
+ * does not wait twice. */
+bool kv_remote_is_cut(const struct kv_remote *remote);
 /* Sends a request, with the epoch filled in.  True: it is on its way.  False: try again in a later
  * turn, or the sub-request is done, with a failure. */
 bool kv_sub_call(struct kv_sub *sub, struct kv_peer_request *request,

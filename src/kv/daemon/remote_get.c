@@ -3,6 +3,10 @@
  * A cached replica that is here already is used only if the owner says that it is the same
  * (OPEN_GET with its checksum).  So a deleted block is a miss everywhere at once.
  *
+ * A named value is asked for at every owner that can be reached, one after the other, and the
+ * newest is taken.  An owner that was away may have an older one.  Who has the newest is only asked
+ * for that: no bytes move.
+ *
  * Reads repair replicas: an owner that reads the block from another owner keeps it; an owner that
  * was asked and lacks the block, or sent corrupt bytes, is told to fetch it. */
 #include "kv/daemon/remote.h"
@@ -18,6 +22,7 @@ static void get_begin(struct kv_remote *remote)
     uint32_t owners[KV_COPIES_MAX];
     uint32_t count = kv_remote_owners(remote, owners);
     remote->same = false;
+    remote->version = 0;
     for (uint32_t i = 0; i < count; i++)
         if (remote->daemon->view.members[owners[i]].id != remote->daemon->self)
             (void)kv_remote_add_sub(remote, owners[i]);
@@ -25,10 +30,21 @@ static void get_begin(struct kv_remote *remote)
 
 /* ---- one owner ---- */
 
+/* Whether a client put the block here, as one of its owners. */
+static bool is_put_here(const struct kv_remote *remote)
+{
+    return kv_blocks_owns(remote->daemon->blocks, &remote->keys[0]) &&
+           kv_share_of(remote->daemon, &remote->keys[0]) != KV_SHARE_NONE;
+}
+
 static bool open_sub(struct kv_remote *remote, struct kv_sub *sub)
 {
-    struct kv_peer_request r = {.method = KV_PEER_OPEN_GET, .key_count = 1};
-    (void)kv_blocks_peek(remote->daemon->blocks, &remote->keys[0], &r.checksum);
+    const struct kv_blocks *b = remote->daemon->blocks;
+    struct kv_peer_request r = {
+        .method = KV_PEER_OPEN_GET, .key_count = 1, .handle = remote->version};
+    (void)kv_blocks_peek(b, &remote->keys[0], &r.checksum);
+    if (is_put_here(remote)) /* we are an owner, too */
+        r.handle = kv_blocks_version(b, &remote->keys[0]);
     if (!kv_sub_call(sub, &r, remote->keys))
         return sub->phase == KV_SUB_DONE;
     sub->phase = KV_SUB_OPENING;
@@ -79,7 +95,7 @@ static bool get_step(struct kv_remote *remote, struct kv_sub *sub)
     if (sub != current) {
         if (current->phase != KV_SUB_DONE)
             return false;
-        if (current->result == KV_OK) {
+        if (current->result == KV_OK && !kv_block_key_is_named(&remote->keys[0])) {
             kv_sub_done(sub, KV_OK); /* not needed */
             return true;
         }
@@ -91,11 +107,18 @@ static bool get_step(struct kv_remote *remote, struct kv_sub *sub)
     return sub->phase == KV_SUB_MOVING && read_chunks(remote, sub);
 }
 
-/* Whether a client put the block here, as one of its owners, while another owner was asked. */
-static bool is_put_here(const struct kv_remote *remote)
+/* Whether the owner's block need not be fetched: it was while the owner was asked, or a client put
+ * one here that is not older. */
+static bool is_here(const struct kv_remote *remote, const struct kv_peer_opened *theirs)
 {
-    return kv_blocks_owns(remote->daemon->blocks, &remote->keys[0]) &&
-           kv_share_of(remote->daemon, &remote->keys[0]) != KV_SHARE_NONE;
+    const struct kv_blocks *b = remote->daemon->blocks;
+    uint64_t checksum = 0;
+    if (!kv_blocks_peek(b, &remote->keys[0], &checksum))
+        return false;
+    bool newer =
+        theirs->version && kv_block_is_newer(theirs->version, theirs->checksum,
+                                             kv_blocks_version(b, &remote->keys[0]), checksum);
+    return checksum == theirs->checksum || (is_put_here(remote) && !newer);
 }
 
 static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
@@ -109,7 +132,9 @@ static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
     }
     remote->opened = opened;
     sub->handle = opened.same ? 0 : opened.lease;
-    if (opened.same || is_put_here(remote)) {
+    if (opened.version > remote->version)
+        remote->version = opened.version;
+    if (opened.same || is_here(remote, &opened)) {
         remote->same = true;
         kv_sub_done(sub, KV_OK);
         return;
@@ -127,8 +152,9 @@ static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
 static enum kv_result publish_replica(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_daemon *d = remote->daemon;
-    enum kv_result result = kv_blocks_put_commit_as(d->blocks, &d->cache_holder, remote->ticket,
-                                                    remote->opened.checksum, d->now_ns);
+    enum kv_result result =
+        kv_blocks_put_commit_as(d->blocks, &d->cache_holder, remote->ticket,
+                                remote->opened.checksum, remote->opened.version, d->now_ns);
     remote->ticket = 0;
     sub->corrupt = result == KV_MISS;
     if (result == KV_PUT_EXPIRED)
@@ -194,21 +220,33 @@ static void restore_replicas(struct kv_remote *remote, bool ours)
                  KV_PEER_REPAIR); /* an owner that sent corrupt bytes was told before */
 }
 
+static void ask_again(struct kv_remote *remote)
+{
+    bool all = kv_block_key_is_named(&remote->keys[0]);
+    remote->same = false;
+    remote->version = 0;
+    remote->sub_at = all ? 0 : remote->sub_at;
+    for (uint32_t i = remote->sub_at; i < (all ? remote->sub_count : remote->sub_at + 1); i++)
+        remote->subs[i].phase = KV_SUB_BEGIN;
+}
+
 static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     struct kv_daemon *d = remote->daemon;
     enum kv_result result = worst_result(remote);
     bool ours = kv_share_of(d, &remote->keys[0]) != KV_SHARE_NONE;
+    bool named = kv_block_key_is_named(&remote->keys[0]);
+    if (named && kv_remote_is_cut(remote))
+        return KV_PEER_LOST; /* what is here may be old: the other owner will tell */
     if (result == KV_OK)
         restore_replicas(remote, ours);
-    if (result == KV_MISS && !ours)
+    if (result == KV_MISS && (!ours || named)) /* what was fetched while it was deleted */
         (void)kv_blocks_drop_cached(d->blocks, &remote->keys[0]);
     if (result == KV_OK || ours) {
         enum kv_result here =
             kv_client_slot_lease(d, remote->pending->client, &remote->keys[0], answer_len);
         if (here == KV_MISS && result == KV_OK && remote->same) {
-            remote->same = false; /* our replica was evicted while the owner was asked: fetch it */
-            remote->subs[remote->sub_at].phase = KV_SUB_BEGIN;
+            ask_again(remote); /* our replica was evicted while the owner was asked: fetch it */
             return KV_OK;
         }
         if (here != KV_MISS || remote->sub_count == 0)
@@ -219,7 +257,8 @@ static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
 
 static void repair_begin(struct kv_remote *remote)
 {
-    if (!kv_blocks_owns(remote->daemon->blocks, &remote->keys[0]))
+    const struct kv_block_key *key = &remote->keys[0];
+    if (kv_block_key_is_named(key) || !kv_blocks_owns(remote->daemon->blocks, key))
         get_begin(remote);
 }
 
@@ -254,10 +293,15 @@ static bool may_repair(const struct kv_daemon *d, const struct kv_block_key *key
     return count < KV_REPAIRS_MAX;
 }
 
-bool kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key)
+bool kv_remote_has(const struct kv_daemon *d, const struct kv_block_key *key, uint64_t version)
+{
+    return kv_blocks_owns(d->blocks, key) && kv_blocks_version(d->blocks, key) >= version;
+}
+
+bool kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key, uint64_t version)
 {
     struct kv_block_request r = {.op = KV_BLOCK_GET, .key_count = 1};
-    if (d->alone || kv_share_of(d, key) != KV_SHARE_COPY || kv_blocks_owns(d->blocks, key))
+    if (d->alone || kv_share_of(d, key) != KV_SHARE_COPY || kv_remote_has(d, key, version))
         return true;
     return may_repair(d, key) &&
            kv_remote_add(d, &repair_kind, &r, key, d->now_ns + KV_PUT_LASTS_NS);

@@ -72,16 +72,11 @@ static void keys_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 {
     struct kv_remote *remote = sub->remote;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < remote->request.key_count && a->result == KV_OK; i++) {
-        int owner = asked_as(remote, i, sub);
-        if (owner < 0)
-            continue;
-        if (n < a->payload_len && a->payload[n])
-            remote->states[i].there = true;
-        else
-            remote->states[i].lacks |= (uint8_t)(1u << owner);
-        n++;
-    }
+    for (uint32_t i = 0; i < remote->request.key_count && a->result == KV_OK; i++)
+        if (asked_as(remote, i, sub) >= 0) {
+            remote->states[i].there |= n < a->payload_len && a->payload[n];
+            n++;
+        }
     kv_sub_done(sub, a->result == KV_OK && n != a->payload_len ? KV_REFUSED : a->result);
 }
 
@@ -118,10 +113,40 @@ const struct kv_remote_kind kv_remote_kind_keys = {
 
 static void tell_to_repair(struct kv_remote *remote, uint32_t key, struct kv_sub *sub)
 {
+    const struct kv_blocks *b = remote->daemon->blocks;
+    const struct kv_block_key *k = &remote->keys[key];
     struct kv_peer_request r = {.method = KV_PEER_REPAIR,
                                 .epoch = remote->epoch,
-                                .len = kv_blocks_len(remote->daemon->blocks, &remote->keys[key])};
-    kv_sub_post(sub, &r, &remote->keys[key]);
+                                .len = kv_blocks_len(b, k),
+                                .checksum = kv_blocks_version(b, k)};
+    kv_sub_post(sub, &r, k);
+}
+
+/* What an owner has of a key: nothing, or the version plus 1. */
+static void compare(struct kv_remote *remote, uint32_t key, uint32_t owner, uint64_t theirs)
+{
+    struct kv_daemon *d = remote->daemon;
+    const struct kv_block_key *k = &remote->keys[key];
+    uint64_t ours = kv_blocks_owns(d->blocks, k) ? kv_blocks_version(d->blocks, k) + 1 : 0;
+    if (theirs < ours)
+        remote->states[key].lacks |= (uint8_t)(1u << owner);
+    else if (theirs > ours && ours > 0)
+        kv_copies_restore(d, k, kv_blocks_len(d->blocks, k), theirs - 1);
+}
+
+static void count_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    struct kv_remote *remote = sub->remote;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < remote->request.key_count && a->result == KV_OK; i++) {
+        int owner = asked_as(remote, i, sub);
+        if (owner < 0)
+            continue;
+        if (n + 8 <= a->payload_len)
+            compare(remote, i, (uint32_t)owner, wire_load64(a->payload + n));
+        n += 8;
+    }
+    kv_sub_done(sub, a->result == KV_OK && n != a->payload_len ? KV_REFUSED : a->result);
 }
 
 /* An owner that was not reached has no copy, as far as anybody knows. */
@@ -152,7 +177,7 @@ static enum kv_result count_finish(struct kv_remote *remote, uint32_t *answer_le
 }
 
 static const struct kv_remote_kind count_kind = {
-    .begin = keys_begin, .step = keys_step, .answered = keys_answered, .finish = count_finish};
+    .begin = keys_begin, .step = keys_step, .answered = count_answered, .finish = count_finish};
 
 bool kv_remote_counts_copies(const struct kv_daemon *d)
 {
@@ -170,22 +195,67 @@ bool kv_remote_count_copies(struct kv_daemon *d, const struct kv_block_key *keys
 
 /* ---- deleting ---- */
 
+/* Whether the block that the client has seen is here still, and so may be deleted. */
+static bool is_seen(struct kv_remote *remote)
+{
+    const struct kv_blocks *b = remote->daemon->blocks;
+    uint64_t checksum;
+    remote->version = kv_blocks_version(b, &remote->keys[0]);
+    return !remote->request.flag ||
+           (kv_blocks_peek(b, &remote->keys[0], &checksum) && checksum == remote->request.handle);
+}
+
 static void delete_begin(struct kv_remote *remote)
 {
     uint32_t owners[KV_COPIES_MAX];
     uint32_t count = kv_remote_owners(remote, owners);
-    for (uint32_t i = 0; i < count; i++)
-        (void)kv_remote_add_sub(remote, owners[i]);
-    (void)kv_blocks_drop_cached(remote->daemon->blocks, &remote->keys[0]);
+    bool seen = is_seen(remote);
+    for (uint32_t i = 0; i < count; i++) {
+        struct kv_sub *sub = kv_remote_add_sub(remote, owners[i]);
+        if (!seen)
+            kv_sub_done(sub, KV_MISS);
+    }
+    if (seen)
+        (void)kv_blocks_drop_cached(remote->daemon->blocks, &remote->keys[0]);
+}
+
+/* Whether every owner can be told.  Of a named value that some owner keeps the others must keep
+ * theirs: it may be newer.  If one cannot be reached, the request is done. */
+static bool reaches_all(struct kv_remote *remote)
+{
+    bool all = true, lost = false;
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        struct kv_sub *sub = &remote->subs[i];
+        if (sub->phase == KV_SUB_BEGIN && !sub->self)
+            all &= kv_sub_reach(sub);
+        lost |= sub->phase == KV_SUB_DONE && sub->result == KV_PEER_LOST;
+    }
+    for (uint32_t i = 0; i < remote->sub_count && lost; i++)
+        if (remote->subs[i].phase == KV_SUB_BEGIN)
+            kv_sub_done(&remote->subs[i], KV_PEER_LOST);
+    return all && !lost;
+}
+
+static void delete_here(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_blocks *b = remote->daemon->blocks;
+    const struct kv_block_key *key = &remote->keys[0];
+    kv_sub_done(sub, remote->request.flag ? kv_blocks_delete_old(b, key, remote->version)
+                                          : kv_blocks_delete(b, key));
 }
 
 static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
 {
-    struct kv_peer_request r = {.method = KV_PEER_DELETE, .key_count = 1};
+    struct kv_peer_request r = {.method = KV_PEER_DELETE,
+                                .flag = remote->request.flag,
+                                .handle = remote->version,
+                                .key_count = 1};
     if (sub->phase != KV_SUB_BEGIN)
         return false;
+    if (kv_block_key_is_named(&remote->keys[0]) && !reaches_all(remote))
+        return sub->phase != KV_SUB_BEGIN;
     if (sub->self)
-        kv_sub_done(sub, kv_blocks_delete(remote->daemon->blocks, &remote->keys[0]));
+        delete_here(remote, sub);
     else if (kv_sub_call(sub, &r, remote->keys))
         sub->phase = KV_SUB_OPENING;
     return sub->phase != KV_SUB_BEGIN;

@@ -3,7 +3,12 @@
  * A start asks every owner for room and keeps their promises as a remote put; a bit in its ticket
  * tells it from a local put.  A commit sends the staged bytes to all owners in chunks, hashes them
  * once, and commits with that checksum.  An owner that has other bytes refuses.  So all replicas
- * are the same, whatever the client does to its staging area meanwhile. */
+ * are the same, whatever the client does to its staging area meanwhile.
+ *
+ * The owners of a named value tell with their promise which version they have.  The put gets a
+ * newer one, and an owner that has a newer one still by the commit keeps that: so all owners end
+ * with the same value, in whatever order commits reach them.  An owner that cannot be reached gets
+ * the value later (copies.c); its version tells that its own is old. */
 #include "kv/daemon/remote.h"
 
 #include "kv/daemon/client_slots.h"
@@ -97,14 +102,27 @@ static void start_begin(struct kv_remote *remote)
         (void)kv_remote_add_sub(remote, owners[i]);
 }
 
+/* There is room at an owner whose block, if it has one, has that version. */
+static void promised(struct kv_sub *sub, uint64_t version)
+{
+    struct kv_remote *remote = sub->remote;
+    uint64_t newer = kv_blocks_next_version(remote->daemon->blocks, &remote->keys[0], version,
+                                            remote->daemon->now_ns);
+    if (newer > remote->put.version)
+        remote->put.version = newer;
+    sub->phase = KV_SUB_MOVING;
+}
+
 static void open_here(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_daemon *d = remote->daemon;
-    enum kv_result result =
-        kv_blocks_put_start(d->blocks, &remote->client->holder, &remote->keys[0],
-                            remote->request.tenant, remote->request.len, d->now_ns, &sub->handle);
+    const struct kv_block_request *r = &remote->request;
+    uint64_t version = kv_blocks_version(d->blocks, &remote->keys[0]);
+    enum kv_result result = (r->flag ? kv_blocks_replace_start : kv_blocks_put_start)(
+        d->blocks, &remote->client->holder, &remote->keys[0], r->tenant, r->len, d->now_ns,
+        &sub->handle);
     if (result == KV_OK)
-        sub->phase = KV_SUB_MOVING;
+        promised(sub, version);
     else
         kv_sub_done(sub, result);
 }
@@ -114,6 +132,7 @@ static bool open_sub(struct kv_remote *remote, struct kv_sub *sub)
     struct kv_peer_request r = {.method = KV_PEER_OPEN_PUT,
                                 .tenant = remote->request.tenant,
                                 .len = remote->request.len,
+                                .flag = remote->request.flag,
                                 .key_count = 1};
     if (sub->self)
         open_here(remote, sub);
@@ -129,7 +148,7 @@ static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
         return;
     }
     sub->handle = wire_load64(a->payload);
-    sub->phase = KV_SUB_MOVING;
+    promised(sub, wire_load64(a->payload + 8));
 }
 
 static void put_undo(struct kv_remote *remote, struct kv_sub *sub)
@@ -143,11 +162,12 @@ static void put_undo(struct kv_remote *remote, struct kv_sub *sub)
     sub->handle = 0;
 }
 
-/* One replica is enough, and one that exists already counts. */
+/* One replica is enough, and one that exists already counts.  Of a named value the one that exists
+ * is another: a put that must not replace it fails wherever it is. */
 static enum kv_result best_result(const struct kv_remote *remote)
 {
-    static const enum kv_result order[] = {KV_OK, KV_EXISTS};
-    for (size_t k = 0; k < ARRAY_LEN(order); k++)
+    static const enum kv_result order[] = {KV_EXISTS, KV_OK, KV_EXISTS};
+    for (size_t k = !kv_block_key_is_named(&remote->keys[0]); k < ARRAY_LEN(order); k++)
         for (uint32_t i = 0; i < remote->sub_count; i++)
             if (remote->subs[i].result == order[k])
                 return order[k];
@@ -201,7 +221,9 @@ static struct kv_remote_put promises_of(const struct kv_remote *remote)
                                 .tenant = remote->request.tenant,
                                 .len = remote->request.len,
                                 .epoch = remote->epoch,
-                                .there = count_results(remote, KV_EXISTS)};
+                                .there = count_results(remote, KV_EXISTS),
+                                .replaces = remote->request.flag,
+                                .version = remote->put.version};
     for (uint32_t i = 0; i < remote->sub_count; i++) {
         const struct kv_sub *sub = &remote->subs[i];
         if (sub->result == KV_OK)
@@ -302,15 +324,17 @@ static void count(struct kv_remote *remote, uint32_t at, const uint8_t *bytes, u
 static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_daemon *d = remote->daemon;
-    struct kv_peer_request r = {
-        .method = KV_PEER_COMMIT, .handle = sub->handle, .checksum = remote->sum};
+    struct kv_peer_request r = {.method = KV_PEER_COMMIT,
+                                .handle = sub->handle,
+                                .checksum = remote->sum,
+                                .tenant = remote->put.version};
     if (!sub->self) {
         if (kv_sub_call(sub, &r, NULL))
             sub->phase = KV_SUB_CLOSING;
         return sub->phase != KV_SUB_MOVING;
     }
     enum kv_result result = kv_blocks_put_commit_as(d->blocks, &remote->client->holder, sub->handle,
-                                                    r.checksum, d->now_ns);
+                                                    r.checksum, remote->put.version, d->now_ns);
     sub->handle = 0;
     kv_sub_done(sub, result == KV_MISS ? KV_REFUSED : result);
     return true;
@@ -381,6 +405,15 @@ static bool may_move(const struct kv_remote *remote, const struct kv_sub *sub)
            chunk_of(sub) <= remote->staged - sub->asked && kv_sub_may_move(sub);
 }
 
+/* Whether every owner has said which version it has. */
+static bool all_opened(const struct kv_remote *remote)
+{
+    for (uint32_t i = 0; i < remote->sub_count; i++)
+        if (remote->subs[i].phase < KV_SUB_MOVING)
+            return false;
+    return true;
+}
+
 static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
 {
     bool progress = false;
@@ -402,7 +435,8 @@ static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
             return progress;
         progress = true;
     }
-    if (sub->phase == KV_SUB_MOVING && sub->moved == remote->request.len && !remote->early)
+    if (sub->phase == KV_SUB_MOVING && sub->moved == remote->request.len && !remote->early &&
+        all_opened(remote))
         progress |= commit_sub(remote, sub);
     return progress;
 }
@@ -478,6 +512,7 @@ static enum kv_result take_put(struct kv_daemon *d, struct kv_client_slot *s,
         return result;
     struct kv_remote_put put = d->remote_puts[place];
     struct kv_block_request request = {.op = KV_BLOCK_PUT_COMMIT,
+                                       .flag = put.replaces,
                                        .key_count = 1,
                                        .len = put.len,
                                        .tenant = put.tenant,

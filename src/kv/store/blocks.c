@@ -28,7 +28,7 @@ struct entry {
     struct kv_block_key key;
     uint8_t state;
     uint32_t len, extent, tenant, leases;
-    uint64_t offset, checksum, hash;
+    uint64_t offset, checksum, hash, version;
     uint32_t chain;        /* the next in its bucket; free: the next free one */
     uint32_t older, newer; /* of one tenant, by commit */
 };
@@ -459,30 +459,58 @@ static void publish(struct kv_blocks *b, uint32_t at)
     b->stat.committed++;
 }
 
-/* Ends a put that has all its bytes; checksum: the expected one, NULL: any. */
+/* What came with the bytes of another daemon. */
+struct expected {
+    uint64_t checksum, version;
+};
+
+uint64_t kv_blocks_next_version(const struct kv_blocks *b, const struct kv_block_key *key,
+                                uint64_t seen, uint64_t now)
+{
+    uint64_t time = now + b->config.wall_ns, next = seen < UINT64_MAX ? seen + 1 : seen;
+    if (!kv_block_key_is_named(key))
+        return 0;
+    return time > next ? time : next;
+}
+
+/* What becomes of a put that has all its bytes and the entry's version.  KV_OK with *stays: a newer
+ * block is there already. */
 static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, const struct put *put,
-                                const uint64_t *checksum)
+                                const struct expected *expected, bool *stays)
 {
     if (put->written < e->len)
         return KV_REFUSED;
-    if (checksum && put->sum != *checksum) {
+    if (expected && put->sum != expected->checksum) {
         b->stat.corrupt++;
         return KV_MISS;
     }
     uint32_t there = find_hashed(b, &e->key, e->hash);
-    if (there != NONE && put->replaces) {
+    if (there == NONE)
+        return KV_OK;
+    const struct entry *old = &b->entries[there];
+    if (!put->replaces && !(is_cached(e) && e->version)) {
+        b->stat.stale++;
+        return KV_EXISTS;
+    }
+    *stays = e->version && !kv_block_is_newer(e->version, put->sum, old->version, old->checksum);
+    if (!*stays) {
         entry_drop(b, there);
         b->stat.deleted++;
-        return KV_OK;
     }
-    bool taken = there != NONE;
-    b->stat.stale += taken;
-    return taken ? KV_EXISTS : KV_OK;
+    return KV_OK;
 }
 
-static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
-                             const uint64_t *checksum, uint64_t now)
+static uint64_t version_here(struct kv_blocks *b, const struct entry *e, uint64_t now)
 {
+    uint32_t there = find_hashed(b, &e->key, e->hash);
+    return kv_blocks_next_version(b, &e->key, there == NONE ? 0 : b->entries[there].version, now);
+}
+
+/* `expected` NULL: any. */
+static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
+                             const struct expected *expected, uint64_t now)
+{
+    bool stays = false;
     uint32_t place;
     enum kv_result result = find_put(b, holder, ticket, now, &place);
     if (result != KV_OK)
@@ -490,9 +518,10 @@ static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder
     uint32_t at = kv_claims_entry(b->open_puts, place);
     struct entry *e = &b->entries[at];
     const struct put *put = &b->put_states[place];
-    assert(checksum || !is_cached(e));
-    result = judge_put(b, e, put, checksum);
-    if (result != KV_OK) {
+    assert(expected || !is_cached(e));
+    e->version = expected ? expected->version : version_here(b, e, now);
+    result = judge_put(b, e, put, expected, &stays);
+    if (result != KV_OK || stays) {
         put_end(b, place);
         return result;
     }
@@ -509,9 +538,11 @@ enum kv_result kv_blocks_put_commit(struct kv_blocks *b, struct kv_block_holder 
 }
 
 enum kv_result kv_blocks_put_commit_as(struct kv_blocks *b, struct kv_block_holder *holder,
-                                       uint64_t ticket, uint64_t checksum, uint64_t now)
+                                       uint64_t ticket, uint64_t checksum, uint64_t version,
+                                       uint64_t now)
 {
-    return commit(b, holder, ticket, &checksum, now);
+    struct expected expected = {checksum, version};
+    return commit(b, holder, ticket, &expected, now);
 }
 
 enum kv_result kv_blocks_room_start(struct kv_blocks *b, struct kv_block_holder *holder,
@@ -592,6 +623,7 @@ enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder
                                    .checksum = e->checksum,
                                    .expires_ns = kv_claims_expires_ns(b->leases, place),
                                    .tenant = is_cached(e) ? 0 : b->tenants[e->tenant].id,
+                                   .version = e->version,
                                    .len = e->len};
     return KV_OK;
 }
@@ -749,6 +781,12 @@ bool kv_blocks_peek(const struct kv_blocks *b, const struct kv_block_key *key, u
     return at != NONE;
 }
 
+uint64_t kv_blocks_version(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    return at == NONE ? 0 : b->entries[at].version;
+}
+
 uint32_t kv_blocks_len(const struct kv_blocks *b, const struct kv_block_key *key)
 {
     uint32_t at = find(b, key);
@@ -773,6 +811,12 @@ enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *
     entry_drop(b, at);
     b->stat.deleted++;
     return KV_OK;
+}
+
+enum kv_result kv_blocks_delete_old(struct kv_blocks *b, const struct kv_block_key *key,
+                                    uint64_t version)
+{
+    return kv_blocks_version(b, key) <= version ? kv_blocks_delete(b, key) : KV_MISS;
 }
 
 bool kv_blocks_may_restore(const struct kv_blocks *b, const struct kv_block_key *key, uint64_t len)

@@ -18,6 +18,10 @@
  * A cached replica is a copy of a block that another daemon owns, with the owner's checksum.  It is
  * read and verified like any block, counts for no tenant, and is evicted before all others.
  *
+ * The block of a named value (kv_block_key_is_named) has a version: the time of its set, or one
+ * more than the version before.  Of two blocks of one key the newer one counts, at every owner
+ * alike; of equal versions the larger checksum.  Other blocks have version 0.
+ *
  * The store uses no clock, no system call and no memory but what it is given.  Clients may map the
  * arena read-only; the store keeps no data of its own in it.
  *
@@ -54,7 +58,8 @@ struct kv_blocks_config {
     uint64_t put_lasts_ns;      /* 0: KV_PUT_LASTS_NS */
     uint64_t lease_lasts_ns;    /* 0: KV_LEASE_LASTS_NS */
     enum kv_policy_kind policy;
-    uint64_t secret; /* random: nobody can choose keys that collide */
+    uint64_t secret;  /* random: nobody can choose keys that collide */
+    uint64_t wall_ns; /* what now_ns lacks to be nanoseconds since 1970, for versions */
     struct kv_memory memory;
 };
 
@@ -116,9 +121,11 @@ enum kv_result kv_blocks_put_written(struct kv_blocks *blocks, struct kv_block_h
 enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                     uint64_t ticket, uint64_t now_ns);
 /* The same for bytes of another daemon: KV_MISS, counted as corrupt, when they differ from the
- * checksum that came with them. */
+ * checksum that came with them.  With a version: KV_OK also where a newer block is there, which
+ * then stays; KV_EXISTS only for a put that does not replace and is no cached replica. */
 enum kv_result kv_blocks_put_commit_as(struct kv_blocks *blocks, struct kv_block_holder *holder,
-                                       uint64_t ticket, uint64_t checksum, uint64_t now_ns);
+                                       uint64_t ticket, uint64_t checksum, uint64_t version,
+                                       uint64_t now_ns);
 /* A put of a lasting holder that writes into the arena itself: `len` bytes at room.bytes, until the
  * commit.  As kv_blocks_replace_start, but the key's block is not deleted to make room. */
 struct kv_block_room {
@@ -145,6 +152,7 @@ struct kv_block_lease {
     uint64_t checksum; /* kv/common/checksum.h */
     uint64_t expires_ns;
     uint64_t tenant; /* 0: a cached replica */
+    uint64_t version;
     uint32_t len;
 };
 
@@ -179,6 +187,17 @@ bool kv_blocks_exists(const struct kv_blocks *blocks, const struct kv_block_key 
 /* The checksum of the key's block; false: no block. */
 bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
                     uint64_t *checksum);
+/* The version of the key's block; 0: none, or no block. */
+uint64_t kv_blocks_version(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* What a block of the key gets that is newer than version `seen`; 0 unless it is a named value. */
+uint64_t kv_blocks_next_version(const struct kv_blocks *blocks, const struct kv_block_key *key,
+                                uint64_t seen, uint64_t now_ns);
+/* Whether one block of a key is newer than another. */
+static inline bool kv_block_is_newer(uint64_t version, uint64_t checksum, uint64_t than_version,
+                                     uint64_t than_checksum)
+{
+    return version > than_version || (version == than_version && checksum > than_checksum);
+}
 /* Whether the key has a block that is not a cached replica. */
 bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* Makes the key's cached replica a block of our own, of that tenant.  KV_OK, also when it is one
@@ -200,6 +219,9 @@ uint32_t kv_blocks_len(const struct kv_blocks *blocks, const struct kv_block_key
 bool kv_blocks_drop_cached(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* KV_OK or KV_MISS. */
 enum kv_result kv_blocks_delete(struct kv_blocks *blocks, const struct kv_block_key *key);
+/* The same unless the block is newer than that version; then KV_MISS. */
+enum kv_result kv_blocks_delete_old(struct kv_blocks *blocks, const struct kv_block_key *key,
+                                    uint64_t version);
 
 /* ---- figures ---- */
 

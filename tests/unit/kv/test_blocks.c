@@ -581,6 +581,77 @@ static void bad_configurations_are_refused(void **state)
     assert_int_equal(kv_blocks_create(&c, &b), -EINVAL);
 }
 
+/* ---- versions of named values ---- */
+
+static struct kv_block_key named_key(void)
+{
+    struct kv_block_key key = {.len = KV_NAMED_KIND + 32};
+    memcpy(key.bytes, kv_named_kind(true), KV_NAMED_KIND);
+    return key;
+}
+
+/* Puts bytes that follow from n, as another daemon would; version 0: as a client of this one. */
+static enum kv_result set_named(struct fixture *f, int n, uint64_t version)
+{
+    uint8_t data[BLOCK];
+    struct kv_block_key key = named_key();
+    uint64_t ticket;
+    enum kv_result r = kv_blocks_replace_start(f->b, &f->me, &key, 1, BLOCK, f->now, &ticket);
+    if (r != KV_OK)
+        return r;
+    fill(data, n, BLOCK);
+    assert_int_equal(kv_blocks_put_write(f->b, &f->me, ticket, 0, data, BLOCK, f->now), KV_OK);
+    return version ? kv_blocks_put_commit_as(f->b, &f->me, ticket, kv_checksum_add(0, data, BLOCK),
+                                             version, f->now)
+                   : kv_blocks_put_commit(f->b, &f->me, ticket, f->now);
+}
+
+static uint64_t sum_of(int n)
+{
+    uint8_t data[BLOCK];
+    fill(data, n, BLOCK);
+    return kv_checksum_add(0, data, BLOCK);
+}
+
+static void expect_named(const struct fixture *f, int n, uint64_t version)
+{
+    struct kv_block_key key = named_key();
+    uint64_t checksum = 0;
+    assert_true(kv_blocks_peek(f->b, &key, &checksum));
+    assert_true(checksum == sum_of(n));
+    assert_true(kv_blocks_version(f->b, &key) == version);
+}
+
+static void of_two_named_values_the_newer_one_stays(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key key = named_key();
+    int low = sum_of(1) < sum_of(2) ? 1 : 2, high = 3 - low;
+    start(&f);
+    f.now = 1000;
+    assert_int_equal(set_named(&f, 7, 5000), KV_OK);
+    assert_int_equal(set_named(&f, 8, 4999), KV_OK); /* it was replaced before it came */
+    expect_named(&f, 7, 5000);
+    assert_int_equal(set_named(&f, low, 5001), KV_OK);
+    expect_named(&f, low, 5001);
+    assert_int_equal(set_named(&f, high, 5001), KV_OK); /* in either order */
+    assert_int_equal(set_named(&f, low, 5001), KV_OK);
+    expect_named(&f, high, 5001);
+    assert_int_equal(set_named(&f, 9, 0), KV_OK); /* newer, though the clock says otherwise */
+    expect_named(&f, 9, 5002);
+    f.now = 6000;
+    assert_int_equal(set_named(&f, 8, 0), KV_OK);
+    expect_named(&f, 8, 6000);
+    assert_int_equal(kv_blocks_delete_old(f.b, &key, 5999), KV_MISS);
+    expect_named(&f, 8, 6000);
+    assert_int_equal(kv_blocks_delete_old(f.b, &key, 6000), KV_OK);
+    assert_false(kv_blocks_exists(f.b, &key));
+    key = key_of(1);
+    assert_true(kv_blocks_next_version(f.b, &key, 0, f.now) == 0); /* not a named value's */
+    stop(&f);
+}
+
 /* ---- copies of others' blocks ---- */
 
 static enum kv_result cache_as(struct fixture *f, int n, uint64_t damage)
@@ -594,7 +665,7 @@ static enum kv_result cache_as(struct fixture *f, int n, uint64_t damage)
     fill(data, n, BLOCK);
     assert_int_equal(kv_blocks_put_write(f->b, &f->other, ticket, 0, data, BLOCK, f->now), KV_OK);
     uint64_t checksum = kv_checksum_add(0, data, BLOCK) ^ damage;
-    return kv_blocks_put_commit_as(f->b, &f->other, ticket, checksum, f->now);
+    return kv_blocks_put_commit_as(f->b, &f->other, ticket, checksum, 0, f->now);
 }
 
 static enum kv_result cache(struct fixture *f, int n)
@@ -735,7 +806,7 @@ static void bytes_from_afar_must_have_the_checksum_that_came_with_them(void **st
         uint64_t checksum = kv_checksum_add(0, data, sizeof(data)) ^ (uint64_t)!good;
         assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 100, f.now, &ticket), KV_OK);
         assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, 100, f.now), KV_OK);
-        assert_int_equal(kv_blocks_put_commit_as(f.b, &f.me, ticket, checksum, f.now),
+        assert_int_equal(kv_blocks_put_commit_as(f.b, &f.me, ticket, checksum, 0, f.now),
                          good ? KV_OK : KV_MISS);
         assert_int_equal(exists(&f, 1), good);
     }
@@ -771,6 +842,7 @@ int main(void)
         cmocka_unit_test(a_put_replaces_a_cached_replica_and_a_cached_replica_an_old_block),
         cmocka_unit_test(a_cached_replica_that_is_adopted_is_a_tenants_block),
         cmocka_unit_test(bytes_from_afar_must_have_the_checksum_that_came_with_them),
+        cmocka_unit_test(of_two_named_values_the_newer_one_stays),
         cmocka_unit_test(every_failed_allocation_is_an_answer),
         cmocka_unit_test(bad_configurations_are_refused),
     };

@@ -1,0 +1,330 @@
+/* Named values with two copies, in virtual time from a seed: members set, get and delete the same
+ * names while daemons stall until they are given up and connections are cut, reset or frozen.
+ *
+ * A set or delete that was acknowledged is *over* when another one began after its end and was
+ * acknowledged, too.  A get that begins after that, with all members connected, must not give what
+ * is over.  Once all is well for a while, every member has the same.
+ *
+ *   test-kv-named-sim              every seed
+ *   test-kv-named-sim SEED COUNT   so many from there on */
+#include "unit.h"
+
+#include "base/log.h"
+#include "bench/kvsim/cluster.h"
+#include "wire/le.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEEDS = 100, MEMBERS = 3, KEYS = 3, LEN = 64, STEPS = 400, WRITES = 1024 };
+
+enum at { IDLE, STARTING, COMMITTING, DELETING, GETTING, CLEANING };
+
+/* A set of a value, which is its number, or a delete: value 0.  As kv/client/named.c does it, a
+ * delete that does not reach all owners sets 0 instead, and who reads that deletes it. */
+struct write {
+    uint32_t key, value;
+    uint64_t begun_ns, done_ns; /* done: HW_NEVER unless it was acknowledged */
+};
+
+struct client {
+    enum at at;
+    uint32_t key, write;
+    uint64_t begun_ns;
+    bool calm; /* all members were connected since then */
+};
+
+struct sim {
+    struct cluster cluster;
+    struct client clients[MEMBERS];
+    struct write writes[WRITES];
+    uint32_t write_count;
+    uint64_t reads, judged, acknowledged, refused;
+    char failure[160];
+};
+
+static struct kv_block_key key_of(uint32_t n)
+{
+    struct kv_block_key key = {.len = KV_NAMED_KIND + 32};
+    memcpy(key.bytes, kv_named_kind(false), KV_NAMED_KIND);
+    memset(key.bytes + KV_NAMED_KIND, (int)n + 1, 32);
+    return key;
+}
+
+static uint64_t now_of(const struct sim *s)
+{
+    return cluster_now(&s->cluster);
+}
+
+static uint32_t below(struct sim *s, uint32_t n)
+{
+    return (uint32_t)cluster_below(&s->cluster, n);
+}
+
+/* ---- what may be read ---- */
+
+static bool is_over(const struct sim *s, const struct write *w, uint64_t at_ns)
+{
+    for (uint32_t i = 0; i < s->write_count; i++) {
+        const struct write *later = &s->writes[i];
+        if (later->key == w->key && later->begun_ns > w->done_ns && later->done_ns < at_ns)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a get that began then may give the value. */
+static bool may_be(const struct sim *s, uint32_t key, uint32_t value, uint64_t at_ns)
+{
+    for (uint32_t i = 0; i < s->write_count; i++)
+        if (s->writes[i].key == key && s->writes[i].value == value &&
+            !is_over(s, &s->writes[i], at_ns))
+            return true;
+    return false;
+}
+
+static void judge(struct sim *s, uint32_t member, uint32_t value)
+{
+    const struct client *c = &s->clients[member];
+    s->reads++;
+    if (!c->calm || s->failure[0])
+        return;
+    s->judged++;
+    if (!may_be(s, c->key, value, c->begun_ns))
+        snprintf(s->failure, sizeof(s->failure), "member %u reads %u of key %u at %llu us", member,
+                 value, c->key, (unsigned long long)(c->begun_ns / HW_US));
+}
+
+/* ---- requests ---- */
+
+static void submit(struct sim *s, uint32_t member, enum at at, struct kv_block_request r)
+{
+    struct client *c = &s->clients[member];
+    struct kv_block_key key = key_of(c->key);
+    c->at = at;
+    (void)cluster_submit(&s->cluster, member, &r, &key, 3000000);
+}
+
+static void start_put(struct sim *s, uint32_t member)
+{
+    submit(s, member, STARTING,
+           (struct kv_block_request){
+               .op = KV_BLOCK_PUT_START, .flag = true, .key_count = 1, .len = LEN});
+}
+
+static void begin(struct sim *s, uint32_t member)
+{
+    struct client *c = &s->clients[member];
+    uint32_t what = below(s, 10);
+    *c = (struct client){.key = below(s, KEYS), .begun_ns = now_of(s), .calm = true};
+    if (what < 5 || s->write_count == WRITES) {
+        submit(s, member, GETTING, (struct kv_block_request){.op = KV_BLOCK_GET, .key_count = 1});
+        return;
+    }
+    bool is_delete = what == 9;
+    c->write = s->write_count++;
+    s->writes[c->write] = (struct write){.key = c->key,
+                                         .value = is_delete ? 0 : c->write,
+                                         .begun_ns = c->begun_ns,
+                                         .done_ns = HW_NEVER};
+    if (is_delete)
+        submit(s, member, DELETING,
+               (struct kv_block_request){.op = KV_BLOCK_DELETE, .key_count = 1});
+    else
+        start_put(s, member);
+}
+
+static void written(struct sim *s, struct client *c, bool ok)
+{
+    s->acknowledged += ok;
+    s->refused += !ok;
+    if (ok)
+        s->writes[c->write].done_ns = now_of(s);
+}
+
+/* The number in a leased block; *checksum: its, if it is 0. */
+static uint32_t value_of(struct sim *s, uint32_t member, const struct kv_port_answer *a,
+                         uint64_t *checksum)
+{
+    struct kv_block_granted g;
+    if (a->result == KV_MISS)
+        return 0;
+    assert_int_equal(
+        kv_block_granted_decode(a->value, a->value_len, s->cluster.options.arena_bytes, &g), 0);
+    uint32_t value = wire_load32(s->cluster.members[member].arena + g.offset);
+    *checksum = value ? 0 : g.checksum;
+    return value;
+}
+
+static void take(struct sim *s, uint32_t member)
+{
+    struct client *c = &s->clients[member];
+    struct kv_port *port = &s->cluster.members[member].port;
+    struct kv_port_answer a;
+    if (c->at == IDLE || !kv_port_take(port, &a))
+        return;
+    enum at at = c->at;
+    uint64_t ended = 0;
+    c->at = IDLE;
+    if (at == GETTING && (a.result == KV_OK || a.result == KV_MISS))
+        judge(s, member, value_of(s, member, &a, &ended));
+    uint64_t ticket = at == STARTING && a.result == KV_OK ? wire_load64(a.value) : 0;
+    kv_port_free(port, a.slot);
+    if (ticket) {
+        wire_store32(port->region.staging, s->writes[c->write].value);
+        submit(s, member, COMMITTING,
+               (struct kv_block_request){.op = KV_BLOCK_PUT_COMMIT, .handle = ticket, .len = LEN});
+    } else if (at == COMMITTING || at == STARTING) {
+        written(s, c, a.result == KV_OK);
+    } else if (ended) {
+        submit(s, member, CLEANING,
+               (struct kv_block_request){
+                   .op = KV_BLOCK_DELETE, .flag = true, .handle = ended, .key_count = 1});
+    } else if (at == DELETING && a.result == KV_PEER_LOST) {
+        start_put(s, member);
+    } else if (at == DELETING) {
+        written(s, c, a.result == KV_OK || a.result == KV_MISS);
+    }
+}
+
+static bool is_calm(const struct sim *s)
+{
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        if (s->cluster.members[i].stalled_until_ns > now_of(s))
+            return false;
+    return cluster_all_connected(&s->cluster);
+}
+
+static void turn_all(struct sim *s)
+{
+    bool calm = is_calm(s);
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        s->clients[i].calm &= calm;
+        cluster_turn(&s->cluster, i);
+        take(s, i);
+    }
+    cluster_pass_time(&s->cluster, HW_MS);
+}
+
+static void turn_for(struct sim *s, uint64_t ns)
+{
+    for (uint64_t until = now_of(s) + ns; now_of(s) < until;)
+        turn_all(s);
+}
+
+/* ---- a history ---- */
+
+static void trouble(struct sim *s)
+{
+    uint32_t what = below(s, CLUSTER_TROUBLES + 1);
+    if (what < CLUSTER_TROUBLES)
+        (void)cluster_trouble(&s->cluster, (enum cluster_trouble)what);
+    else
+        s->cluster.members[below(s, MEMBERS)].stalled_until_ns =
+            now_of(s) + (1 + below(s, 3000)) * HW_MS;
+}
+
+static uint32_t read_calmly(struct sim *s, uint32_t member, uint32_t key)
+{
+    struct client *c = &s->clients[member];
+    struct kv_port_answer a;
+    uint64_t ended;
+    c->key = key;
+    submit(s, member, IDLE, (struct kv_block_request){.op = KV_BLOCK_GET, .key_count = 1});
+    while (!kv_port_take(&s->cluster.members[member].port, &a))
+        turn_all(s);
+    assert_true(a.result == KV_OK || a.result == KV_MISS);
+    uint32_t value = value_of(s, member, &a, &ended);
+    kv_port_free(&s->cluster.members[member].port, a.slot);
+    return value;
+}
+
+static void all_agree(struct sim *s)
+{
+    turn_for(s, 12 * HW_SEC); /* all requests end, all are connected, all copies are repaired */
+    assert_true(cluster_all_connected(&s->cluster));
+    for (uint32_t k = 0; k < KEYS && !s->failure[0]; k++)
+        for (uint32_t i = 0; i < MEMBERS; i++) {
+            uint32_t value = read_calmly(s, i, k), first = i ? read_calmly(s, 0, k) : value;
+            if (value != first || !may_be(s, k, value, now_of(s)))
+                snprintf(s->failure, sizeof(s->failure),
+                         "in the end member %u reads %u of key %u, member 0 %u", i, value, k,
+                         first);
+        }
+}
+
+static void run_seed(struct sim *s, uint64_t seed)
+{
+    const struct cluster_options options = {.seed = seed,
+                                            .count = MEMBERS,
+                                            .copies = 2,
+                                            .arena_bytes = 1 << 20,
+                                            .depth = 1,
+                                            .staging_bytes = LEN,
+                                            .heartbeat_ns = 200 * HW_MS,
+                                            .net = {.seed = seed, .delay_ns = 200 * HW_US}};
+    *s = (struct sim){0};
+    assert_int_equal(cluster_open(&s->cluster, &options), 0);
+    while (!cluster_all_connected(&s->cluster))
+        turn_all(s);
+    s->write_count = 1;                 /* numbers begin with 1 */
+    for (uint32_t k = 0; k < KEYS; k++) /* before the first set there is nothing */
+        s->writes[s->write_count++] = (struct write){.key = k};
+    uint32_t troubles = seed % 4 ? 20 : 0; /* in so many steps one; 0: none */
+    for (uint32_t step = 0; step < STEPS && !s->failure[0]; step++) {
+        if (troubles && below(s, troubles) == 0)
+            trouble(s);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            if (s->clients[i].at == IDLE && below(s, 2) == 0)
+                begin(s, i);
+        for (uint32_t n = below(s, 8); n > 0; n--)
+            turn_all(s);
+    }
+    if (!s->failure[0])
+        all_agree(s);
+    cluster_close(&s->cluster);
+    if (s->failure[0])
+        fail_msg("seed %llu: %s", (unsigned long long)seed, s->failure);
+}
+
+static uint64_t first_seed = 1, seed_count = SEEDS;
+
+static void what_is_over_is_not_read_and_all_agree(void **state)
+{
+    (void)state;
+    static struct sim s;
+    uint64_t reads = 0, judged = 0, acknowledged = 0, refused = 0;
+    for (uint64_t i = 0; i < seed_count; i++) {
+        run_seed(&s, first_seed + i);
+        reads += s.reads;
+        judged += s.judged;
+        acknowledged += s.acknowledged;
+        refused += s.refused;
+    }
+    printf("%llu gets, %llu of them judged; %llu sets and deletes, %llu refused\n",
+           (unsigned long long)reads, (unsigned long long)judged, (unsigned long long)acknowledged,
+           (unsigned long long)refused);
+    assert_true(judged > 0 && acknowledged > 0);
+}
+
+/* What daemons say of lost members. */
+static void swallow(void *user, const char *line, size_t len)
+{
+    (void)user;
+    (void)line;
+    (void)len;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_over_is_not_read_and_all_agree),
+    };
+    hw_log_set_sink(swallow, NULL);
+    if (argc > 1)
+        first_seed = strtoull(argv[1], NULL, 0);
+    if (argc > 1)
+        seed_count = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
