@@ -31,7 +31,9 @@ struct kvscale_options {
 
 #define AT(field) offsetof(struct kvscale_options, field)
 static const struct cmd_option options[] = {
-    {"members", 'n', CMD_U64, AT(members), "members at the start", "N", "1000", 1, KV_MEMBERS_MAX},
+    {"members", 'n', CMD_U64, AT(members),
+     "members at the start; 1024 at most, as of a real cluster: the daemons are the real ones", "N",
+     "1000", 1, KV_MEMBERS_MAX},
     {"capacity", 'c', CMD_SIZE, AT(member_bytes),
      "of one member's store; all of them lie in this process", "SIZE", "512KiB"},
     {"block", 'b', CMD_SIZE, AT(block_bytes), "what a block of the trace takes", "SIZE", "4KiB", 64,

@@ -173,7 +173,8 @@ static bool may_connect(struct kv_sub *sub)
     return peer->we_dial && ((peer->wanted && peer->failures == 0) || again);
 }
 
-bool kv_sub_reach(struct kv_sub *sub)
+/* False: the sub-request waits, or is done. */
+static bool reach(struct kv_sub *sub)
 {
     if (!is_connected(sub) && !may_connect(sub))
         kv_sub_done(sub, KV_PEER_LOST);
@@ -190,7 +191,7 @@ bool kv_sub_call(struct kv_sub *sub, struct kv_peer_request *request,
     assert(len > 0);
     struct iovec iov = {payload, (size_t)len};
     struct rpc_send send = {.iov = &iov, .iov_count = 1};
-    return kv_sub_reach(sub) && send_call(sub, request->method, &send);
+    return reach(sub) && send_call(sub, request->method, &send);
 }
 
 bool kv_sub_write(struct kv_sub *sub, struct kv_peer_request *request, struct kv_chunk *chunk)
@@ -200,7 +201,7 @@ bool kv_sub_write(struct kv_sub *sub, struct kv_peer_request *request, struct kv
     assert(len == KV_PEER_HEAD_BYTES);
     struct iovec iov = {chunk->data, (size_t)len + request->byte_count};
     struct rpc_send send = {.iov = &iov, .iov_count = 1, .sent = chunk_give, .sent_user = chunk};
-    bool goes = kv_sub_reach(sub) && send_call(sub, request->method, &send);
+    bool goes = reach(sub) && send_call(sub, request->method, &send);
     if (!goes)
         chunk_give(chunk);
     return goes;

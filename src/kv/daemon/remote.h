@@ -203,8 +203,6 @@ struct kv_sub *kv_remote_add_sub(struct kv_remote *remote, uint32_t place);
 /* The owners of keys[0]; how many. */
 uint32_t kv_remote_owners(const struct kv_remote *remote, uint32_t owners[KV_COPIES_MAX]);
 void kv_sub_done(struct kv_sub *sub, enum kv_result result);
-/* Whether there is a connection to the owner.  False: the sub-request waits for one, or is done. */
-bool kv_sub_reach(struct kv_sub *sub);
 /* Whether an owner was not reached because a connection was cut that may be there again soon; with
  * KV_PEER_LOST from `finish` the request then begins again.  One that has waited for it in vain
  * does not wait twice. */

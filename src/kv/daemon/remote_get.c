@@ -245,8 +245,10 @@ static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
     if (result == KV_OK || ours) {
         enum kv_result here =
             kv_client_slot_lease(d, remote->pending->client, &remote->keys[0], answer_len);
-        if (here == KV_MISS && result == KV_OK && remote->same) {
-            ask_again(remote); /* our replica was evicted while the owner was asked: fetch it */
+        if (here == KV_MISS && result == KV_OK && (remote->same || named)) {
+            /* Our replica was evicted while the owner was asked, or it gave way to a newer one that
+             * then did not come: fetch it. */
+            ask_again(remote);
             return KV_OK;
         }
         if (here != KV_MISS || remote->sub_count == 0)

@@ -200,70 +200,83 @@ static bool is_seen(struct kv_remote *remote)
 {
     const struct kv_blocks *b = remote->daemon->blocks;
     uint64_t checksum;
-    remote->version = kv_blocks_version(b, &remote->keys[0]);
-    return !remote->request.flag ||
-           (kv_blocks_peek(b, &remote->keys[0], &checksum) && checksum == remote->request.handle);
+    return kv_blocks_peek(b, &remote->keys[0], &checksum) && checksum == remote->request.handle;
 }
 
 static void delete_begin(struct kv_remote *remote)
 {
+    struct kv_daemon *d = remote->daemon;
     uint32_t owners[KV_COPIES_MAX];
     uint32_t count = kv_remote_owners(remote, owners);
-    bool seen = is_seen(remote);
+    bool goes = !remote->request.flag || is_seen(remote);
+    remote->version = goes ? kv_blocks_version(d->blocks, &remote->keys[0]) : 0;
     for (uint32_t i = 0; i < count; i++) {
         struct kv_sub *sub = kv_remote_add_sub(remote, owners[i]);
-        if (!seen)
+        if (!goes)
             kv_sub_done(sub, KV_MISS);
     }
-    if (seen)
-        (void)kv_blocks_drop_cached(remote->daemon->blocks, &remote->keys[0]);
+    if (goes)
+        (void)kv_blocks_drop_cached(d->blocks, &remote->keys[0]);
 }
 
-/* Whether every owner can be told.  Of a named value that some owner keeps the others must keep
- * theirs: it may be newer.  If one cannot be reached, the request is done. */
-static bool reaches_all(struct kv_remote *remote)
+/* Asks an owner of a named value which version it has.  So the delete takes what was there when it
+ * began, and nothing that was set meanwhile; and nothing where an owner cannot be reached: that one
+ * could have the older value, which would be back. */
+static bool ask_version(struct kv_remote *remote, struct kv_sub *sub)
 {
-    bool all = true, lost = false;
-    for (uint32_t i = 0; i < remote->sub_count; i++) {
-        struct kv_sub *sub = &remote->subs[i];
-        if (sub->phase == KV_SUB_BEGIN && !sub->self)
-            all &= kv_sub_reach(sub);
-        lost |= sub->phase == KV_SUB_DONE && sub->result == KV_PEER_LOST;
-    }
-    for (uint32_t i = 0; i < remote->sub_count && lost; i++)
-        if (remote->subs[i].phase == KV_SUB_BEGIN)
-            kv_sub_done(&remote->subs[i], KV_PEER_LOST);
-    return all && !lost;
-}
-
-static void delete_here(struct kv_remote *remote, struct kv_sub *sub)
-{
-    struct kv_blocks *b = remote->daemon->blocks;
-    const struct kv_block_key *key = &remote->keys[0];
-    kv_sub_done(sub, remote->request.flag ? kv_blocks_delete_old(b, key, remote->version)
-                                          : kv_blocks_delete(b, key));
-}
-
-static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
-{
-    struct kv_peer_request r = {.method = KV_PEER_DELETE,
-                                .flag = remote->request.flag,
-                                .handle = remote->version,
-                                .key_count = 1};
-    if (sub->phase != KV_SUB_BEGIN)
-        return false;
-    if (kv_block_key_is_named(&remote->keys[0]) && !reaches_all(remote))
-        return sub->phase != KV_SUB_BEGIN;
+    struct kv_peer_request r = {.method = KV_PEER_EXISTS, .flag = true, .key_count = 1};
     if (sub->self)
-        delete_here(remote, sub);
+        sub->phase = KV_SUB_MOVING;
     else if (kv_sub_call(sub, &r, remote->keys))
         sub->phase = KV_SUB_OPENING;
     return sub->phase != KV_SUB_BEGIN;
 }
 
+/* Whether all owners have answered; if one was not reached, the sub-request is done, too. */
+static bool all_asked(const struct kv_remote *remote, struct kv_sub *sub)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < remote->sub_count && sub->phase != KV_SUB_DONE; i++) {
+        const struct kv_sub *other = &remote->subs[i];
+        all &= other->phase >= KV_SUB_MOVING;
+        if (other->phase == KV_SUB_DONE && other->result != KV_OK && other->result != KV_MISS)
+            kv_sub_done(sub, other->result);
+    }
+    return all && sub->phase != KV_SUB_DONE;
+}
+
+static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_blocks *b = remote->daemon->blocks;
+    bool named = kv_block_key_is_named(&remote->keys[0]);
+    enum kv_sub_phase before = sub->phase;
+    struct kv_peer_request r = {
+        .method = KV_PEER_DELETE, .flag = named, .handle = remote->version, .key_count = 1};
+    if (before == KV_SUB_BEGIN && named)
+        return ask_version(remote, sub);
+    if (before != (named ? KV_SUB_MOVING : KV_SUB_BEGIN) || (named && !all_asked(remote, sub)))
+        return sub->phase != before;
+    if (sub->self)
+        kv_sub_done(sub, named ? kv_blocks_delete_old(b, remote->keys, remote->version)
+                               : kv_blocks_delete(b, remote->keys));
+    else if (kv_sub_call(sub, &r, remote->keys))
+        sub->phase = KV_SUB_CLOSING;
+    return sub->phase != before;
+}
+
 static void delete_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 {
-    kv_sub_done(sub, a->result);
+    struct kv_remote *remote = sub->remote;
+    if (sub->phase == KV_SUB_CLOSING || a->result != KV_OK) {
+        kv_sub_done(sub, a->result);
+    } else if (a->payload_len != 8) {
+        kv_sub_done(sub, KV_REFUSED);
+    } else {
+        uint64_t version = wire_load64(a->payload); /* plus 1 */
+        if (!remote->request.flag && version > remote->version + 1)
+            remote->version = version - 1;
+        sub->phase = KV_SUB_MOVING;
+    }
 }
 
 /* A block is deleted only if every owner was reached. */
