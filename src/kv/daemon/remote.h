@@ -130,7 +130,7 @@ struct kv_remote {
     uint64_t version; /* of the newest block of a named value that an owner has so far; 0: none.
                          delete: of the newest one that may go */
     uint64_t ticket;  /* of the cached replica; 0: none */
-    bool same;
+    bool same, asked_twice;
     /* commit */
     struct kv_remote_put put;
     bool early;      /* the client has not committed yet: chunks move as they are staged */

@@ -220,14 +220,29 @@ static void restore_replicas(struct kv_remote *remote, bool ours)
                  KV_PEER_REPAIR); /* an owner that sent corrupt bytes was told before */
 }
 
+/* Whether an owner had none after another had one: it may have been deleted at both meanwhile. */
+static bool is_doubtful(const struct kv_remote *remote)
+{
+    bool found = false, doubtful = false;
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        doubtful |= found && remote->subs[i].result == KV_MISS;
+        found |= remote->subs[i].result == KV_OK;
+    }
+    return doubtful;
+}
+
 static void ask_again(struct kv_remote *remote)
 {
     bool all = kv_block_key_is_named(&remote->keys[0]);
     remote->same = false;
     remote->version = 0;
     remote->sub_at = all ? 0 : remote->sub_at;
-    for (uint32_t i = remote->sub_at; i < (all ? remote->sub_count : remote->sub_at + 1); i++)
-        remote->subs[i].phase = KV_SUB_BEGIN;
+    for (uint32_t i = remote->sub_at; i < (all ? remote->sub_count : remote->sub_at + 1); i++) {
+        struct kv_sub *sub = &remote->subs[i];
+        get_undo(remote, sub);
+        sub->phase = KV_SUB_BEGIN;
+        sub->asked = sub->moved = 0;
+    }
 }
 
 static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
@@ -238,6 +253,11 @@ static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
     bool named = kv_block_key_is_named(&remote->keys[0]);
     if (named && kv_remote_is_cut(remote))
         return KV_PEER_LOST; /* what is here may be old: the other owner will tell */
+    if (named && is_doubtful(remote) && !remote->asked_twice) {
+        remote->asked_twice = true;
+        ask_again(remote);
+        return KV_OK;
+    }
     if (result == KV_OK)
         restore_replicas(remote, ours);
     if (result == KV_MISS && (!ours || named)) /* what was fetched while it was deleted */

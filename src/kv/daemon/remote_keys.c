@@ -219,6 +219,16 @@ static void delete_begin(struct kv_remote *remote)
         (void)kv_blocks_drop_cached(d->blocks, &remote->keys[0]);
 }
 
+/* What an owner has; its version plus 1. */
+static void note_version(struct kv_sub *sub, uint64_t version)
+{
+    struct kv_remote *remote = sub->remote;
+    sub->handle = version;
+    if (!remote->request.flag && version > remote->version + 1)
+        remote->version = version - 1;
+    sub->phase = KV_SUB_MOVING;
+}
+
 /* Asks an owner of a named value which version it has.  So the delete takes what was there when it
  * began, and nothing that was set meanwhile; and nothing where an owner cannot be reached: that one
  * could have the older value, which would be back. */
@@ -226,19 +236,20 @@ static bool ask_version(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_peer_request r = {.method = KV_PEER_EXISTS, .flag = true, .key_count = 1};
     if (sub->self)
-        sub->phase = KV_SUB_MOVING;
+        note_version(sub, kv_blocks_version(remote->daemon->blocks, remote->keys) + 1);
     else if (kv_sub_call(sub, &r, remote->keys))
         sub->phase = KV_SUB_OPENING;
     return sub->phase != KV_SUB_BEGIN;
 }
 
-/* Whether all owners have answered; if one was not reached, the sub-request is done, too. */
-static bool all_asked(const struct kv_remote *remote, struct kv_sub *sub)
+/* Whether all owners have answered, and older blocks than this owner's are gone: else one of them
+ * could be read after the newest.  If an owner was not reached, the sub-request is done, too. */
+static bool may_delete(const struct kv_remote *remote, struct kv_sub *sub)
 {
     bool all = true;
     for (uint32_t i = 0; i < remote->sub_count && sub->phase != KV_SUB_DONE; i++) {
         const struct kv_sub *other = &remote->subs[i];
-        all &= other->phase >= KV_SUB_MOVING;
+        all &= other->phase >= (other->handle < sub->handle ? KV_SUB_DONE : KV_SUB_MOVING);
         if (other->phase == KV_SUB_DONE && other->result != KV_OK && other->result != KV_MISS)
             kv_sub_done(sub, other->result);
     }
@@ -254,7 +265,7 @@ static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
         .method = KV_PEER_DELETE, .flag = named, .handle = remote->version, .key_count = 1};
     if (before == KV_SUB_BEGIN && named)
         return ask_version(remote, sub);
-    if (before != (named ? KV_SUB_MOVING : KV_SUB_BEGIN) || (named && !all_asked(remote, sub)))
+    if (before != (named ? KV_SUB_MOVING : KV_SUB_BEGIN) || (named && !may_delete(remote, sub)))
         return sub->phase != before;
     if (sub->self)
         kv_sub_done(sub, named ? kv_blocks_delete_old(b, remote->keys, remote->version)
@@ -266,16 +277,12 @@ static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
 
 static void delete_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 {
-    struct kv_remote *remote = sub->remote;
     if (sub->phase == KV_SUB_CLOSING || a->result != KV_OK) {
         kv_sub_done(sub, a->result);
     } else if (a->payload_len != 8) {
         kv_sub_done(sub, KV_REFUSED);
     } else {
-        uint64_t version = wire_load64(a->payload); /* plus 1 */
-        if (!remote->request.flag && version > remote->version + 1)
-            remote->version = version - 1;
-        sub->phase = KV_SUB_MOVING;
+        note_version(sub, wire_load64(a->payload));
     }
 }
 
