@@ -217,6 +217,8 @@ static bool obey(struct chat *c, const char *line, bool *leaves)
     } else if (strcmp(line, "/stats") == 0) {
         fputs("there was no answer yet\n", stderr);
     } else {
+        if (strcmp(line, "/help") != 0)
+            fprintf(stderr, "there is no command %.*s\n", (int)word, line);
         fputs(help, stderr);
     }
     return true;

@@ -97,7 +97,7 @@ static const char *remedy_of(const struct cmd_link *link, enum cmd_exit code)
         return "is the server up, at that address, and does a firewall let the port through?";
     if (code == CMD_UNREACHABLE)
         return "is the server up, with that path in --listen, and on this machine?";
-    return "docs/guide/troubleshooting.md explains the message";
+    return "the guide's troubleshooting.md explains the message";
 }
 
 static void check_protocol(struct doctor *d, const struct survey *s)

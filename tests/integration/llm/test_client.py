@@ -192,9 +192,12 @@ class Client(Case):
         t.type("/stats\r")
         t.read_until("generated  6 tokens")
         t.read_until("> ")
+        t.type("/claer\r")
+        t.read_until("there is no command /claer")
+        t.read_until("> ")
         t.type("/clear\r")
         t.read_until("> ")
-        t.type("\x1b[A\x1b[A\x1b[A")  # up to the first line
+        t.type("\x1b[A\x1b[A\x1b[A\x1b[A")  # up to the first line
         t.read_until("!nd God said")
         t.type("\r")
         t.read_until("\r\n")
