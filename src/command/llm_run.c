@@ -440,8 +440,13 @@ static enum cmd_exit fetch_into(struct llm_run *r, const char *temporary)
     if (!to)
         return cmd_fail(CMD_FAILED, "llm: %s: %s", temporary, strerror(errno));
     int rc = llm_remote_fetch_file(r->remote, write_piece, to, r->why);
-    if (fclose(to) && rc == 0)
+    bool unwritten = ferror(to);
+    if (fclose(to) && rc == 0) {
+        unwritten = true;
         rc = -errno;
+    }
+    if (unwritten)
+        return cmd_fail(CMD_FAILED, "llm: cannot write %s: %s", temporary, strerror(-rc));
     if (rc)
         return fail_run(r, rc);
     if (llm_file_open(temporary, &r->file, r->why))

@@ -159,6 +159,10 @@ class Download(Modes):
         self.assertEqual(copy.read_bytes(), self.model.read_bytes())
         self.expect(hawser("llm", "--download", self.dir / "no" / "x", "--master_port", port),
                     FAILED, "No such file")
+        full = subprocess.run(["sh", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$0" "$@"', HAWSER, "llm",
+                               "--download", self.dir / "full.gguf", "--master_port", port],
+                              capture_output=True, text=True, timeout=TIMEOUT, env=clean_environment())
+        self.expect(full, FAILED, "cannot write", "full.gguf.part: File too large")
         self.assertEqual(sorted(path.name for path in self.dir.iterdir()),
                          ["copy.gguf", "m.gguf"])
 
