@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A group's name of a model's: what is not allowed in it becomes '-'. */
+/* Makes a group's name of a model's: characters that a group's name may not have become '-'. */
 static void name_group(char name[PAGE_GROUP_CHARS], const char *model)
 {
     size_t len = 0;

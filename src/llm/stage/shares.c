@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A server reads and packs its share of the weights when it is opened. */
-enum { LOADING = 10 };
+/* Opening a share may take so many timeouts: the server then reads and packs its weights. */
+enum { LOADING_TIMEOUTS = 10 };
 
 struct shares {
     struct llm_tp_side side;    /* first: the backend's split leads here */
@@ -100,7 +100,7 @@ static int open_share(struct shares *s, uint32_t rank, uint64_t *slab_bytes, cha
     memcpy(open.hash, s->links.hash, sizeof open.hash);
     wire_enc_reset(&s->links.enc);
     llm_stage_open_put(&s->links.enc, &open);
-    s->links.timeout_ns *= LOADING;
+    s->links.timeout_ns *= LOADING_TIMEOUTS;
     llm_remote_set_timeout(link->remote, s->links.timeout_ns);
     int rc = llm_link_call(&s->links, link, LLM_STAGE_SHARE, NULL, &answer, why);
     s->links.timeout_ns = timeout_ns;
@@ -136,7 +136,7 @@ static int form(void *user, char *why)
     }
     if (rc)
         llm_links_disconnect(&s->links);
-    else if (s->kv->slab_bytes != slab_bytes)
+    else if (s->kv->slab_bytes != slab_bytes) /* the engine may read it during a later attempt */
         s->kv->slab_bytes = slab_bytes;
     return rc;
 }
