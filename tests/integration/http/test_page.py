@@ -14,6 +14,23 @@ KEY = "a-key-of-sixteen-or-more"
 
 
 class Page(Case):
+    def keys(self):
+        path = f"{self.dir}/keys"
+        with open(path, "w", encoding="ascii", opener=private) as file:
+            file.write(KEY + "\n")
+        return path
+
+    def dump(self, url):
+        """What a browser makes of the page, as HTML."""
+        with tempfile.TemporaryDirectory() as home:
+            done = subprocess.run(
+                ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
+                 f"--user-data-dir={home}", "--virtual-time-budget=4000", "--dump-dom", url + "/"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=4 * TIMEOUT,
+                check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
     def test_a_browser_gets_a_page_that_needs_nothing_else_and_the_state_counts(self):
         with service() as front:
             status, headers, page = call(front.url, "/", headers=HTML)
@@ -34,9 +51,7 @@ class Page(Case):
             self.assertGreater(after["first_token"]["p50"], 0)
 
     def test_a_key_guards_the_state_and_not_the_page(self):
-        with open(f"{self.dir}/keys", "w", encoding="ascii", opener=private) as file:
-            file.write(KEY + "\n")
-        with service("--api-key-file", f"{self.dir}/keys") as front:
+        with service("--api-key-file", self.keys()) as front:
             self.assertEqual(call(front.url, "/", headers=HTML)[0], 200)
             self.assertEqual(call(front.url, "/")[0], 401)
             self.assertEqual(call(front.url, "/state", headers=HTML)[0], 401)
@@ -45,7 +60,7 @@ class Page(Case):
 
     @unittest.skipUnless(shutil.which("chromium"), "no chromium")
     def test_a_browser_shows_the_worker_and_its_model(self):
-        with service() as front, tempfile.TemporaryDirectory() as home:
+        with service() as front:
             text = Stream(front.url, "/v1/completions", {"prompt": "And God said", "max_tokens": 400})
             chunks = iter(text)
             next(chunks)
@@ -53,18 +68,19 @@ class Page(Case):
             self.assert_map(maps)
             self.assertNotIn("kv_maps", call(front.url, "/state")[2]["workers"][0])
             list(chunks)
-            done = subprocess.run(
-                ["chromium", "--headless", "--no-sandbox", "--disable-gpu",
-                 f"--user-data-dir={home}", "--virtual-time-budget=4000", "--dump-dom",
-                 front.url + "/"],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=4 * TIMEOUT,
-                check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertRegex(done.stdout, r'id="pulse"[^>]*>The worker is up\.')
-            self.assertRegex(done.stdout, r'<select id="model"><option')
-            self.assertRegex(done.stdout, r'class="state up"')
-            self.assertRegex(done.stdout, r'aria-label="KV of kjv: [0-9,]+ pages here, 0 evicted"')
-            self.assertRegex(done.stdout, r'class="facts rope">[0-9.,]+ messages/s out')
+            page = self.dump(front.url)
+            self.assertRegex(page, r'id="pulse"[^>]*>The worker is up\.')
+            self.assertRegex(page, r'<select id="model"><option')
+            self.assertRegex(page, r'class="state up"')
+            self.assertRegex(page, r'aria-label="KV of kjv: [0-9,]+ pages here, 0 evicted"')
+            self.assertRegex(page, r'class="facts rope">[0-9.,]+ messages/s out')
+
+    @unittest.skipUnless(shutil.which("chromium"), "no chromium")
+    def test_a_browser_asks_for_the_key(self):
+        with service("--api-key-file", self.keys()) as front:
+            page = self.dump(front.url)
+            self.assertRegex(page, r'id="pulse"[^>]*>The server asks for an API key: enter it below\.')
+            self.assertRegex(page, r'<label id="keyed">API key ')
 
     def assert_map(self, maps):
         (m,) = maps
