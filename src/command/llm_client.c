@@ -323,7 +323,8 @@ void llm_client_figures_fini(struct llm_client_figures *f)
 
 static const char *reason_of(const struct llm_client_figures *f)
 {
-    static const char *const reasons[] = {"", "end of text", "length", "cancelled", "drained"};
+    static const char *const reasons[] = {"",        "end of text", "length",    "cancelled",
+                                          "drained", "embedded",    "incomplete"};
     return f->stopped ? "stop string" : f->interrupted ? "interrupted" : reasons[f->end.reason];
 }
 

@@ -258,7 +258,7 @@ int llm_end_get(struct wire_dec *d, struct llm_generate_end *out)
     end->prompt = llm_get_varint32(d);
     end->shared = llm_get_varint32(d);
     end->generated = llm_get_varint32(d);
-    if (end->reason < LLM_END_STOP || end->reason > LLM_END_EMBEDDED)
+    if (end->reason < LLM_END_STOP || end->reason > LLM_END_INCOMPLETE)
         wire_dec_fail(d, -EPROTO);
     if (wire_dec_error(d) == 0 && end->reason == LLM_END_EMBEDDED)
         rc = get_vector(d, end);

@@ -75,8 +75,9 @@ enum llm_end {
     LLM_END_STOP = 1,  /* an end token or a stop token */
     LLM_END_LENGTH,    /* as many as were asked for, or the context is full */
     LLM_END_CANCELLED, /* by the client */
-    LLM_END_DRAINED,   /* the worker drains or is incomplete: continue at another one */
+    LLM_END_DRAINED,   /* the worker drains: continue at another one */
     LLM_END_EMBEDDED,  /* vector is there */
+    LLM_END_INCOMPLETE /* the worker lost a server with a part of the model: as drained */
 };
 
 /* How a text ended, where the worker did not fail. */

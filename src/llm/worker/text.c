@@ -472,10 +472,12 @@ int llm_text_review(struct llm_worker *w, struct llm_job *job)
         return llm_why(job->why, -ENOBUFS, "the client does not read what is pushed to it");
     if (atomic_load_explicit(&job->cancelled, memory_order_relaxed))
         return over(job, LLM_END_CANCELLED);
-    bool gives_back = atomic_load_explicit(&w->draining, memory_order_relaxed) ||
-                      atomic_load_explicit(&w->incomplete, memory_order_relaxed);
-    if (gives_back && !job->request.generate.stays)
+    if (job->request.generate.stays)
+        return 0;
+    if (atomic_load_explicit(&w->draining, memory_order_relaxed))
         return over(job, LLM_END_DRAINED);
+    if (atomic_load_explicit(&w->incomplete, memory_order_relaxed))
+        return over(job, LLM_END_INCOMPLETE);
     return 0;
 }
 

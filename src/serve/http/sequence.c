@@ -253,8 +253,8 @@ static void ended_well(struct http_sequence *s, struct http_worker *w,
     case LLM_END_EMBEDDED:
         take_vector(s, end);
         break;
-    default: /* drained; or cancelled, which we did not ask for */
-        if (end->reason == LLM_END_DRAINED)
+    default: /* drained, incomplete; or cancelled, which we did not ask for */
+        if (end->reason != LLM_END_CANCELLED)
             http_worker_drains(w);
         move_on(s, end->reason != LLM_END_DRAINED, "the worker gave the text up again and again");
         break;
