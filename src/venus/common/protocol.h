@@ -41,7 +41,7 @@
  *           once, before its MAP or at any time: the client fetches pages of this memory when the
  *           program touches them.  The server keeps no shadow copy; it does not compare what a
  *           device may have written, but says so (DROP), and reads it when the client asks.  Pages
- *           of which a device wrote every byte it may push as they are (PAGES, FILL)
+ *           of which a device wrote every byte it may push as they are (PAGES)
  *   FETCH   {u64 memory, u64 offset, u32 bytes}   asks for pages of such memory (FILL)
  *   DELTA   {u64 memory, delta}     bytes that the program wrote (memory/delta.h)
  *   WRITE   {u64 memory, u64 offset, bytes}
@@ -79,12 +79,12 @@
  *   DELTA   {u64 memory, delta}             bytes that a device changed
  *   PAGES   {u64 memory, u64 offset, bytes}
  *           what whole pages hold, of which a device wrote every byte: so the program writes none
- *           of them before it has waited
+ *           of them before it has waited.  Of demand-paged memory: blocks of 64 KiB, the largest
+ *           host pages
  *   DROP    {u64 memory, u64 offset, u64 bytes}
  *           whole pages of demand-paged memory that a device may have changed; told again only for
  *           pages that the client got since
- *   FILL    {u64 memory, u64 offset, bytes}
- *           what pages of demand-paged memory hold that the client lacks
+ *   FILL    {u64 memory, u64 offset, bytes}   what the pages of a FETCH hold
  *   DONE    {u64 queue, u64 number, i32 VkResult}
  *           all batches up to this one are done, and what the server pushes of their ranges went
  *           before.  A negative result is final, and pushed though nobody waits

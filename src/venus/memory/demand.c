@@ -448,6 +448,28 @@ static long fill_some(struct vn_region *region, size_t page, size_t run, const u
     return err ? err : (long)count;
 }
 
+/* A requested page waits for its answer, which is younger and has what was sent before the request.
+ * Others have no writes on their way: the program writes none before it has waited. */
+int vn_demand_store(struct vn_region *region, size_t page, size_t run, const uint8_t *bytes)
+{
+    size_t host = region->kernel->page / VN_PAGE_BYTES;
+    if (page % host || run % host)
+        return -EPROTO;
+    for (size_t at = 0, part; at < run; at += part) {
+        part = host;
+        if (vn_pageset_has(&region->requested, page + at))
+            continue;
+        while (at + part < run && !vn_pageset_has(&region->requested, page + at + part))
+            part += host;
+        long filled =
+            fill_some(region, page + at, part, bytes + at * VN_PAGE_BYTES, part * VN_PAGE_BYTES);
+        if (filled < 0)
+            return (int)filled;
+        part = (size_t)filled;
+    }
+    return 0;
+}
+
 int vn_region_fill(struct vn_region *region, uint64_t off, const uint8_t *data, size_t len)
 {
     size_t whole_off = off, whole_len = len, end = off + len;

@@ -449,7 +449,11 @@ int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes
         size_t stop = missing < end ? missing : end;
         if (stop > page)
             err = store_run(region, page, stop - page, bytes + (page - first) * VN_PAGE_BYTES);
-        page = stop + vn_pageset_run(&region->missing, stop, end - stop);
+        page = stop;
+        size_t run = err ? 0 : vn_pageset_run(&region->missing, page, end - page);
+        if (run)
+            err = vn_demand_store(region, page, run, bytes + (page - first) * VN_PAGE_BYTES);
+        page += run;
     }
     pthread_mutex_unlock(&region->lock);
     return err;

@@ -114,9 +114,10 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHEC
 int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, const void *data,
                     size_t len) MUST_CHECK;
 
-/* Stores the server's bytes for whole pages, which the program does not write meanwhile.  0,
- * -EPROTO for a range that is not of whole pages inside the region, -ESHUTDOWN; or as
- * vn_region_apply. */
+/* Stores the server's bytes for whole pages, which the program does not write meanwhile.  Missing
+ * pages come back with them, unless a fetch is under way for them.  0, -EPROTO for a range that is
+ * not of whole pages inside the region, or of missing pages that are not whole host pages,
+ * -ESHUTDOWN; or as vn_region_apply. */
 int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes,
                     size_t len) MUST_CHECK;
 

@@ -70,6 +70,11 @@ size_t vn_demand_next_saved(const struct vn_region *region, size_t page);
 /* Puts those that were not sent; false: there are none. */
 bool vn_demand_put(struct vn_region *region, struct vn_delta_out *out, size_t page);
 
+/* Whole pages of the server's for a run of missing ones.  0, -EPROTO for a part of a host page, or
+ * as vn_region_apply. */
+int vn_demand_store(struct vn_region *region, size_t page, size_t run,
+                    const uint8_t *bytes) MUST_CHECK;
+
 void vn_demand_fini(struct vn_region *region);
 
 #endif

@@ -19,6 +19,9 @@ static atomic_size_t fetched; /* bytes */
 static atomic_size_t fetches;
 static atomic_int refuse;     /* what fetch answers when not 0 */
 static atomic_int drop_again; /* after the next fetch */
+static atomic_int push_first; /* something else, before the next fetch is answered */
+
+static const uint8_t zeros[SIZE];
 
 /* The server's side of a fetch: what it sends becomes what it knows the client to have. */
 static int fetch(void *user, size_t off, size_t len)
@@ -32,7 +35,10 @@ static int fetch(void *user, size_t off, size_t len)
     memcpy(joint.shadow.bytes + off, joint.server + off, len);
     if (!vn_region_is_requested(joint.region, off))
         return -EPROTO;
-    err = vn_region_fill(joint.region, off, joint.server + off, len);
+    if (atomic_exchange(&push_first, 0))
+        err = vn_region_store(joint.region, off, zeros + off, len);
+    if (err == 0)
+        err = vn_region_fill(joint.region, off, joint.server + off, len);
     if (err == 0 && atomic_exchange(&drop_again, 0))
         err = vn_region_drop(joint.region, off, len);
     return err == 0 && vn_region_is_requested(joint.region, off) ? -EPROTO : err;
@@ -45,6 +51,7 @@ static int setup(void **state)
     atomic_store(&fetches, 0);
     atomic_store(&refuse, 0);
     atomic_store(&drop_again, 0);
+    atomic_store(&push_first, 0);
     joint_open(&joint, VN_TRACK_USERFAULTFD, SIZE, fetch, NULL);
     return 0;
 }
@@ -103,6 +110,56 @@ static void what_is_dropped_as_soon_as_it_came_is_fetched_again(void **state)
     atomic_store(&drop_again, 1);
     assert_memory_equal(joint.memory, joint.server, SIZE);
     assert_int_equal(atomic_load(&drop_again), 0);
+}
+
+/* What the server pushes without being asked, as it does with a copy's destination. */
+static void pages_that_are_pushed_are_not_fetched(void **state)
+{
+    enum { PUSHED = 64 << 10 };
+    (void)state;
+    memset(joint.memory, 1, SIZE);
+    joint_push(&joint);
+    joint.memory[50] = 0xfe;
+    gpu_writes_everything();
+    drop_all();
+    memcpy(joint.shadow.bytes, joint.server, PUSHED);
+    assert_int_equal(vn_region_store(joint.region, 0, joint.server, PUSHED), 0);
+    assert_true(vn_region_has(joint.region, 0, PUSHED));
+    assert_false(vn_region_has(joint.region, 0, PUSHED + 1));
+    assert_int_equal(joint.memory[50], 0xfe);
+    assert_memory_equal(joint.memory + 51, joint.server + 51, PUSHED - 51);
+    assert_int_equal(atomic_load(&fetches), 0);
+    assert_int_equal(joint_push(&joint), 1);
+    assert_int_equal(joint.server[50], 0xfe);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
+    assert_int_equal(atomic_load(&fetched), SIZE - PUSHED);
+}
+
+static void a_requested_page_waits_for_its_answer(void **state)
+{
+    (void)state;
+    gpu_writes_everything();
+    drop_all();
+    atomic_store(&push_first, 1);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
+    assert_int_equal(atomic_load(&push_first), 0);
+}
+
+static void a_region_may_begin_to_drop_pages(void **state)
+{
+    (void)state;
+    joint_close(&joint);
+    joint_open(&joint, VN_TRACK_USERFAULTFD, SIZE, NULL, NULL);
+    memset(joint.memory, 1, SIZE);
+    joint_push(&joint);
+    assert_int_equal(vn_region_drop(joint.region, 0, SIZE), -ENOTSUP);
+    assert_true(vn_region_set_fetch(joint.region, fetch));
+    joint.memory[50] = 0xfe;
+    gpu_writes_everything();
+    drop_all();
+    assert_int_equal(joint_push(&joint), 1);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
+    assert_int_equal(joint.memory[50], 0xfe);
 }
 
 static void a_write_to_a_dropped_page_is_merged_and_sent(void **state)
@@ -482,6 +539,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_JOINT(nothing_is_moved_until_it_is_touched),
         WITH_JOINT(what_is_dropped_as_soon_as_it_came_is_fetched_again),
+        WITH_JOINT(pages_that_are_pushed_are_not_fetched),
+        WITH_JOINT(a_requested_page_waits_for_its_answer),
+        WITH_JOINT(a_region_may_begin_to_drop_pages),
         WITH_JOINT(a_write_to_a_dropped_page_is_merged_and_sent),
         WITH_JOINT(what_was_dropped_in_parts_is_dropped_as_a_whole),
         WITH_JOINT(reading_on_fetches_more_at_once),

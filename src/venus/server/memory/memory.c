@@ -27,8 +27,8 @@ enum {
     PAGES_MOST = 16,
     PAGES_LEAST = 8, /* fewer gather in a delta */
     PAGES_HEAD = 2 * sizeof(uint64_t),
-    /* FILLs that the client did not ask for are of such blocks: the largest host pages. */
-    FILL_PAGES = (64 << 10) / VN_PAGE_BYTES,
+    /* PAGES of demand-paged memory are such blocks: the largest host pages. */
+    BLOCK_PAGES = (64 << 10) / VN_PAGE_BYTES,
     /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
      * the machine working where the heap is its main memory. */
     HEAP_SHARE = 90,
@@ -421,8 +421,8 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
 }
 
 /* Pushes whole pages, from where their bytes are. */
-static int push_whole(struct vns_memories *m, uint32_t push, const struct memory *memory,
-                      size_t page, uint8_t *bytes, size_t len)
+static int push_whole(struct vns_memories *m, const struct memory *memory, size_t page,
+                      uint8_t *bytes, size_t len)
 {
     uint8_t head[PAGES_HEAD];
     struct wire_enc e;
@@ -431,7 +431,7 @@ static int push_whole(struct vns_memories *m, uint32_t push, const struct memory
     wire_put_u64(&e, page * VN_PAGE_BYTES);
     assert(wire_enc_error(&e) == 0);
     struct iovec iov[] = {{head, sizeof(head)}, {bytes, len}};
-    return vns_channel_push_bulk(m->channel, push, iov, ARRAY_LEN(iov));
+    return vns_channel_push_bulk(m->channel, VN_PUSH_PAGES, iov, ARRAY_LEN(iov));
 }
 
 /* The address to send whole pages from.  Where no other work can write the pages, the memory itself
@@ -449,7 +449,7 @@ static uint8_t *source_of(struct memory *memory, size_t page, size_t count, bool
 static int push_pages(struct vns_memories *m, struct memory *memory, size_t page, size_t count,
                       bool still)
 {
-    return push_whole(m, VN_PUSH_PAGES, memory, page, source_of(memory, page, count, still),
+    return push_whole(m, memory, page, source_of(memory, page, count, still),
                       count * VN_PAGE_BYTES);
 }
 
@@ -544,26 +544,12 @@ static struct vn_pages eager_pages(const struct vns_memories *m, const struct me
                                    const struct vns_range *range)
 {
     struct vn_pages pages = filled_pages(memory, range);
-    bool fits = rpc_ep_message_max(m->channel->ep) >= PAGES_HEAD + FILL_PAGES * VN_PAGE_BYTES;
+    bool fits = rpc_ep_message_max(m->channel->ep) >= PAGES_HEAD + BLOCK_PAGES * VN_PAGE_BYTES;
     if (!fits || !memory->cached || !memory->coherent)
         return (struct vn_pages){0};
-    pages.first = (pages.first + FILL_PAGES - 1) / FILL_PAGES * FILL_PAGES;
-    pages.end = pages.end / FILL_PAGES * FILL_PAGES;
+    pages.first = (pages.first + BLOCK_PAGES - 1) / BLOCK_PAGES * BLOCK_PAGES;
+    pages.end = pages.end / BLOCK_PAGES * BLOCK_PAGES;
     return pages.first < pages.end ? pages : (struct vn_pages){0};
-}
-
-/* A block: the client takes pages that it lacks from a FILL, and the others from PAGES. */
-static int push_block(struct vns_memories *m, struct memory *memory, size_t page)
-{
-    uint8_t *bytes = memory->live + page * VN_PAGE_BYTES;
-    size_t len = FILL_PAGES * VN_PAGE_BYTES;
-    bool any_gone = vn_pageset_next(&memory->gone, page) < page + FILL_PAGES;
-    bool all_gone = vn_pageset_run(&memory->gone, page, FILL_PAGES) == FILL_PAGES;
-    vn_pageset_remove_span(&memory->gone, page, FILL_PAGES);
-    int rc = all_gone ? 0 : push_whole(m, VN_PUSH_PAGES, memory, page, bytes, len);
-    if (rc == 0 && any_gone)
-        rc = push_whole(m, VN_PUSH_FILL, memory, page, bytes, len);
-    return rc;
 }
 
 /* With the turn and the lock: pushes or tells of some pages of demand-paged memory, and moves *page
@@ -574,8 +560,10 @@ static int tell_some(struct vns_memories *m, struct memory *memory, const struct
     struct vn_pages eager = eager_pages(m, memory, range);
     size_t first = *page;
     if (first >= eager.first && first < eager.end) {
-        *page += FILL_PAGES;
-        return push_block(m, memory, first);
+        *page += BLOCK_PAGES;
+        vn_pageset_remove_span(&memory->gone, first, BLOCK_PAGES);
+        return push_whole(m, memory, first, memory->live + first * VN_PAGE_BYTES,
+                          BLOCK_PAGES * VN_PAGE_BYTES);
     }
     *page = first < eager.first ? eager.first : end;
     return tell_gone(m, memory, first, *page);
