@@ -1,5 +1,7 @@
 #include "command/line.h"
 
+#include "base/grow.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,16 +53,8 @@ static size_t after(const struct line *l, size_t at)
 
 static void insert(struct line *l, const char *bytes, size_t len)
 {
-    if (l->len + len > LINE_BYTES_MAX)
+    if (l->len + len > LINE_BYTES_MAX || !hw_grow(&l->text, &l->room, l->len + len + 1, 1))
         return;
-    if (l->len + len + 1 > l->room) {
-        size_t room = 2 * (l->len + len) + 64;
-        char *larger = realloc(l->text, room);
-        if (!larger)
-            return;
-        l->text = larger;
-        l->room = room;
-    }
     memmove(l->text + l->cursor + len, l->text + l->cursor, l->len - l->cursor);
     memcpy(l->text + l->cursor, bytes, len);
     l->len += len;

@@ -1,6 +1,7 @@
 #include "command/llm_client.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/report/json.h"
 #include "base/wait.h"
 #include "llm/chat/chat.h"
@@ -201,14 +202,8 @@ static void take(struct output *o, const char *bytes, size_t len)
 {
     if (o->figures->stopped)
         return;
-    if (o->held_len + len > o->held_room) {
-        size_t room = 2 * (o->held_len + len) + 64;
-        char *larger = realloc(o->held, room);
-        if (!larger)
-            return; /* a text without a piece: memory is short everywhere */
-        o->held = larger;
-        o->held_room = room;
-    }
+    if (!hw_grow(&o->held, &o->held_room, o->held_len + len, 1))
+        return; /* a text without a piece: memory is short everywhere */
     memcpy(o->held + o->held_len, bytes, len);
     o->held_len += len;
     size_t stop = find_stop(o);

@@ -1,3 +1,4 @@
+#include "base/grow.h"
 #include "bench/llm/experiment.h"
 
 #include "base/report/csv.h"
@@ -54,15 +55,8 @@ void experiment_rows_fini(struct experiment_rows *rows)
 int experiment_rows_add(struct experiment_rows *rows, struct experiment_row *row)
 {
     int rc = rows->count == EXPERIMENT_ROWS_MAX ? -E2BIG : 0;
-    if (rc == 0 && rows->count == rows->room) {
-        size_t room = rows->room ? 2 * rows->room : 64;
-        struct experiment_row *larger = realloc(rows->items, room * sizeof *larger);
-        rc = larger ? 0 : -ENOMEM;
-        if (larger) {
-            rows->items = larger;
-            rows->room = room;
-        }
-    }
+    if (rc == 0 && !hw_grow(&rows->items, &rows->room, rows->count + 1, sizeof *rows->items))
+        rc = -ENOMEM;
     if (rc)
         experiment_row_fini(row);
     else

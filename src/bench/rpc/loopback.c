@@ -1,6 +1,7 @@
 #include "bench/rpc/loopback.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/rng.h"
 
 #include <assert.h>
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFER_DEFAULT = 1 << 20, ENDS_AT_FIRST = 64 };
+enum { BUFFER_DEFAULT = 1 << 20 };
 
 /* Bytes of one send, under way. */
 struct flight {
@@ -50,7 +51,8 @@ struct rpc_loopnet {
     struct hw_rng rng;
     uint64_t now_ns;
     struct end **ends; /* that are not destroyed */
-    uint32_t end_count, end_room;
+    uint32_t end_count;
+    size_t end_room;
     uint32_t links;
     struct end *news; /* so that time passes without a look at every connection */
 };
@@ -328,14 +330,8 @@ static const struct rpc_transport_ops loop_ops = {
 
 int rpc_loopnet_pair(struct rpc_loopnet *net, struct rpc_transport *out[2])
 {
-    if (net->end_room < net->end_count + 2) {
-        uint32_t room = net->end_room ? 2 * net->end_room : ENDS_AT_FIRST;
-        struct end **ends = realloc(net->ends, room * sizeof(struct end *));
-        if (!ends)
-            return -ENOMEM;
-        net->ends = ends;
-        net->end_room = room;
-    }
+    if (!hw_grow(&net->ends, &net->end_room, (size_t)net->end_count + 2, sizeof(struct end *)))
+        return -ENOMEM;
     struct link *link = calloc(1, sizeof *link);
     if (!link)
         return -ENOMEM;

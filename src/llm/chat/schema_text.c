@@ -1,5 +1,6 @@
 #include "llm/chat/schema_text.h"
 
+#include "base/grow.h"
 #include "llm/chat/grammar.h"
 
 #include <errno.h>
@@ -10,18 +11,9 @@
 
 void llm_schema_put(struct schema_text *t, const char *data, size_t bytes)
 {
+    t->failed = t->failed || !hw_grow(&t->data, &t->room, t->bytes + bytes + 1, 1);
     if (t->failed)
         return;
-    if (t->bytes + bytes + 1 > t->room) {
-        size_t room = (t->bytes + bytes + 1) * 2;
-        char *grown = realloc(t->data, room);
-        if (!grown) {
-            t->failed = true;
-            return;
-        }
-        t->data = grown;
-        t->room = room;
-    }
     memcpy(t->data + t->bytes, data, bytes);
     t->bytes += bytes;
     t->data[t->bytes] = 0;

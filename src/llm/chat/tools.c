@@ -1,5 +1,6 @@
 #include "llm/chat/tools.h"
 
+#include "base/grow.h"
 #include "llm/chat/tools_shape.h"
 #include "llm/tokenizer/vocab_impl.h"
 
@@ -170,14 +171,8 @@ static int put(struct buffer *b, const char *more, size_t n)
 {
     if (n == 0)
         return 0;
-    if (b->bytes + n > b->room) {
-        size_t grown = (b->bytes + n) * 2;
-        char *p = realloc(b->text, grown);
-        if (!p)
-            return -ENOMEM;
-        b->text = p;
-        b->room = grown;
-    }
+    if (!hw_grow(&b->text, &b->room, b->bytes + n, 1))
+        return -ENOMEM;
     memcpy(b->text + b->bytes, more, n);
     b->bytes += n;
     return 0;

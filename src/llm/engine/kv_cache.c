@@ -1,5 +1,6 @@
 #include "llm/engine/kv_cache.h"
 
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "llm/engine/engine.h"
@@ -270,15 +271,7 @@ static uint32_t pages_for(uint32_t positions)
 
 static int make_room(struct llm_pages *pages, uint32_t count)
 {
-    if (count <= pages->room)
-        return 0;
-    uint32_t room = count > 2 * pages->room ? count : 2 * pages->room;
-    uint32_t *ids = realloc(pages->ids, room * sizeof *ids);
-    if (!ids)
-        return -ENOMEM;
-    pages->ids = ids;
-    pages->room = room;
-    return 0;
+    return hw_grow(&pages->ids, &pages->room, count, sizeof *pages->ids) ? 0 : -ENOMEM;
 }
 
 /* With idle pages, if there are no others. */

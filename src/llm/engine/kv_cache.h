@@ -20,7 +20,8 @@ struct page_trace;
 
 struct llm_pages { /* of one layer of one sequence; zero at first */
     uint32_t *ids;
-    uint32_t count, room;
+    uint32_t count;
+    size_t room;
 };
 
 /* bytes: KV of all sequences together; at least a page for each layer.  limit: that mapped slabs

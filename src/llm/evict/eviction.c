@@ -1,5 +1,6 @@
 #include "llm/evict/eviction.h"
 
+#include "base/grow.h"
 #include "llm/evict/packing.h"
 #include "llm/model/why.h"
 #include "wire/le.h"
@@ -64,9 +65,11 @@ struct llm_eviction {
     struct llm_seq *seq;
     struct llm_eviction_policy policy;
     uint32_t *tokens;
-    uint32_t token_count, token_room;
+    uint32_t token_count;
+    size_t token_room;
     struct kv_prefix *prefixes; /* of the whole chunks of the tokens; computed on demand */
-    uint32_t prefix_count, prefix_room;
+    uint32_t prefix_count;
+    size_t prefix_room;
     uint32_t outgoing_count; /* chunks, of all layers */
     int failure;             /* of a store; the next call that stores tells it */
     uint32_t failed_layer;
@@ -213,15 +216,8 @@ struct llm_eviction_policy llm_eviction_policy(const struct llm_eviction *s)
 
 int llm_eviction_add_tokens(struct llm_eviction *s, const uint32_t *tokens, uint32_t count)
 {
-    if (count > s->token_room - s->token_count) {
-        uint32_t room = s->token_count + count;
-        room = room > 2 * s->token_room ? room : 2 * s->token_room;
-        uint32_t *larger = realloc(s->tokens, room * sizeof *larger);
-        if (!larger)
-            return -ENOMEM;
-        s->tokens = larger;
-        s->token_room = room;
-    }
+    if (!hw_grow(&s->tokens, &s->token_room, (size_t)s->token_count + count, sizeof *s->tokens))
+        return -ENOMEM;
     memcpy(s->tokens + s->token_count, tokens, count * sizeof *tokens);
     s->token_count += count;
     return 0;
@@ -239,13 +235,8 @@ const uint32_t *llm_eviction_tokens(const struct llm_eviction *s, uint32_t *coun
 static int name_chunks(struct llm_eviction *s, uint32_t count)
 {
     assert((uint64_t)count * LLM_CHUNK_ROWS <= s->token_count);
-    if (count > s->prefix_room) {
-        struct kv_prefix *larger = realloc(s->prefixes, count * sizeof *larger);
-        if (!larger)
-            return -ENOMEM;
-        s->prefixes = larger;
-        s->prefix_room = count;
-    }
+    if (!hw_grow(&s->prefixes, &s->prefix_room, count, sizeof *s->prefixes))
+        return -ENOMEM;
     for (; s->prefix_count < count; s->prefix_count++) {
         uint32_t i = s->prefix_count;
         struct kv_prefix before = i ? s->prefixes[i - 1] : (struct kv_prefix){0};

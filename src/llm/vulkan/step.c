@@ -1,5 +1,6 @@
 #include "llm/vulkan/step.h"
 
+#include "base/grow.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
@@ -11,7 +12,6 @@ enum {
     INPUT_ALIGN = 16,
     INPUT_GRAIN = 1024, /* copies are multiples of it: a longer page table seldom changes them */
     PAGE_GRAIN = 128,   /* of a layer's page table, so that the next layer's seldom moves */
-    OPS_MIN = 64,
 };
 
 void llm_vk_step_init(struct llm_vk_step *s, struct llm_vk_memory *m, struct llm_vk_pipelines *p)
@@ -237,15 +237,9 @@ void llm_vk_step_note(struct llm_vk_step *s, const struct llm_vk_dispatch *op)
 {
     struct llm_vk_plan *plan = &s->noted;
     assert(s->noting && op->push_bytes <= LLM_VK_PUSH_BYTES && op->use_count <= LLM_VK_USES_MAX);
-    if (plan->count == plan->room) {
-        uint32_t room = plan->room ? 2 * plan->room : OPS_MIN;
-        struct llm_vk_dispatch *larger = realloc(plan->ops, room * sizeof *larger);
-        if (!larger) {
-            s->error = llm_why(s->why, -ENOMEM, "no memory for a step");
-            return;
-        }
-        plan->ops = larger;
-        plan->room = room;
+    if (!hw_grow(&plan->ops, &plan->room, (size_t)plan->count + 1, sizeof *plan->ops)) {
+        s->error = llm_why(s->why, -ENOMEM, "no memory for a step");
+        return;
     }
     plan->ops[plan->count++] = *op;
 }

@@ -56,7 +56,8 @@ struct llm_vk_inputs {
 /* All that a command buffer depends on. */
 struct llm_vk_plan {
     struct llm_vk_dispatch *ops; /* grows */
-    uint32_t count, room;
+    uint32_t count;
+    size_t room;
     uint64_t input_bytes;   /* copied first */
     struct llm_place fetch; /* downloaded with the step */
     uint64_t fetch_bytes;   /* 0: nothing */

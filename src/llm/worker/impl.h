@@ -102,7 +102,8 @@ struct llm_sequence {
 struct llm_text {
     struct llm_model *model;
     uint32_t *tokens; /* of the request, then those generated */
-    uint32_t count, room;
+    uint32_t count;
+    size_t room;
     uint32_t score, scores_end;  /* tokens of the request to score; as many as are left */
     uint64_t number;             /* texts begin in this order */
     bool decodes;                /* the request's tokens are computed, a token was sampled */

@@ -4,6 +4,7 @@
  * page more for each; so long it waits, and none overtakes it.  A text alone always begins.  Memory
  * may run out all the same, since texts grow: then the youngest text gives its rows up and waits
  * again.  The oldest is never the one, so each text ends. */
+#include "base/grow.h"
 #include "llm/model/why.h"
 #include "llm/worker/impl.h"
 
@@ -399,14 +400,8 @@ int llm_text_score(struct llm_worker *w, struct llm_job *job, const struct llm_g
 
 static int append(struct llm_text *t, uint32_t token)
 {
-    if (t->count == t->room) {
-        uint32_t room = 2 * t->room;
-        uint32_t *larger = realloc(t->tokens, room * sizeof *larger);
-        if (!larger)
-            return -ENOMEM;
-        t->tokens = larger;
-        t->room = room;
-    }
+    if (!hw_grow(&t->tokens, &t->room, (size_t)t->count + 1, sizeof *t->tokens))
+        return -ENOMEM;
     t->tokens[t->count++] = token;
     return 0;
 }

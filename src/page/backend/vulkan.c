@@ -3,6 +3,7 @@
  * The range is one sparse buffer, or several where a buffer may not be that large.  Binding a batch
  * is one vkQueueBindSparse and the wait for it.  Handles are pieces of larger allocations (slabs),
  * because drivers limit the number of allocations.  The loader is opened at run time. */
+#include "base/grow.h"
 #include "page/backend/backend.h"
 
 #include "base/clock.h"
@@ -104,7 +105,8 @@ struct vulkan_backend {
 
     pthread_mutex_t lock; /* guards the slabs; never held across a call of the driver */
     struct slab *slabs;
-    uint32_t slab_count, slab_room;
+    uint32_t slab_count;
+    size_t slab_room;
     uint32_t slab_pieces;      /* of a slab */
     uint64_t taken, taken_max; /* pieces */
 };
@@ -448,14 +450,8 @@ static page_handle add_slab(struct vulkan_backend *v, VkDeviceMemory memory)
     uint32_t i = 0;
     while (i < v->slab_count && v->slabs[i].memory)
         i++;
-    if (i == v->slab_room) {
-        uint32_t room = v->slab_room ? 2 * v->slab_room : 64;
-        struct slab *more = realloc(v->slabs, room * sizeof *more);
-        if (!more)
-            return 0;
-        v->slabs = more;
-        v->slab_room = room;
-    }
+    if (!hw_grow(&v->slabs, &v->slab_room, (size_t)i + 1, sizeof *v->slabs))
+        return 0;
     v->slabs[i] = (struct slab){.memory = memory, .used = 1};
     if (i == v->slab_count)
         v->slab_count++;

@@ -3,6 +3,7 @@
  * libmicrohttpd calls the handler once with the head, then with pieces of the body, then without;
  * then again whenever a suspended connection was resumed.  A request for texts is suspended until
  * there is something to say, so no thread waits for a worker. */
+#include "base/grow.h"
 #include "serve/http/impl.h"
 
 #include "serve/http/pages.h"
@@ -405,14 +406,8 @@ static int take_body(struct http_exchange *x, const char *body, size_t len)
     if (len > HTTP_BODY_BYTES_MAX - x->body_len)
         return http_error_set(&x->error, MHD_HTTP_CONTENT_TOO_LARGE, NULL, NULL,
                               "the body is longer than %d bytes", HTTP_BODY_BYTES_MAX);
-    if (len > x->body_room - x->body_len) {
-        size_t room = 2 * x->body_room > x->body_len + len ? 2 * x->body_room : x->body_len + len;
-        char *grown = realloc(x->body, room);
-        if (!grown)
-            return http_error_set(&x->error, 500, NULL, NULL, "out of memory");
-        x->body = grown;
-        x->body_room = room;
-    }
+    if (!hw_grow(&x->body, &x->body_room, x->body_len + len, 1))
+        return http_error_set(&x->error, 500, NULL, NULL, "out of memory");
     memcpy(x->body + x->body_len, body, len);
     x->body_len += len;
     return 0;

@@ -1,4 +1,5 @@
 /* A request for texts: from its body to running sequences, and from their tokens to text. */
+#include "base/grow.h"
 #include "serve/http/impl.h"
 
 #include "llm/chat/grammar.h"
@@ -171,14 +172,9 @@ static void end_choice(struct http_choice *choice, enum http_finish finish)
 
 static int note_logprob(struct http_choice *choice, const struct llm_generated *token)
 {
-    if (choice->logprob_count == choice->logprob_room) {
-        uint32_t room = choice->logprob_room ? 2 * choice->logprob_room : 64;
-        struct http_logprob *grown = realloc(choice->logprobs, room * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        choice->logprobs = grown;
-        choice->logprob_room = room;
-    }
+    if (!hw_grow(&choice->logprobs, &choice->logprob_room, (size_t)choice->logprob_count + 1,
+                 sizeof(*choice->logprobs)))
+        return -ENOMEM;
     struct http_logprob entry = {.token = token->token,
                                  .logprob = token->logprob,
                                  .start = choice->text.len,

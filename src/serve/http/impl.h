@@ -131,7 +131,8 @@ struct http_sequence {
     struct http_key *key;
     struct llm_generate request; /* tokens, token_count and most are filled in for each attempt */
     uint32_t *tokens;            /* prompt, then what was generated: the log */
-    uint32_t token_count, token_room;
+    uint32_t token_count;
+    size_t token_room;
     uint32_t prompt_count;
     uint32_t most;   /* tokens of the answer at most */
     uint32_t scored; /* of the prompt; the first has no logprob.  0: it is not asked for */
@@ -292,7 +293,8 @@ struct http_choice {
     size_t tools_fed;         /* bytes of the text */
     struct http_text content; /* what is left of it where calls are looked for */
     struct http_logprob *logprobs;
-    uint32_t logprob_count, logprob_room;
+    uint32_t logprob_count;
+    size_t logprob_room;
     uint32_t prompt_logprobs; /* the first ones are of the prompt */
     struct http_text scored;  /* the prompt's text as far as it is scored */
     size_t text_sent;         /* to a client that streams, as all below */

@@ -6,6 +6,7 @@
  *
  * An attempt is the text at one worker.  It outlives the sequence's interest in it: what still
  * comes from a worker that was given up, or for a client that left, meets `sequence == NULL`. */
+#include "base/grow.h"
 #include "serve/http/impl.h"
 
 #include "base/log.h"
@@ -97,14 +98,8 @@ void http_sequence_fini(struct http_sequence *s)
 
 static int log_tokens(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
 {
-    if (count > s->token_room - s->token_count) {
-        uint32_t room = s->token_room + s->token_room / 2 + count + 64;
-        uint32_t *grown = realloc(s->tokens, room * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        s->tokens = grown;
-        s->token_room = room;
-    }
+    if (!hw_grow(&s->tokens, &s->token_room, (size_t)s->token_count + count, sizeof(*s->tokens)))
+        return -ENOMEM;
     for (uint32_t i = 0; i < count; i++)
         s->tokens[s->token_count++] = tokens[i].token;
     s->held += count;

@@ -1,5 +1,6 @@
 #include "serve/http/text.h"
 
+#include "base/grow.h"
 #include "base/utf8.h"
 
 #include <assert.h>
@@ -12,16 +13,8 @@ static const char replacement[] = "\xef\xbf\xbd";
 
 static int append(struct http_text *t, const char *bytes, size_t len)
 {
-    if (len > t->room - t->len) {
-        size_t room = t->room ? t->room : 256;
-        while (room - t->len < len)
-            room *= 2;
-        char *grown = realloc(t->text, room);
-        if (!grown)
-            return -ENOMEM;
-        t->text = grown;
-        t->room = room;
-    }
+    if (!hw_grow(&t->text, &t->room, t->len + len, 1))
+        return -ENOMEM;
     memcpy(t->text + t->len, bytes, len);
     t->len += len;
     return 0;

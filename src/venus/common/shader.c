@@ -1,6 +1,8 @@
 /* One pass over a module: decorations come before types, types before variables. */
 #include "venus/common/shader.h"
 
+#include "base/grow.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,17 +108,10 @@ static struct id *id_at(struct reader *r, uint32_t id)
 /* Makes room for one more element. */
 static bool grow(struct reader *r, void *items, size_t *cap, size_t count, size_t size)
 {
-    if (count < *cap)
-        return true;
-    size_t more = *cap ? *cap * 2 : 8;
-    void *grown = realloc(*(void **)items, more * size);
-    if (!grown) {
+    bool has_room = hw_grow(items, cap, count + 1, size);
+    if (!has_room)
         r->err = -ENOMEM;
-        return false;
-    }
-    *(void **)items = grown;
-    *cap = more;
-    return true;
+    return has_room;
 }
 
 static void read_entry(struct reader *r, const uint32_t *at, uint32_t words)

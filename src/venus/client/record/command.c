@@ -1,6 +1,7 @@
 /* Command pools and command buffers; see command.h. */
 #include "venus/client/record/command.h"
 
+#include "base/grow.h"
 #include "venus/client/object/descriptor.h"
 #include "venus/client/object/pipeline.h"
 #include "venus/client/perf.h"
@@ -104,15 +105,9 @@ static bool list_add(struct list *list, void *item, bool *failed)
         if (list->items[i - 1] == item)
             return false; /* recently: longer searches cost more than they save */
     }
-    if (list->count == list->cap) {
-        size_t cap = list->cap ? list->cap * 2 : 16;
-        void **items = realloc(list->items, cap * sizeof(*items));
-        if (!items) {
-            *failed = true;
-            return false;
-        }
-        list->items = items;
-        list->cap = cap;
+    if (!hw_grow(&list->items, &list->cap, list->count + 1, sizeof(*list->items))) {
+        *failed = true;
+        return false;
     }
     list->items[list->count++] = item;
     return true;
@@ -857,15 +852,10 @@ static VKAPI_ATTR void VKAPI_CALL cmd_bind_pipeline(VkCommandBuffer handle,
 
 static void add_use(struct vnc_command_buffer *commands, uint32_t number)
 {
-    if (commands->use_count == commands->use_cap) {
-        size_t cap = commands->use_cap ? commands->use_cap * 2 : 16;
-        struct use *uses = realloc(commands->uses, cap * sizeof(*uses));
-        if (!uses) {
-            commands->failed = true;
-            return;
-        }
-        commands->uses = uses;
-        commands->use_cap = cap;
+    if (!hw_grow(&commands->uses, &commands->use_cap, commands->use_count + 1,
+                 sizeof(*commands->uses))) {
+        commands->failed = true;
+        return;
     }
     commands->uses[commands->use_count++] =
         (struct use){vnc_descriptor_set_ref(commands->bound[number]), commands->pipeline, number};

@@ -1,6 +1,7 @@
 /* See ranges.h. */
 #include "venus/client/record/ranges.h"
 
+#include "base/grow.h"
 #include "venus/common/protocol.h"
 
 #include <stdlib.h>
@@ -17,17 +18,10 @@ static void add(struct vnc_ranges *ranges, struct vnc_range range)
     if (last && last->memory == range.memory && last->offset == range.offset &&
         last->bytes >= range.bytes)
         return; /* one dispatch after another binds the same */
-    if (ranges->count == ranges->cap) {
-        size_t cap = ranges->cap ? ranges->cap * 2 : 32;
-        struct vnc_range *items = realloc(ranges->items, cap * sizeof(*items));
-        if (!items) {
-            ranges->failed = true;
-            return;
-        }
-        ranges->items = items;
-        ranges->cap = cap;
-    }
-    ranges->items[ranges->count++] = range;
+    if (hw_grow(&ranges->items, &ranges->cap, ranges->count + 1, sizeof(*ranges->items)))
+        ranges->items[ranges->count++] = range;
+    else
+        ranges->failed = true;
 }
 
 static void add_part(struct vnc_ranges *ranges, const struct vnc_resource *resource,

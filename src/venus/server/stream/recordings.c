@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "venus/common/protocol.h"
 #include "venus/server/session/device.h"
 #include "venus/server/stream/pending.h"
@@ -72,16 +73,8 @@ int vns_recording_append(struct vns_objects *o, struct vns_thing *buffer, const 
     if (len > VN_KEPT_RECORDING_MAX - recording->len ||
         len > VN_KEPT_RECORDINGS_MAX - o->kept_bytes)
         return -EDQUOT;
-    if (len > recording->cap - recording->len) {
-        size_t cap = recording->cap ? recording->cap : 1024;
-        while (cap < recording->len + len)
-            cap *= 2;
-        uint8_t *larger = realloc(recording->bytes, cap);
-        if (!larger)
-            return -ENOMEM;
-        recording->bytes = larger;
-        recording->cap = cap;
-    }
+    if (!hw_grow(&recording->bytes, &recording->cap, recording->len + len, 1))
+        return -ENOMEM;
     memcpy(recording->bytes + recording->len, bytes, len);
     recording->len += len;
     o->kept_bytes += len;
@@ -106,15 +99,10 @@ void vns_recording_names(struct vns_thing *buffer, const struct vns_thing *thing
         recording->unfit = true; /* what it executes may be recorded otherwise */
         return;
     }
-    if (recording->set_count == recording->set_cap) {
-        size_t cap = recording->set_cap ? recording->set_cap * 2 : 32;
-        struct vns_set_seen *more = realloc(recording->sets, cap * sizeof(*more));
-        if (!more) {
-            recording->unfit = true;
-            return;
-        }
-        recording->sets = more;
-        recording->set_cap = cap;
+    if (!hw_grow(&recording->sets, &recording->set_cap, recording->set_count + 1,
+                 sizeof(*recording->sets))) {
+        recording->unfit = true;
+        return;
     }
     recording->sets[recording->set_count++] = (struct vns_set_seen){thing->id, thing->version};
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/log.h"
 #include "venus/common/commands.h"
 #include "venus/common/protocol.h"
@@ -59,17 +60,10 @@ static bool is_unusable(const struct vns_session *s, const struct vns_thing *thi
 static void note_named(struct vns_session *s, struct vns_thing *thing)
 {
     struct vns_names *n = &s->named;
-    if (n->count == n->cap) {
-        size_t cap = n->cap ? 2 * n->cap : 16;
-        struct vns_thing **more = realloc(n->things, cap * sizeof(struct vns_thing *));
-        if (!more) {
-            vns_session_fault(s, -ENOMEM);
-            return;
-        }
-        n->things = more;
-        n->cap = cap;
-    }
-    n->things[n->count++] = thing;
+    if (hw_grow(&n->things, &n->cap, n->count + 1, sizeof(struct vns_thing *)))
+        n->things[n->count++] = thing;
+    else
+        vns_session_fault(s, -ENOMEM);
 }
 
 static void *on_lookup(void *objects, uint64_t id, uint32_t type)

@@ -1,6 +1,8 @@
 /* Pieces of uploads in files; see store.h. */
 #include "venus/server/upload/store.h"
 
+#include "base/grow.h"
+
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -107,14 +109,8 @@ static int list_one(void *user, const char *path, const char *name)
     struct stat st;
     if (!is_piece(name) || stat(path, &st))
         return 0;
-    if (l->count == l->cap) {
-        size_t cap = l->cap ? 2 * l->cap : 256;
-        struct file *more = realloc(l->files, cap * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        l->files = more;
-        l->cap = cap;
-    }
+    if (!hw_grow(&l->files, &l->cap, l->count + 1, sizeof(*l->files)))
+        return -ENOMEM;
     struct file *file = &l->files[l->count++];
     memcpy(file->name, name, strlen(name) + 1);
     file->used = st.st_mtim;
