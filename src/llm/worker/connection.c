@@ -446,14 +446,6 @@ void llm_connection_traffic(const struct llm_connection *c, struct llm_connectio
     out->messages_received = hw_counter_load(&stats->msgs_received);
 }
 
-uint32_t llm_connection_running(struct llm_connection *c)
-{
-    pthread_mutex_lock(&c->lock);
-    uint32_t running = c->running;
-    pthread_mutex_unlock(&c->lock);
-    return running;
-}
-
 /* ---- texts ---- */
 
 static int send_request(struct llm_connection *c, const struct llm_generate *g, struct ending *e)

@@ -37,8 +37,6 @@ struct llm_connection_traffic {
     uint64_t messages_sent, messages_received;
 };
 void llm_connection_traffic(const struct llm_connection *conn, struct llm_connection_traffic *out);
-/* Texts that run now: on_end was not called yet. */
-uint32_t llm_connection_running(struct llm_connection *conn);
 
 struct llm_connection_ops {
     /* Tokens of one text, in order; valid during the call.  NULL: nothing. */

@@ -23,12 +23,11 @@ enum {
 static const uint64_t nap_ns = 100 * HW_MS;
 
 struct board_head {
-    uint32_t magic;
-    uint32_t ranks_total;
     _Atomic uint32_t ticket; /* futex of the workers; odd while the command is being written */
     _Atomic uint32_t len;
     _Atomic uint64_t ranks;
-    uint8_t pad[HW_CACHE_LINE - 24];
+    uint32_t magic;
+    uint8_t pad[HW_CACHE_LINE - 20];
 };
 
 struct board_pending {
@@ -136,7 +135,6 @@ int page_board_create(uint32_t ranks, struct page_board **out)
     }
     b->fd = fd;
     b->map->head.magic = BOARD_MAGIC;
-    b->map->head.ranks_total = ranks;
     *out = b;
     return 0;
 }

@@ -195,8 +195,7 @@ static void a_text_has_the_tokens_of_a_mode(void **state)
     g = request_of(0);
     run(conn, &g, &t);
     assert_ended(&t, LLM_END_LENGTH, CONTEXT - PROMPT);
-    assert_int_equal(llm_connection_running(conn), 0);
-    llm_connection_close(conn);
+    llm_connection_close(conn); /* asserts that none runs */
     server_stop(&s);
 }
 
