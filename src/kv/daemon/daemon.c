@@ -160,6 +160,7 @@ static uint32_t scan_phase(struct kv_daemon *d)
         kv_blocks_tick(d->blocks, d->now_ns);
         n += kv_local_copies_advance(d);
         n += d->copies_kept ? kv_copies_step(d) : 0;
+        n += d->disowning ? kv_view_disown(d) : 0;
         n += d->remotes ? kv_remotes_step(d) : 0;
     }
     return n;
@@ -317,6 +318,8 @@ uint64_t kv_daemon_next_tick(const struct kv_daemon *d)
     uint64_t blocks = d->blocks ? kv_blocks_next_tick(d->blocks) : HW_NEVER;
     uint64_t remotes = d->remotes ? kv_remotes_next_tick(d) : HW_NEVER;
     uint64_t copies = d->copies_kept ? kv_copies_next_tick(d) : HW_NEVER;
+    if (d->disowning)
+        return d->now_ns;
     blocks = remotes < blocks ? remotes : blocks;
     blocks = copies < blocks ? copies : blocks;
     return peers < blocks ? peers : blocks;

@@ -142,6 +142,8 @@ struct kv_daemon {
     uint32_t turn_bytes;  /* see KV_TURN_BYTES */
     struct kv_block_holder cache_holder;
     struct kv_copies *copies_kept; /* NULL: of each block there is one */
+    bool disowning;                /* the view has changed: see kv_view_disown */
+    uint32_t disown_from;
     struct kv_claims *remote_put_claims;
     struct kv_remote_put *remote_puts;
     struct kv_chunk *chunks; /* spare ones */

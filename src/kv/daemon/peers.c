@@ -378,8 +378,11 @@ void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
     assert(d->config.member);
     /* First: a remote request that loses a peer by it then sees another epoch. */
     kv_view_copy(&d->view, view);
+    d->disowning = false;
+    d->disown_from = 0;
     for (uint32_t i = 0; i < view->count; i++) {
         struct kv_peer *peer = kv_peer_of(d, view->members[i].id);
+        d->disowning |= d->blocks && view->members[i].id == d->self;
         if (peer && strcmp(view->members[i].address, peer->address) == 0)
             peer->in_view = view->epoch;
     }

@@ -146,3 +146,16 @@ enum kv_share kv_share_of(const struct kv_daemon *d, const struct kv_block_key *
             return count == 1 ? KV_SHARE_SOLE : KV_SHARE_COPY;
     return KV_SHARE_NONE;
 }
+
+uint32_t kv_view_disown(struct kv_daemon *d)
+{
+    enum { KEYS = 64, STEPS = 4096 }; /* of one turn: the owner of a key is found by all members */
+    struct kv_block_key *keys = d->scratch->keys;
+    uint32_t count = KEYS;
+    d->disown_from = kv_blocks_walk(d->blocks, d->disown_from, STEPS, keys, &count);
+    for (uint32_t i = 0; i < count; i++)
+        if (kv_block_key_is_named(&keys[i]) && kv_share_of(d, &keys[i]) == KV_SHARE_NONE)
+            kv_blocks_disown(d->blocks, &keys[i]);
+    d->disowning = d->disown_from > 0;
+    return 1;
+}

@@ -24,4 +24,9 @@ enum kv_share { KV_SHARE_NONE, KV_SHARE_COPY, KV_SHARE_SOLE };
 /* Whether this daemon owns a block: not at all, as one of several owners, or alone. */
 enum kv_share kv_share_of(const struct kv_daemon *d, const struct kv_block_key *key);
 
+/* Drops named values that this daemon, a member of the view, does not own any more, some at a time:
+ * their new owner gets newer ones, and ours would be found again when it leaves.  While
+ * d->disowning. */
+uint32_t kv_view_disown(struct kv_daemon *d);
+
 #endif

@@ -793,6 +793,13 @@ uint32_t kv_blocks_len(const struct kv_blocks *b, const struct kv_block_key *key
     return at == NONE ? 0 : b->entries[at].len;
 }
 
+void kv_blocks_disown(struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    if (at != NONE)
+        entry_drop(b, at);
+}
+
 bool kv_blocks_drop_cached(struct kv_blocks *b, const struct kv_block_key *key)
 {
     uint32_t at = find(b, key);

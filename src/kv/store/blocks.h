@@ -215,6 +215,8 @@ uint32_t kv_blocks_walk(const struct kv_blocks *blocks, uint32_t from, uint32_t 
                         struct kv_block_key *keys, uint32_t *count);
 /* Of the key's block; 0: none. */
 uint32_t kv_blocks_len(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* Drops the key's block as if it had never been here. */
+void kv_blocks_disown(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* Drops the key's block if it is a cached replica; whether it was. */
 bool kv_blocks_drop_cached(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* KV_OK or KV_MISS. */

@@ -7,13 +7,14 @@
 
 #include <string.h>
 
+enum { NAMED = UINT32_MAX }; /* stands for the number of a key */
 enum { MEMBERS = 3, LEN = 4000, KEYS = 60, SMALL_ARENA = 64 << 10, ARENA = 1 << 20 };
 
-static void open_cluster(struct cluster *c, size_t arena, uint32_t min_copies)
+static void open_copies(struct cluster *c, size_t arena, uint32_t copies, uint32_t min_copies)
 {
     const struct cluster_options options = {.seed = 3,
                                             .count = MEMBERS,
-                                            .copies = 2,
+                                            .copies = copies,
                                             .min_copies = min_copies,
                                             .arena_bytes = arena,
                                             .depth = 1,
@@ -21,6 +22,11 @@ static void open_cluster(struct cluster *c, size_t arena, uint32_t min_copies)
                                             .heartbeat_ns = 200 * HW_MS,
                                             .net = {.seed = 3, .delay_ns = 100 * HW_US}};
     assert_int_equal(cluster_open(c, &options), 0);
+}
+
+static void open_cluster(struct cluster *c, size_t arena, uint32_t min_copies)
+{
+    open_copies(c, arena, 2, min_copies);
 }
 
 static void turn_all(struct cluster *c)
@@ -50,11 +56,18 @@ static struct kv_block_key key_of(uint32_t n)
     return key;
 }
 
+static struct kv_block_key named_key(void)
+{
+    struct kv_block_key key = {.len = KV_NAMED_KIND + 32};
+    memcpy(key.bytes, kv_named_kind(false), KV_NAMED_KIND);
+    return key;
+}
+
 /* A request of a member's client and its answer; *value_out: the number in it. */
 static enum kv_result ask(struct cluster *c, uint32_t member, const struct kv_block_request *r,
                           uint32_t n, uint64_t *value_out)
 {
-    struct kv_block_key key = key_of(n);
+    struct kv_block_key key = n == NAMED ? named_key() : key_of(n);
     struct kv_port *port = &c->members[member].port;
     struct kv_port_answer a;
     (void)cluster_submit(c, member, r, &key, 8000000);
@@ -71,13 +84,14 @@ static enum kv_result ask(struct cluster *c, uint32_t member, const struct kv_bl
 static enum kv_result put_to(struct cluster *c, uint32_t member, uint32_t n, uint64_t *copies_out)
 {
     uint64_t ticket = 0;
-    struct kv_block_request start = {.op = KV_BLOCK_PUT_START, .key_count = 1, .len = LEN};
+    struct kv_block_request start = {
+        .op = KV_BLOCK_PUT_START, .flag = n == NAMED, .key_count = 1, .len = LEN};
     enum kv_result result = ask(c, member, &start, n, &ticket);
     if (copies_out)
         *copies_out = 0;
     if (result != KV_OK)
         return result;
-    memset(c->members[member].port.region.staging, (int)n, LEN);
+    memset(c->members[member].port.region.staging, (int)(n % 251), LEN);
     struct kv_block_request commit = {.op = KV_BLOCK_PUT_COMMIT, .handle = ticket, .len = LEN};
     return ask(c, member, &commit, n, copies_out);
 }
@@ -116,14 +130,50 @@ static uint64_t copies(struct cluster *c)
     return SUM(c, blocks) - SUM(c, cached);
 }
 
-static void leave(struct cluster *c, uint32_t member)
+static void tell_all(struct cluster *c)
 {
-    cluster_stop(c, member);
-    c->members[member].in_view = false;
     c->epoch++;
     for (uint32_t i = 0; i < MEMBERS; i++)
         if (c->members[i].daemon)
             cluster_tell_view(c, i);
+}
+
+static void leave(struct cluster *c, uint32_t member)
+{
+    cluster_stop(c, member);
+    c->members[member].in_view = false;
+    tell_all(c);
+}
+
+/* The owner of the named value comes, gets another one, and leaves: the value from before is old.
+ */
+static void a_value_does_not_come_back_with_its_former_owner(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct kv_view view;
+    struct kv_block_key key = named_key();
+    struct kv_block_request get = {.op = KV_BLOCK_GET, .key_count = 1};
+    uint32_t owners[KV_COPIES_MAX];
+    open_copies(&c, ARENA, 1, 1);
+    connect_all(&c);
+    cluster_make_view(&c, c.epoch, &view);
+    assert_int_equal(kv_view_owners(&view, kv_block_hash(&key), 1, owners), 1);
+    uint32_t owner = cluster_number(&view.members[owners[0]]), other = (owner + 1) % MEMBERS;
+    leave(&c, owner);
+    turn_for(&c, HW_SEC);
+    assert_int_equal(put(&c, other, NAMED), KV_OK);
+    assert_int_equal(ask(&c, other, &get, NAMED, NULL), KV_OK);
+    assert_int_equal(cluster_start(&c, owner), 0);
+    c.members[owner].in_view = true;
+    tell_all(&c);
+    connect_all(&c);
+    turn_for(&c, HW_SEC);
+    assert_int_equal(put(&c, other, NAMED), KV_OK);
+    leave(&c, owner);
+    turn_for(&c, HW_SEC);
+    assert_int_equal(ask(&c, other, &get, NAMED, NULL), KV_MISS);
+    cluster_close(&c);
 }
 
 static void copies_of_a_lost_member_come_back_unread(void **state)
@@ -313,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_of_a_lost_member_come_back_unread),
+        cmocka_unit_test(a_value_does_not_come_back_with_its_former_owner),
         cmocka_unit_test(a_member_that_comes_back_empty_has_no_copies_until_it_fetched_them),
         cmocka_unit_test(an_eviction_does_not_end_repairs),
         cmocka_unit_test(full_stores_do_not_take_turns),
