@@ -3,10 +3,11 @@
  *   request   epoch u64, handle u64, checksum u64, tenant u64, at u32, len u32, flag u8, 0 u8,
  *             keys u16; then the keys: length u8 and bytes each; WRITE: then bytes to the end
  *   answer    result u8; KV_PEER_STALE_VIEW: the epoch of who answers, u64; with KV_OK:
- *     OPEN_GET         lease u64, checksum u64, tenant u64, version u64, len u32, chunk u32, same
- * u8 OPEN_PUT         ticket u64, version u64 of the key's block (0: none) READ             `len`
- * bytes EXISTS           a byte a key, 0 or 1; with flag u64 a key, 0 or its block's version plus 1
- *     all others       nothing
+ *     OPEN_GET    lease u64, checksum u64, tenant u64, version u64, len u32, chunk u32, same u8
+ *     OPEN_PUT    ticket u64, version u64 of the key's block (0: none)
+ *     READ        `len` bytes
+ *     EXISTS      a byte a key, 0 or 1; with flag u64 a key, 0 or its block's version plus 1
+ *     all others  nothing
  *
  *   OPEN_GET       a key, and the checksum of our cached replica (0: none); same: it is the owner's
  *                  block, and no lease is given.  handle: the version of what the asker has from an
