@@ -1,10 +1,12 @@
 /* What llama.cpp computes for a model file: bench/llm/agree compiles this against libllama and runs
  * it.
  *
- *     oracle logits FILE CONTEXT [MODE CHOICES] BACKENDS < tokens > logits    binary32, vocab
- * values a token oracle tokens FILE BACKENDS < texts > numbers            a line of numbers for
- * each text oracle whole FILE RESULT BACKENDS                        the file with all weights as
- * F32
+ *   oracle logits FILE CONTEXT [MODE CHOICES] BACKENDS < tokens > logits
+ *       binary32, vocab values a token
+ *   oracle tokens FILE BACKENDS < texts > numbers
+ *       a line of numbers for each text
+ *   oracle whole FILE RESULT BACKENDS
+ *       the file with all weights as F32
  *
  * Tokens come as 32-bit numbers, texts with a zero byte after each.  BACKENDS is the folder of
  * ggml's CPU backends.  K and V are binary32 and flash attention is off, so that nothing is

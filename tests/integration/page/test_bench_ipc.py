@@ -208,7 +208,7 @@ class Trace(PageCase):
             self.bench("--trace", trace, code=FAILED, texts=(said,))
         self.bench("--trace", self.dir / "none", code=FAILED, texts=("No such file",))
         trace.write_text(head + "".join(f"{i} {'un' * (i % 2)}map 1\n" for i in range(40)))
-        self.bench("--trace", trace, "--iters", 1000000, code=USAGE, texts=("419430 at most",))
+        self.bench("--trace", trace, "--iters", 1000000, code=USAGE, texts=("at most 419430",))
 
 
 class Endless:
