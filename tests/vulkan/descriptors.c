@@ -631,28 +631,6 @@ static void indexing(void)
     vkt_out_buffer("out", &out);
 }
 
-static void layout_support(void)
-{
-    vkt_open();
-    const VkDescriptorSetLayoutBinding binding = {0, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1000,
-                                                  VK_SHADER_STAGE_COMPUTE_BIT, NULL};
-    VkDescriptorSetLayoutCreateInfo info = {
-        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
-        .bindingCount = 1,
-        .pBindings = &binding,
-    };
-    VkDescriptorSetVariableDescriptorCountLayoutSupport variable = {
-        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_VARIABLE_DESCRIPTOR_COUNT_LAYOUT_SUPPORT,
-    };
-    VkDescriptorSetLayoutSupport support = {
-        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_SUPPORT,
-        .pNext = &variable,
-    };
-    vkGetDescriptorSetLayoutSupport(vkt.device, &info, &support);
-    vkt_out_u64("supported", support.supported);
-    vkt_out_u64("variable", variable.maxVariableDescriptorCount);
-}
-
 static const struct vkt_case cases[] = {
     {"pool_promises", pool_promises, NULL},
     {"exhaustion_of_sets", exhaustion_of_sets, NULL},
@@ -673,7 +651,6 @@ static const struct vkt_case cases[] = {
 #endif
     {"inline_block", inline_block, NULL},
     {"indexing", indexing, NULL},
-    {"layout_support", layout_support, NULL},
 };
 
 VKT_MAIN(cases)

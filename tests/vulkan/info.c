@@ -347,6 +347,52 @@ static void image_requirements(void)
     vkt_out_u64("size", needs.memoryRequirements.size);
 }
 
+/* With samplers and without, of two lengths, and with room for the variable count or without. */
+static void layout_support(void)
+{
+    vkt_open();
+    VkSamplerCreateInfo nearest = {.sType = VK_STRUCTURE_TYPE_SAMPLER_CREATE_INFO};
+    VkSampler sampler;
+    VKT(vkCreateSampler(vkt.device, &nearest, NULL, &sampler));
+    VKT_KEEP(SAMPLER, sampler);
+    const VkDescriptorSetLayoutBinding bindings[] = {
+        {0, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1000, VK_SHADER_STAGE_COMPUTE_BIT, NULL},
+        {1, VK_DESCRIPTOR_TYPE_SAMPLER, 1, VK_SHADER_STAGE_COMPUTE_BIT, &sampler},
+    };
+    const VkDescriptorBindingFlags flags[] = {VK_DESCRIPTOR_BINDING_VARIABLE_DESCRIPTOR_COUNT_BIT};
+    VkDescriptorSetLayoutBindingFlagsCreateInfo chosen = {
+        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_BINDING_FLAGS_CREATE_INFO,
+        .bindingCount = 1,
+        .pBindingFlags = flags,
+    };
+    for (uint32_t i = 0; i < 6; i++) {
+        bool variable = i / 2 == 2 && vkt.f12.descriptorBindingVariableDescriptorCount;
+        VkDescriptorSetLayoutCreateInfo info = {
+            .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+            .pNext = variable ? &chosen : NULL,
+            .bindingCount = i / 2 == 1 ? 2 : 1,
+            .pBindings = bindings,
+        };
+        VkDescriptorSetVariableDescriptorCountLayoutSupport most = {
+            .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_VARIABLE_DESCRIPTOR_COUNT_LAYOUT_SUPPORT,
+        };
+        VkDescriptorSetLayoutSupport support = {
+            .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_SUPPORT,
+            .pNext = i % 2 ? &most : NULL,
+        };
+        vkGetDescriptorSetLayoutSupport(vkt.device, &info, &support);
+        vkt_out_u64("supported", support.supported);
+        vkt_out_u64("variable", most.maxVariableDescriptorCount);
+        most.maxVariableDescriptorCount = 0;
+        support.supported = VK_FALSE;
+        uint64_t exchanges = count_exchanges();
+        vkGetDescriptorSetLayoutSupport(vkt.device, &info, &support);
+        VKT_EXPECT(count_exchanges() == exchanges); /* it was asked before */
+        vkt_out_u64("supported again", support.supported);
+        vkt_out_u64("variable again", most.maxVariableDescriptorCount);
+    }
+}
+
 static const struct vkt_case cases[] = {
     {"features_chain", features_chain, NULL},
     {"limits", limits, NULL},
@@ -360,6 +406,7 @@ static const struct vkt_case cases[] = {
     {"layered_apis", layered_apis, "the layer may be older than the extension"},
     {"device_groups", device_groups, NULL},
     {"image_requirements", image_requirements, NULL},
+    {"layout_support", layout_support, NULL},
     {"buffer_requirements", buffer_requirements, NULL},
 };
 

@@ -25,6 +25,15 @@ static inline const void *vn_chain_find(const void *chain, VkStructureType type)
     return s;
 }
 
+/* Whether a chain has structures of other types. */
+static inline bool vn_chain_has_others(const void *chain, VkStructureType type)
+{
+    const VkBaseInStructure *s = chain;
+    while (s && s->sType == type)
+        s = s->pNext;
+    return s;
+}
+
 void vn_enc_chain(struct wire_enc *e, const void *chain);
 void *vn_dec_chain(struct vn_decoder *d);
 

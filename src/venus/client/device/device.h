@@ -29,7 +29,7 @@ struct vnc_device {
     uint32_t extension_count;
     struct vn_delta_codec *codec; /* for deltas out; under the stream's lock */
     struct vnc_upload *upload;    /* likewise; NULL: nothing is asked or kept */
-    struct vnc_memo requirements; /* of buffers and images, by how they were created */
+    struct vnc_memo requirements; /* of buffers, images and set layouts, by how they are created */
 
     pthread_mutex_t lock;        /* guards the lists below; not held while anything is sent */
     pthread_cond_t sent;         /* a memory of theirs is not being sent any more */

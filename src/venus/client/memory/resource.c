@@ -226,11 +226,7 @@ static void fill_requirements(VkMemoryRequirements2 *out, const struct requireme
 /* Whether the chain asks for more than we remember. */
 static bool asks_more(const VkMemoryRequirements2 *out)
 {
-    for (const VkBaseInStructure *s = out->pNext; s; s = s->pNext) {
-        if (s->sType != VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS)
-            return true;
-    }
-    return false;
+    return vn_chain_has_others(out->pNext, VK_STRUCTURE_TYPE_MEMORY_DEDICATED_REQUIREMENTS);
 }
 
 static void get_requirements2(VkDevice device, struct vnc_resource *resource, const void *info,

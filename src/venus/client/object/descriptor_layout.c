@@ -107,6 +107,45 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_set_layout(VkDevice device,
     return VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
+/* ---- support ---- */
+
+struct support {
+    VkBool32 supported;
+    uint32_t variable; /* the most descriptors of a binding whose count is chosen at allocation */
+};
+
+/* The question is the key.  Ids in it, of immutable samplers, are never those of others later. */
+static VKAPI_ATTR void VKAPI_CALL get_support(VkDevice device,
+                                              const VkDescriptorSetLayoutCreateInfo *info,
+                                              VkDescriptorSetLayoutSupport *out)
+{
+    const VkStructureType type =
+        VK_STRUCTURE_TYPE_DESCRIPTOR_SET_VARIABLE_DESCRIPTOR_COUNT_LAYOUT_SUPPORT;
+    VkDescriptorSetVariableDescriptorCountLayoutSupport *variable =
+        (void *)vn_chain_find(out->pNext, type);
+    struct vnc_memo *memo = &VNC_OBJECT(vnc_device, device)->requirements;
+    struct wire_enc question;
+    wire_enc_init(&question, VNC_MEMO_KEY_BYTES);
+    vn_enc_cmd_vkGetDescriptorSetLayoutSupport(&question, device, info, out);
+    bool keyed = !wire_enc_error(&question) && !vn_chain_has_others(out->pNext, type);
+    const uint8_t *key = keyed ? wire_enc_data(&question) : NULL;
+    size_t key_len = keyed ? wire_enc_len(&question) : 0;
+    struct support answer;
+    if (keyed && vnc_memo_find(memo, key, key_len, &answer, sizeof(answer))) {
+        out->supported = answer.supported;
+        if (variable)
+            variable->maxVariableDescriptorCount = answer.variable;
+    } else {
+        out->supported = VK_FALSE;
+        vn_vkGetDescriptorSetLayoutSupport(device, info, out);
+        answer =
+            (struct support){out->supported, variable ? variable->maxVariableDescriptorCount : 0};
+        if (keyed && answer.supported) /* nothing is known from a lost server */
+            vnc_memo_add(memo, key, key_len, &answer, sizeof(answer));
+    }
+    wire_enc_fini(&question);
+}
+
 void vnc_pipeline_layout_fini(struct vnc_pipeline_layout *layout)
 {
     for (uint32_t i = 0; i < layout->count; i++)
@@ -226,6 +265,7 @@ bool vnc_pipeline_layout_clean(VkPipelineLayout handle, uint32_t set, uint32_t c
 
 const struct vnc_entry vnc_entries_descriptor_layout[] = {
     VNC_ENTRY(vkCreateDescriptorSetLayout, create_set_layout),
+    VNC_ENTRY(vkGetDescriptorSetLayoutSupport, get_support),
     VNC_ENTRY(vkCreatePipelineLayout, create_pipeline_layout),
     {NULL, NULL},
 };
