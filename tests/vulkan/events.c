@@ -85,6 +85,33 @@ static void device_waits2(void)
     vkt_out_buffer("b", &b);
 }
 
+/* What the host wrote and set with nothing under way is there for work that is submitted then. */
+static void host_sets_before(void)
+{
+    vkt_open();
+    struct vkt_buffer a = vkt_buffer(BYTES, 0, VKT_COHERENT),
+                      b = vkt_buffer(BYTES, 0, VKT_COHERENT);
+    VkEvent go = event(0);
+    VkMemoryBarrier written = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+        .srcAccessMask = VK_ACCESS_HOST_WRITE_BIT,
+        .dstAccessMask = VK_ACCESS_TRANSFER_READ_BIT,
+    };
+    for (uint32_t i = 0; i < 3; i++) {
+        VkCommandBuffer command = vkt_begin();
+        vkCmdWaitEvents(command, 1, &go, VK_PIPELINE_STAGE_HOST_BIT, VK_PIPELINE_STAGE_TRANSFER_BIT,
+                        1, &written, 0, NULL, 0, NULL);
+        vkt_copy(command, &a, &b);
+        vkt_barrier(command);
+        vkt_pattern(a.map, BYTES, 30 + i);
+        VKT(vkSetEvent(vkt.device, go));
+        vkt_finish(command);
+        vkt_out_buffer("b", &b);
+        VKT(vkResetEvent(vkt.device, go));
+    }
+    vkt_out_result("at the end", vkGetEventStatus(vkt.device, go));
+}
+
 /* Work that was submitted waits; the host writes memory, sets the event, and the work sees both. */
 static void host_sets_while_waiting(void)
 {
@@ -137,6 +164,7 @@ static const struct vkt_case cases[] = {
     {"device_sets", device_sets, NULL},
     {"device_waits", device_waits, NULL},
     {"device_waits2", device_waits2, NULL},
+    {"host_sets_before", host_sets_before, NULL},
     {"host_sets_while_waiting", host_sets_while_waiting, NULL},
     {"host_polls", host_polls, NULL},
 };

@@ -22,14 +22,19 @@ VkResult vnc_device_status(const struct vnc_device *device)
     return VK_SUCCESS;
 }
 
-bool vnc_device_is_busy(struct vnc_device *device)
+bool vnc_device_is_watched(const struct vnc_device *device)
 {
-    vnc_link_poll(vnc_device_link(device));
     for (uint32_t i = 0; i < device->queue_count; i++) {
         if (vnc_queue_is_watched(device->queues[i]))
             return true;
     }
     return false;
+}
+
+bool vnc_device_is_busy(struct vnc_device *device)
+{
+    vnc_link_poll(vnc_device_link(device));
+    return vnc_device_is_watched(device);
 }
 
 bool vnc_device_is_working(const struct vnc_device *device)

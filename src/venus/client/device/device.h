@@ -57,7 +57,10 @@ static inline struct vnc_link *vnc_device_link(const struct vnc_device *device)
  * did. */
 VkResult vnc_device_status(const struct vnc_device *device);
 
-/* Whether work whose effects the host can see is under way on any queue; takes in news first. */
+/* Whether work whose effects the host can see is under way on any queue, as far as has been heard.
+ */
+bool vnc_device_is_watched(const struct vnc_device *device);
+/* The same; takes in news first. */
 bool vnc_device_is_busy(struct vnc_device *device);
 /* Whether any work is under way, as far as has been heard, but for a few bytes for buffers. */
 bool vnc_device_is_working(const struct vnc_device *device);

@@ -420,8 +420,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
 }
 
 /* Sends one command behind what the program wrote into mapped memory, which work that waits for
- * this signal may read.  `answered`: an answer comes, and wakes whoever waits here; other processes
- * then know of it when this returns. */
+ * this signal may read.  The host sees such work: with none under way the next submission is early
+ * enough for both.  `answered`: an answer comes, and wakes whoever waits here; other processes then
+ * know of it when this returns. */
 static VkResult send_signal(struct vnc_device *device,
                             void (*put)(struct wire_enc *e, const void *), const void *args,
                             bool answered)
@@ -430,14 +431,17 @@ static VkResult send_signal(struct vnc_device *device,
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
-    VkResult result = vnc_memory_put_deltas(device, NULL, e);
+    answered |= vnc_link_client(link)->sync;
+    /* Under the stream's lock: a submission is all before this, and then known, or all behind. */
+    bool urgent = answered || vnc_device_is_watched(device);
+    VkResult result = urgent ? vnc_memory_put_deltas(device, NULL, e) : VK_SUCCESS;
     if (result != VK_SUCCESS) {
         vnc_link_cancel(link);
         return result;
     }
     put(e, args);
-    if (!answered && !vnc_link_client(link)->sync)
-        return vnc_link_send(link);
+    if (!answered)
+        return urgent ? vnc_link_send(link) : vnc_link_post(link);
     struct vn_decoder reply;
     result = vnc_link_call(link, &reply);
     if (result != VK_SUCCESS)
@@ -488,22 +492,10 @@ static void put_set_event(struct wire_enc *e, const void *args)
     vn_enc_cmd_vkSetEvent(e, a->device, a->event);
 }
 
-static void put_reset_event(struct wire_enc *e, const void *args)
-{
-    const struct event_args *a = args;
-    vn_enc_cmd_vkResetEvent(e, a->device, a->event);
-}
-
 static VKAPI_ATTR VkResult VKAPI_CALL set_event(VkDevice device, VkEvent event)
 {
     struct event_args args = {device, event};
     return send_signal(VNC_OBJECT(vnc_device, device), put_set_event, &args, false);
-}
-
-static VKAPI_ATTR VkResult VKAPI_CALL reset_event(VkDevice device, VkEvent event)
-{
-    struct event_args args = {device, event};
-    return send_signal(VNC_OBJECT(vnc_device, device), put_reset_event, &args, false);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL get_event_status(VkDevice handle, VkEvent event)
@@ -528,7 +520,6 @@ const struct vnc_entry vnc_entries_sync[] = {
     VNC_ENTRY(vkWaitSemaphores, wait_semaphores),
     VNC_ENTRY(vkSignalSemaphore, signal_semaphore),
     VNC_ENTRY(vkSetEvent, set_event),
-    VNC_ENTRY(vkResetEvent, reset_event),
     VNC_ENTRY(vkGetEventStatus, get_event_status),
     {NULL, NULL},
 };

@@ -1,0 +1,86 @@
+/* When a signal of the host leaves, and with what: work that is under way may wait for it. */
+#include "rig.h"
+
+#include "venus/client/object/objects.h"
+#include "vn_client.gen.h"
+
+enum { BYTES = 4096 };
+
+static void set(struct rig *rig, struct vn_object *event)
+{
+    PFN_vkSetEvent set_event = (PFN_vkSetEvent)rig_entry(vnc_entries_sync, "vkSetEvent");
+    assert_int_equal(set_event(VNC_HANDLE(VkDevice, rig->device), VNC_HANDLE(VkEvent, event)),
+                     VK_SUCCESS);
+}
+
+static void raise_timeline(struct rig *rig, uint64_t value)
+{
+    PFN_vkSignalSemaphore signal =
+        (PFN_vkSignalSemaphore)rig_entry(vnc_entries_sync, "vkSignalSemaphore");
+    VkSemaphoreSignalInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO,
+                                  .semaphore = VNC_HANDLE(VkSemaphore, rig->timeline),
+                                  .value = value};
+    assert_int_equal(signal(VNC_HANDLE(VkDevice, rig->device), &info), VK_SUCCESS);
+}
+
+static struct vn_object *event_of(struct rig *rig)
+{
+    return vnc_object_create(rig->link, VK_OBJECT_TYPE_EVENT, &rig->device->object);
+}
+
+static void with_nothing_under_way_it_leaves_with_what_follows(void **state)
+{
+    struct rig *rig = *state;
+    struct rig_copy written;
+    rig_copy_make(rig, &written, BYTES);
+    struct vn_object *event = event_of(rig);
+    rig_submit(rig, 0, NULL, NULL, rig->timeline, NULL);
+    rig_report(rig, 0, 1);
+    struct hw_driver_counts before = rig_sent(rig);
+    set(rig, event);
+    raise_timeline(rig, 2);
+    assert_int_equal(vn_vkResetEvent(VNC_HANDLE(VkDevice, rig->device), VNC_HANDLE(VkEvent, event)),
+                     VK_SUCCESS);
+    assert_int_equal(rig_sent(rig).messages_sent, before.messages_sent);
+    rig_submit(rig, 0, NULL, NULL, NULL, NULL);
+    struct hw_driver_counts after = rig_sent(rig);
+    assert_int_equal(after.messages_sent, before.messages_sent + 1);
+    assert_true(after.bytes_sent - before.bytes_sent < BYTES); /* nothing reads the memory */
+    vnc_object_destroy(event);
+    rig_copy_free(rig, &written);
+}
+
+/* What it waits for may be this, and what it reads then is what the program wrote before. */
+static void work_under_way_gets_it_with_what_was_written(void **state)
+{
+    struct rig *rig = *state;
+    struct rig_copy first, second;
+    struct vn_object *event = event_of(rig);
+    rig_submit(rig, 0, NULL, rig->timeline, NULL, NULL);
+    struct hw_driver_counts before = rig_sent(rig);
+    rig_copy_make(rig, &first, BYTES);
+    set(rig, event);
+    struct hw_driver_counts set_sent = rig_sent(rig);
+    assert_true(set_sent.messages_sent > before.messages_sent);
+    assert_true(set_sent.bytes_sent - before.bytes_sent > BYTES);
+    rig_copy_make(rig, &second, BYTES);
+    raise_timeline(rig, 1);
+    struct hw_driver_counts raised = rig_sent(rig);
+    assert_true(raised.messages_sent > set_sent.messages_sent);
+    assert_true(raised.bytes_sent - set_sent.bytes_sent > BYTES);
+    rig_report(rig, 0, 1);
+    vnc_object_destroy(event);
+    rig_copy_free(rig, &second);
+    rig_copy_free(rig, &first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(with_nothing_under_way_it_leaves_with_what_follows,
+                                        rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(work_under_way_gets_it_with_what_was_written, rig_start,
+                                        rig_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
