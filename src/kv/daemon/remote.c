@@ -126,11 +126,30 @@ static uint64_t time_left(const struct kv_remote *remote)
     return remote->deadline_ns > now ? remote->deadline_ns - now : 1;
 }
 
-/* Half of the time where another owner can still be asked. */
-static uint64_t call_timeout(const struct kv_remote *remote)
+/* Whether the request can be served without this owner: by one that is asked later or, unless this
+ * one is known to have something newer, by what an earlier one gave or this daemon has as one. */
+static bool has_another(const struct kv_remote *remote, const struct kv_sub *sub)
 {
-    bool another = remote->kind->one_by_one && remote->sub_at + 1 < remote->sub_count;
-    return another ? time_left(remote) / 2 : time_left(remote);
+    const struct kv_daemon *d = remote->daemon;
+    if (!remote->kind->one_by_one)
+        return false;
+    bool found = kv_blocks_owns(d->blocks, &remote->keys[0]) &&
+                 kv_share_of(d, &remote->keys[0]) != KV_SHARE_NONE;
+    for (const struct kv_sub *other = remote->subs; other < sub; other++)
+        found |= other->result == KV_OK;
+    return sub + 1 < remote->subs + remote->sub_count || (found && sub->phase == KV_SUB_BEGIN);
+}
+
+/* How long an owner is waited for: half of the time where another can serve.  Of a named value the
+ * other's may be old, so an owner that lives gets the time to say so. */
+static uint64_t owner_timeout(const struct kv_sub *sub)
+{
+    const struct kv_remote *remote = sub->remote;
+    uint64_t left = time_left(remote);
+    uint64_t least = kv_block_key_is_named(&remote->keys[0]) ? again_ns : 1;
+    if (!has_another(remote, sub) || left <= least)
+        return left;
+    return left / 2 > least ? left / 2 : least;
 }
 
 /* `send` has the payload. */
@@ -141,7 +160,7 @@ static bool send_call(struct kv_sub *sub, enum kv_peer_method method, struct rpc
     assert(call);
     send->method = method;
     send->stream = BLOCK_STREAM;
-    send->timeout_ns = call_timeout(remote);
+    send->timeout_ns = owner_timeout(sub);
     int rc = rpc_call(sub->peer->ep, send, on_answer, call, &call->id);
     if (rc == 0) {
         call->busy = true;
@@ -173,11 +192,23 @@ static bool may_connect(struct kv_sub *sub)
     return peer->we_dial && ((peer->wanted && peer->failures == 0) || again);
 }
 
+/* Whether it has waited for a connection for as long as it may: a process that was stopped takes a
+ * dial and says nothing. */
+static bool is_late(struct kv_sub *sub)
+{
+    uint64_t now = sub->remote->daemon->now_ns;
+    if (sub->until_ns == 0)
+        sub->until_ns = now + owner_timeout(sub);
+    return now >= sub->until_ns;
+}
+
 /* False: the sub-request waits, or is done. */
 static bool reach(struct kv_sub *sub)
 {
     if (!is_connected(sub) && !may_connect(sub))
         kv_sub_done(sub, KV_PEER_LOST);
+    else if (sub->waits && is_late(sub))
+        kv_sub_done(sub, KV_TIMEOUT);
     return is_connected(sub) && sub->phase != KV_SUB_DONE;
 }
 
@@ -481,6 +512,13 @@ uint32_t kv_remotes_step(struct kv_daemon *d)
     return events;
 }
 
+/* When a sub-request that waits for a connection gives up, if that is earlier. */
+static uint64_t wait_end(const struct kv_sub *sub, uint64_t due)
+{
+    bool earlier = sub->phase == KV_SUB_BEGIN && sub->waits && sub->until_ns && sub->until_ns < due;
+    return earlier ? sub->until_ns : due;
+}
+
 uint64_t kv_remotes_next_tick(const struct kv_daemon *d)
 {
     uint64_t next = d->remotes_blocked ? d->now_ns + HW_MS : HW_NEVER;
@@ -490,6 +528,8 @@ uint64_t kv_remotes_next_tick(const struct kv_daemon *d)
             due = remote->wait_until_ns;
         if (remote->again_until_ns > d->now_ns && remote->again_until_ns < due)
             due = remote->again_until_ns;
+        if (remote->sub_count > 0)
+            due = wait_end(&remote->subs[remote->sub_at], due);
         next = due < next ? due : next;
     }
     return next;

@@ -58,6 +58,7 @@ struct kv_sub {
     struct kv_peer *peer; /* NULL: this daemon, or one that cannot be reached */
     uint32_t session;     /* of the peer's connection when the sub-request began */
     bool waits;           /* there was none: it begins with the next */
+    uint64_t until_ns;    /* and gives up then; 0: not known yet */
     enum kv_sub_phase phase;
     enum kv_result result; /* once done */
     bool stale_view;       /* the owner says that it is none */

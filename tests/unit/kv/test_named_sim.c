@@ -17,7 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEEDS = 100, MEMBERS = 3, KEYS = 3, LEN = 64, STEPS = 400, WRITES = 1024 };
+enum {
+    SEEDS = 100,
+    MEMBERS = 3,
+    KEYS = 3,
+    LEN = 64,
+    STEPS = 400,
+    WRITES = 1024,
+    TIMEOUT_MS = 3000
+};
 
 enum at { IDLE, STARTING, COMMITTING, DELETING, GETTING, CLEANING };
 
@@ -103,7 +111,7 @@ static void submit(struct sim *s, uint32_t member, enum at at, struct kv_block_r
     struct client *c = &s->clients[member];
     struct kv_block_key key = key_of(c->key);
     c->at = at;
-    (void)cluster_submit(&s->cluster, member, &r, &key, 3000000);
+    (void)cluster_submit(&s->cluster, member, &r, &key, TIMEOUT_MS * 1000);
 }
 
 static void start_put(struct sim *s, uint32_t member)
@@ -254,7 +262,7 @@ static void all_agree(struct sim *s)
         }
 }
 
-static void run_seed(struct sim *s, uint64_t seed)
+static void open_connected(struct sim *s, uint64_t seed, uint64_t heartbeat_ns)
 {
     const struct cluster_options options = {.seed = seed,
                                             .count = MEMBERS,
@@ -262,12 +270,17 @@ static void run_seed(struct sim *s, uint64_t seed)
                                             .arena_bytes = 1 << 20,
                                             .depth = 1,
                                             .staging_bytes = LEN,
-                                            .heartbeat_ns = 200 * HW_MS,
+                                            .heartbeat_ns = heartbeat_ns,
                                             .net = {.seed = seed, .delay_ns = 200 * HW_US}};
     *s = (struct sim){0};
     assert_int_equal(cluster_open(&s->cluster, &options), 0);
     while (!cluster_all_connected(&s->cluster))
         turn_all(s);
+}
+
+static void run_seed(struct sim *s, uint64_t seed)
+{
+    open_connected(s, seed, 200 * HW_MS);
     s->write_count = 1;                 /* numbers begin with 1 */
     for (uint32_t k = 0; k < KEYS; k++) /* before the first set there is nothing */
         s->writes[s->write_count++] = (struct write){.key = k};
@@ -308,6 +321,64 @@ static void what_is_over_is_not_read_and_all_agree(void **state)
     assert_true(judged > 0 && acknowledged > 0);
 }
 
+/* ---- a member that was just stopped ---- */
+
+static void set_all(struct sim *s, uint32_t member)
+{
+    struct client *c = &s->clients[member];
+    for (uint32_t k = 0; k < KEYS; k++) {
+        *c = (struct client){.key = k, .write = k};
+        s->writes[k] = (struct write){.key = k, .value = k + 1};
+        start_put(s, member);
+        while (c->at != IDLE)
+            turn_all(s);
+    }
+    assert_int_equal(s->acknowledged, KEYS);
+}
+
+/* Every member that runs reads every value. */
+static void all_are_read(struct sim *s, uint32_t stopped)
+{
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        for (uint32_t k = 0; k < KEYS && i != stopped; k++)
+            assert_int_equal(read_calmly(s, i, k), k + 1);
+}
+
+/* Silence means death only after the time that a request has. */
+static void values_of_a_member_just_stopped_are_read_at_the_other_owner(void **state)
+{
+    (void)state;
+    static struct sim s;
+    for (uint32_t stopped = 0; stopped < MEMBERS; stopped++) {
+        open_connected(&s, 1 + stopped, TIMEOUT_MS * HW_MS);
+        set_all(&s, 0);
+        s.cluster.members[stopped].stalled_until_ns = HW_NEVER;
+        all_are_read(&s, stopped);
+        cluster_close(&s.cluster);
+    }
+}
+
+/* A dial is answered by nobody, too, and it is the first one to that member. */
+static void values_of_a_member_that_never_answered_are_read_at_the_other_owner(void **state)
+{
+    (void)state;
+    static struct sim s;
+    for (uint32_t stopped = 0; stopped < MEMBERS; stopped++) {
+        open_connected(&s, 1 + stopped, TIMEOUT_MS * HW_MS);
+        set_all(&s, 0);
+        s.cluster.members[stopped].stalled_until_ns = HW_NEVER;
+        for (int in_view = 0; in_view < 2; in_view++) {
+            s.cluster.members[stopped].in_view = in_view;
+            s.cluster.epoch++;
+            for (uint32_t i = 0; i < MEMBERS; i++)
+                if (i != stopped)
+                    cluster_tell_view(&s.cluster, i);
+        }
+        all_are_read(&s, stopped);
+        cluster_close(&s.cluster);
+    }
+}
+
 /* What daemons say of lost members. */
 static void swallow(void *user, const char *line, size_t len)
 {
@@ -320,6 +391,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_over_is_not_read_and_all_agree),
+        cmocka_unit_test(values_of_a_member_just_stopped_are_read_at_the_other_owner),
+        cmocka_unit_test(values_of_a_member_that_never_answered_are_read_at_the_other_owner),
     };
     hw_log_set_sink(swallow, NULL);
     if (argc > 1)
