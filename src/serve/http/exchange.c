@@ -28,7 +28,7 @@ static enum MHD_Result respond_json(struct http_exchange *x, unsigned status, ch
 {
     if (!text)
         return http_respond_text(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
-    return http_respond(x->connection, status, "application/json", text, len);
+    return http_respond(x->connection, status, x->allow, "application/json", text, len);
 }
 
 static enum MHD_Result respond_error(struct http_exchange *x)
@@ -367,6 +367,14 @@ static bool is_at(const char *url, const char *path)
     return path[n - 1] == '/' ? strncmp(url, path, n) == 0 && url[n] : strcmp(url, path) == 0;
 }
 
+static void refuse_method(struct http_exchange *x, const char *url, const char *method,
+                          const char *wanted)
+{
+    x->allow = strcmp(wanted, "GET") == 0 ? HTTP_PAGE_METHODS : wanted;
+    (void)http_error_set(&x->error, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, NULL,
+                         "%s takes %s, not %.16s", url, wanted, method);
+}
+
 static void find_route(struct http_exchange *x, const char *url, const char *method)
 {
     bool known = false;
@@ -379,15 +387,14 @@ static void find_route(struct http_exchange *x, const char *url, const char *met
         if (is_method(method, routes[i].method))
             x->route = &routes[i];
         else
-            (void)http_error_set(&x->error, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, NULL,
-                                 "%s takes %s, not %.16s", url, routes[i].method, method);
+            refuse_method(x, url, method, routes[i].method);
     }
     if (!known)
         (void)http_error_set(
             &x->error, 404, NULL, NULL,
             "there is nothing at %.120s; see /v1/models, /v1/completions, "
-            "/v1/chat/completions, /v1/embeddings, /tokenize, /detokenize, /healthz, /metrics, "
-            "/json and /",
+            "/v1/chat/completions, /v1/embeddings, /tokenize, /detokenize, /healthz, /state, "
+            "/metrics, /json and /",
             url);
 }
 
@@ -427,8 +434,7 @@ static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, con
     if (strcmp(url, "/") != 0 && strcmp(url, "/metrics") != 0 && strcmp(url, "/json") != 0)
         find_route(x, url, method);
     else if (!is_method(method, "GET"))
-        (void)http_error_set(&x->error, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, NULL,
-                             "%s takes GET, not %.16s", url, method);
+        refuse_method(x, url, method, "GET");
     /* A longer body is not even read: the connection ends with the answer. */
     if (promised_bytes(c) > HTTP_BODY_BYTES_MAX) {
         (void)take_body(x, NULL, (size_t)HTTP_BODY_BYTES_MAX + 1);

@@ -314,6 +314,7 @@ struct http_exchange {
     char *body;
     size_t body_len, body_room;
     struct http_error error;
+    const char *allow; /* of an error 405: the methods that the path takes */
     /* Of a request for texts, under the front's lock: */
     uint64_t id; /* 0: it has none */
     struct http_exchange *next, **to;

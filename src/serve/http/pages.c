@@ -14,8 +14,8 @@ static const struct page {
     {"/json", "application/json", HW_COUNTERS_JSON},
 };
 
-enum MHD_Result http_respond(struct MHD_Connection *c, unsigned status, const char *type,
-                             char *text, size_t len)
+enum MHD_Result http_respond(struct MHD_Connection *c, unsigned status, const char *allow,
+                             const char *type, char *text, size_t len)
 {
     struct MHD_Response *response =
         MHD_create_response_from_buffer(len, text, MHD_RESPMEM_MUST_FREE);
@@ -26,6 +26,8 @@ enum MHD_Result http_respond(struct MHD_Connection *c, unsigned status, const ch
     MHD_add_response_header(response, "Content-Type", type);
     if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
         MHD_add_response_header(response, "Retry-After", "1");
+    if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
+        MHD_add_response_header(response, "Allow", allow);
     enum MHD_Result result = MHD_queue_response(c, status, response);
     MHD_destroy_response(response);
     return result;
@@ -34,7 +36,8 @@ enum MHD_Result http_respond(struct MHD_Connection *c, unsigned status, const ch
 enum MHD_Result http_respond_text(struct MHD_Connection *c, unsigned status, const char *text)
 {
     char *copy = strdup(text);
-    return copy ? http_respond(c, status, "text/plain", copy, strlen(copy)) : MHD_NO;
+    return copy ? http_respond(c, status, HTTP_PAGE_METHODS, "text/plain", copy, strlen(copy))
+                : MHD_NO;
 }
 
 static enum MHD_Result answer(struct MHD_Connection *c, const struct page *page,
@@ -52,7 +55,7 @@ static enum MHD_Result answer(struct MHD_Connection *c, const struct page *page,
         free(text);
         return http_respond_text(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
     }
-    return http_respond(c, MHD_HTTP_OK, page->type, text, len);
+    return http_respond(c, MHD_HTTP_OK, HTTP_PAGE_METHODS, page->type, text, len);
 }
 
 bool http_page_answer(struct MHD_Connection *c, const char *url, http_pages_more *more, void *user,

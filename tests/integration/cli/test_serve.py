@@ -417,10 +417,12 @@ class Metrics(Case):
         self.assertIn("server_connections", names)
 
     def test_other_pages_and_methods_are_refused(self):
-        for path, kwargs, status in (("other", {}, 404), ("metrics", {"method": "DELETE"}, 405)):
+        for path, kwargs, status, methods in (("other", {}, 404, None),
+                                              ("metrics", {"method": "DELETE"}, 405, "GET, HEAD")):
             with self.subTest(path), self.assertRaises(urllib.error.HTTPError) as caught:
                 self.get(path, **kwargs)
             self.assertEqual(caught.exception.code, status)
+            self.assertEqual(caught.exception.headers["Allow"], methods)
             caught.exception.close()
 
 

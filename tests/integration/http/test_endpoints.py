@@ -502,9 +502,14 @@ class Endpoints(unittest.TestCase):
     def test_unknown_things(self):
         error = self.refused("/v1/completions", {**PROMPT, "model": "gpt-4"}, 404, "model")
         self.assertEqual(error["code"], "model_not_found")
-        self.refused("/v1/nothing", None, 404)
-        self.refused("/v1/completions", None, 405)
-        self.refused("/v1/models", {}, 405)
+        self.assertIn("/state", self.refused("/v1/nothing", None, 404)["message"])
+
+    def test_a_wrong_method_is_told_the_right_ones(self):
+        for path, body, methods in (("/v1/completions", None, "POST"), ("/v1/models", {}, "GET, HEAD"),
+                                    (f"/v1/models/{NAME}", {}, "GET, HEAD"), ("/metrics", {}, "GET, HEAD")):
+            self.refused(path, body, 405)
+            self.assertEqual(call(self.url, path, body)[1]["Allow"], methods, path)
+        self.assertIsNone(call(self.url, "/v1/nothing")[1]["Allow"])
 
     def test_a_prompt_longer_than_the_context(self):
         error = self.refused("/v1/completions", {**PROMPT, "prompt": "verily " * 4000}, 400, "prompt")
