@@ -5,6 +5,7 @@
 #include "serve/http/impl.h"
 
 #include "base/log.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -47,6 +48,7 @@ static int take_models(struct http_worker *w, struct llm_connection *conn,
 static int look(struct http_worker *w, struct llm_connection *conn, char *why)
 {
     struct llm_served served;
+    char limit[HW_FORMAT_CHARS];
     struct http_model *models[LLM_SERVED_MODELS_MAX] = {NULL};
     http_lock(w->front);
     uint64_t doubts = w->doubts; /* a text that is lost from now on needs another look */
@@ -54,9 +56,11 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     http_unlock(w->front);
     int rc = llm_connection_describe(conn, HTTP_HANG_NS, &served, why);
     if (rc == -ETIMEDOUT)
-        snprintf(why, LLM_WHY_CHARS, "it did not answer for 3 s: it hangs");
+        snprintf(why, LLM_WHY_CHARS, "it did not answer for %s: it hangs",
+                 hw_format_duration(limit, HTTP_HANG_NS));
     if (rc == 0 && served.step_ns > HTTP_STEP_NS) {
-        snprintf(why, LLM_WHY_CHARS, "its step takes more than 60 s: its device hangs");
+        snprintf(why, LLM_WHY_CHARS, "its step takes more than %s: its device hangs",
+                 hw_format_duration(limit, HTTP_STEP_NS));
         rc = -ETIMEDOUT;
     }
     if (rc == 0)
