@@ -84,7 +84,7 @@ static const struct cmd_option options[] = {
      "LAYERS@N"},
     {"trace", 0, CMD_FLAG, AT(trace), "also print tokens, and time and bytes of each exchange"},
     {"download", 0, CMD_STRING, AT(download),
-     "only fetch the model that the worker serves into FILE", "FILE"},
+     "only fetch the model that the worker serves into FILE, which must be new", "FILE"},
     {"worker-metrics", 0, CMD_FLAG, AT(worker_metrics),
      "only print the worker's open sequences and models"},
     {NULL},

@@ -3,12 +3,12 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "llm/model/output.h"
 #include "rpc/resume/resume.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const char *const llm_run_modes[] = {"local",
                                      "naive",
@@ -432,45 +432,46 @@ static int write_piece(void *user, const void *bytes, size_t size)
     return fwrite(bytes, 1, size, user) == size ? 0 : -errno;
 }
 
-/* Into a temporary file, renamed when it is a model. */
-static enum cmd_exit fetch_into(struct llm_run *r, const char *temporary)
+/* What comes is a model, or the file does not appear. */
+static enum cmd_exit fetch_into(struct llm_run *r, struct llm_output *to)
 {
-    const char *path = r->o->download;
-    FILE *to = fopen(temporary, "w");
-    if (!to)
-        return cmd_fail(CMD_FAILED, "llm: %s: %s", temporary, strerror(errno));
-    int rc = llm_remote_fetch_file(r->remote, write_piece, to, r->why);
-    bool unwritten = ferror(to);
-    if (fclose(to) && rc == 0) {
-        unwritten = true;
+    char place[LLM_OUTPUT_PLACE_CHARS];
+    int rc = llm_remote_fetch_file(r->remote, write_piece, to->stream, r->why);
+    if (rc == 0 && fflush(to->stream))
         rc = -errno;
-    }
-    if (unwritten)
-        return cmd_fail(CMD_FAILED, "llm: cannot write %s: %s", temporary, strerror(-rc));
+    if (ferror(to->stream))
+        return cmd_fail(CMD_FAILED, "llm: cannot write %s: %s", r->o->download, strerror(-rc));
     if (rc)
         return fail_run(r, rc);
-    if (llm_file_open(temporary, &r->file, r->why))
+    if (llm_file_open(llm_output_place(to, place), &r->file, r->why))
         return cmd_fail(CMD_FAILED, "llm: what the worker sent: %s", r->why);
-    return rename(temporary, path) ? cmd_fail(CMD_FAILED, "llm: %s: %s", path, strerror(errno))
-                                   : CMD_DONE;
+    return CMD_DONE;
+}
+
+static enum cmd_exit fail_output(const struct llm_run *r, int rc)
+{
+    if (rc == -EEXIST)
+        return cmd_fail(CMD_FAILED, "llm: %s is there already: remove it, or choose another name",
+                        r->o->download);
+    return cmd_fail(CMD_FAILED, "llm: %s", r->why);
 }
 
 enum cmd_exit llm_run_download(const struct llm_run_options *options, FILE *out)
 {
     struct llm_run r = {.o = options};
-    char *temporary;
-    if (asprintf(&temporary, "%s.part", options->download) < 0)
-        return cmd_fail(CMD_FAILED, "llm: out of memory");
+    struct llm_output to;
+    int rc = llm_output_open(&to, options->download, false, 0, r.why);
+    if (rc)
+        return fail_output(&r, rc);
     enum cmd_exit code = connect_worker(&r);
-    if (code == CMD_DONE) {
-        code = fetch_into(&r, temporary);
-        if (code != CMD_DONE)
-            unlink(temporary);
-    }
+    if (code == CMD_DONE)
+        code = fetch_into(&r, &to);
+    rc = llm_output_finish(&to, code == CMD_DONE ? 0 : -ECANCELED, r.why);
+    if (code == CMD_DONE && rc)
+        code = fail_output(&r, rc);
     if (code == CMD_DONE)
         fprintf(out, "NETWORK_BYTES: %llu\n",
                 (unsigned long long)llm_byte_account_total(llm_remote_account(r.remote)));
-    free(temporary);
     llm_run_close(&r);
     return code;
 }

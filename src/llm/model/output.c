@@ -78,11 +78,18 @@ int llm_output_open(struct llm_output *output, const char *path, bool overwrite,
     return 0;
 }
 
+const char *llm_output_place(const struct llm_output *o, char buf[LLM_OUTPUT_PLACE_CHARS])
+{
+    if (o->is_named)
+        return o->part;
+    snprintf(buf, LLM_OUTPUT_PLACE_CHARS, "/proc/self/fd/%d", fileno(o->stream));
+    return buf;
+}
+
 static int name_part(struct llm_output *o, char *why)
 {
-    char self[32];
-    snprintf(self, sizeof(self), "/proc/self/fd/%d", fileno(o->stream));
-    if (linkat(AT_FDCWD, self, AT_FDCWD, o->part, AT_SYMLINK_FOLLOW))
+    char self[LLM_OUTPUT_PLACE_CHARS];
+    if (linkat(AT_FDCWD, llm_output_place(o, self), AT_FDCWD, o->part, AT_SYMLINK_FOLLOW))
         return llm_why(why, -errno, "cannot make %s: %s", o->part, strerror(errno));
     o->is_named = true;
     return 0;

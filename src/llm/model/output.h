@@ -1,4 +1,4 @@
-/* llm/model/output.h - private to src/llm: a file that appears whole or not at all.
+/* llm/model/output.h - a file that appears whole or not at all.
  *
  * Bytes go to a file without a name, or to PATH.<pid>.part where the file system has none; finish
  * gives it its name.
@@ -25,6 +25,11 @@ struct llm_output { /* private, but for stream */
  * false); -ENOSPC (why says how much is needed and free); -ENOMEM, and the errors of open. */
 int llm_output_open(struct llm_output *output, const char *path, bool overwrite, uint64_t needed,
                     char *why) MUST_CHECK;
+
+/* What was flushed can be read from there until finish.  Returns buf or a text that lives as long.
+ */
+enum { LLM_OUTPUT_PLACE_CHARS = 32 };
+const char *llm_output_place(const struct llm_output *output, char buf[LLM_OUTPUT_PLACE_CHARS]);
 
 /* err: of what was written.  0 gives the file its name; otherwise, and on errors here, nothing is
  * left behind.  Returns err, or -EEXIST, or the errors of writing and renaming. */

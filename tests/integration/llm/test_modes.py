@@ -162,7 +162,16 @@ class Download(Modes):
         full = subprocess.run(["sh", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$0" "$@"', HAWSER, "llm",
                                "--download", self.dir / "full.gguf", "--master_port", port],
                               capture_output=True, text=True, timeout=TIMEOUT, env=clean_environment())
-        self.expect(full, FAILED, "cannot write", "full.gguf.part: File too large")
+        self.expect(full, FAILED, "cannot write", "full.gguf: File too large")
+        # A signal in the middle, as Ctrl-C may be, leaves nothing either.
+        killed = subprocess.run(["sh", "-c", 'ulimit -c 0; ulimit -f 1; exec "$0" "$@"', HAWSER, "llm", "--download",
+                                 self.dir / "killed.gguf", "--master_port", port],
+                                capture_output=True, timeout=TIMEOUT, env=clean_environment())
+        self.assertEqual(killed.returncode, -signal.SIGXFSZ)
+        copy.write_text("mine")
+        self.expect(hawser("llm", "--download", copy, "--master_port", port), FAILED,
+                    "copy.gguf is there already", "remove it, or choose another name")
+        self.assertEqual(copy.read_text(), "mine")
         self.assertEqual(sorted(path.name for path in self.dir.iterdir()),
                          ["copy.gguf", "m.gguf"])
 
