@@ -8,6 +8,7 @@
 #include "rpc/resume/resume.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,13 +324,17 @@ static const char *reason_of(const struct llm_client_figures *f)
     return f->stopped ? "stop string" : f->interrupted ? "interrupted" : reasons[f->end.reason];
 }
 
-/* Of the tokens that came after the first message; 0: none did. */
+/* Messages may come some milliseconds late and then together: in less time than this a rate would
+ * tell of that. */
+#define RATE_NS_MIN (100 * HW_MS)
+
+/* Of the tokens that came after the first message; NaN: none did, or in too short a time. */
 static double rate(const struct llm_client_figures *f)
 {
     uint64_t ns = f->total_ns - f->first_ns;
-    return f->end.generated > f->first_count && ns
+    return f->end.generated > f->first_count && ns >= RATE_NS_MIN
                ? (f->end.generated - f->first_count) * 1e9 / (double)ns
-               : 0;
+               : NAN;
 }
 
 static void print_json(const struct llm_client *c, const struct llm_client_figures *f, FILE *out)
@@ -362,7 +367,7 @@ void llm_client_print_figures(const struct llm_client *c, const struct llm_clien
     }
     fprintf(out, "prompt     %u tokens, %u of them shared\n", f->end.prompt, f->end.shared);
     fprintf(out, "generated  %u tokens", f->end.generated);
-    if (rate(f) > 0)
+    if (!isnan(rate(f)))
         fprintf(out, ", %.1f a second", rate(f));
     fprintf(out, "; ended by: %s\n", reason_of(f));
     fprintf(out, "time       %.1f ms to the first token, %.1f ms in all\n",

@@ -118,7 +118,18 @@ class Client(Case):
         self.assertEqual(figures["prompt_tokens"], 4)
         self.assertEqual(figures["model"], "kjv")
         stats = self.llm(self.address, "-p", PROMPT, "-n", 24, "--stats").stderr
-        self.assertRegex(stats, r"generated  24 tokens, .* ended by: length")
+        self.assertRegex(stats, r"generated  24 tokens[,;].* ended by: length")
+
+    def test_a_rate_stands_for_a_tenth_of_a_second_at_least(self):
+        # Of tokens that come together it would tell how they were sent, not how fast the model is.
+        for count in (2, 24, 400):
+            figures = json.loads(self.llm(self.address, "-p", PROMPT, "-n", count, "--ignore-end", "--json").stderr)
+            after_first = figures["total_ms"] - figures["first_token_ms"]
+            if figures["tokens_per_second"] is None:
+                self.assertTrue(after_first < 100.01 or count < 400, figures)  # fewer may come in one message
+            else:
+                self.assertGreater(after_first, 99.99, figures)
+                self.assertLess(figures["tokens_per_second"] * after_first / 1e3, count, figures)
 
     def test_errors_name_cause_and_remedy(self):
         self.llm(self.address, "-p", "x", "--model", "third", code=FAILED, says=["'third'", "kjv"])
