@@ -462,7 +462,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         return info(values, operands->items[1]);
     if (strcmp(verb, "synth") == 0 && operands->count == 1)
         return synth(values);
-    if (strcmp(verb, "quantise") == 0 && operands->count == 3)
+    bool quantises = strcmp(verb, "quantise") == 0 || strcmp(verb, "quantize") == 0;
+    if (quantises && operands->count == 3)
         return quantise(values, operands->items[1], operands->items[2]);
     if (strcmp(verb, "import") == 0 && operands->count >= 2)
         return import_folder(values, operands->items[1],
@@ -482,7 +483,8 @@ const struct cmd_command cmd_model = {
         "             and v3 or llama2.c's format\n"
         "synth        a GGUF file of any shape with random weights, for bytes and times without\n"
         "             a download\n"
-        "quantise FROM TO   writes a GGUF file again with its matrices in another type\n"
+        "quantise FROM TO   writes a GGUF file again with its matrices in another type; also\n"
+        "                   spelt quantize\n"
         "import FOLDER [TO] makes a GGUF file of a model as it is published: config.json,\n"
         "                   tokenizer.json and safetensors [default: FOLDER.gguf]",
     .options = options,

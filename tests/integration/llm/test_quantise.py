@@ -47,6 +47,11 @@ class Quantise(Case):
         for name in ("BF16", "IQ4_XS") if SANITIZED else PLAIN:
             self.assertEqual(self.types(self.quantise(source, name)), {name: 15, "F32": 5})
 
+    def test_quantize_is_the_same(self):
+        source = self.synth()
+        self.expect(hawser("model", "quantize", source, self.dir / "q", "--type", "Q8_0"), DONE)
+        self.assertEqual((self.dir / "q").read_bytes(), self.quantise(source, "Q8_0").read_bytes())
+
     def test_mixtures(self):
         source = self.synth("m", "--layers", 16, "--ffn", 256, "--kv-heads", 1)
         # 16 layers of seven matrices, and the embedding, which is the output, too.  Sensitive layers:
