@@ -220,8 +220,9 @@ void remote_blocks_close(struct remote_blocks *r)
             kv_host_stop(r->hosts[i]);
             pthread_join(r->threads[i], NULL);
         }
-        kv_host_destroy(r->hosts[i]);
     }
+    for (int i = 0; i < ENDS; i++) /* not before: one that runs would miss the other, and say so */
+        kv_host_destroy(r->hosts[i]);
     if (r->pours) {
         (void)shutdown(r->fds[0], SHUT_RDWR); /* ends its receive */
         pthread_join(r->pourer, NULL);
