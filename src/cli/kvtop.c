@@ -7,7 +7,6 @@
 #include "command/interrupt.h"
 #include "command/kvgroups.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,13 +173,15 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     enum cmd_exit code = CMD_DONE;
     if (!n)
         return cmd_fail(CMD_FAILED, "out of memory");
+    if (!o->once)
+        screen_open();
     cmd_catch_interrupts();
     for (uint64_t i = 0; !cmd_interrupted() && code == CMD_DONE; i++) {
         code = show(n, only, !o->once);
-        if (o->once || i + 1 == o->count)
+        if (o->once || i + 1 == o->count || screen_wait(o->interval_ns))
             break;
-        (void)poll(NULL, 0, (int)(o->interval_ns / HW_MS)); /* a signal ends it */
     }
+    screen_close();
     free(n);
     return code;
 }
@@ -192,7 +193,8 @@ const struct cmd_command cmd_kvtop = {
     .operands_max = 1,
     .description =
         "A bar for each group of hawser kvctl list and for each model or worker in it, as parts\n"
-        "of the group's limit: # used by sequences, = kept for texts to come, - mapped and empty.",
+        "of the group's limit: # used by sequences, = kept for texts to come, - mapped and empty.\n"
+        "On a terminal q or Ctrl-C quits.",
     .options = options,
     .environment = cmd_kv_env,
     .examples = "hawser kvtop\nhawser kvtop --once chat",

@@ -1,13 +1,72 @@
 #include "cli/screen.h"
 
+#include "base/clock.h"
+
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
+
+static struct termios before; /* screen_open; of a terminal that gives keys */
+static bool gives_keys;
+
+static void restore_and_end(int number)
+{
+    (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    (void)raise(number); /* its action is the default one again */
+}
+
+void screen_open(void)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = restore_and_end,
+                               .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+    if (!isatty(STDOUT_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp() ||
+        tcgetattr(STDIN_FILENO, &before))
+        return;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        sigaction(ends[i], &action, NULL);
+    struct termios keys = before;
+    keys.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
+    keys.c_cc[VMIN] = 1;
+    keys.c_cc[VTIME] = 0;
+    gives_keys = tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
+}
+
+void screen_close(void)
+{
+    if (gives_keys)
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    gives_keys = false;
+}
 
 void screen_begin(bool live)
 {
     if (live && isatty(STDOUT_FILENO))
         fputs("\033[H\033[J", stdout);
+    if (live && gives_keys)
+        puts("q or Ctrl-C quits");
+}
+
+bool screen_wait(uint64_t ns)
+{
+    uint64_t until = hw_after(ns), now;
+    struct pollfd keys = {.fd = gives_keys ? STDIN_FILENO : -1, .events = POLLIN};
+    while ((now = hw_now_ns()) < until) {
+        char typed[64];
+        int ready = poll(&keys, 1, (int)((until - now + HW_MS - 1) / HW_MS));
+        if (ready < 0)
+            return false;
+        ssize_t n = ready ? read(STDIN_FILENO, typed, sizeof typed) : 0;
+        if (n > 0 && memchr(typed, 'q', (size_t)n))
+            return true;
+        if (ready && n <= 0)
+            keys.fd = -1; /* the terminal is gone */
+    }
+    return false;
 }
 
 void screen_text(const char *text, int width)

@@ -8,8 +8,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Before each look: clears the terminal where standard output is one, and the screen is live. */
+/* From now to screen_close the terminal gives keys as they are typed, where there is one and this
+ * process is in its foreground.  SIGINT, SIGTERM and SIGHUP restore the terminal and end the
+ * process; a command that catches them says so afterwards (command/interrupt.h). */
+void screen_open(void);
+void screen_close(void);
+
+/* Before each look: clears the terminal where standard output is one, and the screen is live.  Says
+ * how to quit where keys are read. */
 void screen_begin(bool live);
+
+/* Between two looks.  True when q was typed; a signal ends it early. */
+bool screen_wait(uint64_t ns);
 
 /* A text that another process chose: what would drive the terminal becomes '?'.  Blanks fill it up
  * to width. */

@@ -11,7 +11,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     ANSWER_BYTES_MAX = 1 << 20, /* 64 workers with 16 models each take 200 KiB */
@@ -431,12 +430,12 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         code = read_key(&t);
     if (code != CMD_DONE)
         return code;
-    for (;;) {
+    if (!t.o->once && !t.o->json)
+        screen_open();
+    do {
         fine = show(&t);
-        if (t.o->once || ferror(stdout))
-            break;
-        usleep((useconds_t)(t.o->interval_ns / 1000));
-    }
+    } while (!t.o->once && !ferror(stdout) && !screen_wait(t.o->interval_ns));
+    screen_close();
     for (size_t i = 0; i < t.count; i++)
         cmd_link_close(&t.places[i].link);
     free(t.key);
@@ -453,7 +452,9 @@ const struct cmd_command cmd_top = {
         "http://host:port of a gateway or of serve --http, which also tells requests and times.\n"
         "tok/s counts tokens that were generated; of a worker also those of prompts.  GPU time is\n"
         "that of Vulkan sessions, by tenant, in all and as a part of the time between two looks;\n"
-        "a server measures it where it has time slices (--tenants, --time-slice).",
+        "a server measures it where it has time slices (--tenants, --time-slice).  On a terminal "
+        "q or\n"
+        "Ctrl-C quits.",
     .options = options,
     .environment = cmd_connect_env,
     .examples = "hawser top http://127.0.0.1:8000\nhawser top gpu1:28100 gpu2:28100 --once --json",

@@ -6,8 +6,10 @@ import pathlib
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
+import termios
 import time
 import unittest
 
@@ -20,13 +22,13 @@ PROMPT = "And God said"
 
 
 class Terminal:
-    """hawser chat on a pseudo-terminal."""
+    """A command on a pseudo-terminal."""
 
     def __init__(self, *args):
         self.seen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execve(HAWSER, [HAWSER, "chat", *args], clean_environment({"TERM": "xterm"}))
+            os.execve(HAWSER, [HAWSER, *args], clean_environment({"TERM": "xterm"}))
 
     def read_until(self, text):
         """What came up to and with the text."""
@@ -44,8 +46,11 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
+    def wait(self):
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
     def close(self):
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        status = self.wait()
         os.close(self.fd)
         return status
 
@@ -193,8 +198,22 @@ class Client(Case):
         self.assertEqual(told, 2 * self.llm(self.address, "-p", f"{PROMPT}\nLet there be", "-n", 8).stdout)
         self.expect(hawser("chat", self.address, "--system", ""), USAGE, "--system")
 
+    def test_q_and_an_interrupt_end_a_live_screen(self):
+        line_by_line = termios.ECHO | termios.ICANON
+        for command in (("top", self.address), ("kvtop",)):
+            for key, status in (("q", 0), ("\x03", 0 if command == ("kvtop",) else -signal.SIGINT)):
+                with self.subTest(command=command, key=key):
+                    t = Terminal(*command)
+                    t.read_until("q or Ctrl-C quits")
+                    t.read_until("kjv" if command[0] == "top" else "group")
+                    self.assertEqual(termios.tcgetattr(t.fd)[3] & line_by_line, 0)
+                    t.type("x" + key)
+                    self.assertEqual(t.wait(), status)
+                    self.assertEqual(termios.tcgetattr(t.fd)[3] & line_by_line, line_by_line)
+                    os.close(t.fd)
+
     def test_chat_on_a_terminal(self):
-        t = Terminal(self.address, "--temperature", "0", "-n", "6")
+        t = Terminal("chat", self.address, "--temperature", "0", "-n", "6")
         t.read_until("/help lists commands")
         t.read_until("> ")
         t.type("And Gox\x7fd sai\x1b[D\x1b[D\x1b[D\x01!\x04\x05d\r")  # ends as: !nd God said
@@ -221,7 +240,7 @@ class Client(Case):
         self.assertEqual(t.close(), DONE)
 
     def test_ctrl_c_stops_the_answer_and_not_the_program(self):
-        t = Terminal(self.address, "--temperature", "1")
+        t = Terminal("chat", self.address, "--temperature", "1")
         t.read_until("> ")
         t.type("In the beginning\r")
         t.read_until("\r\n")
