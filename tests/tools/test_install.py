@@ -104,6 +104,12 @@ class Installed(unittest.TestCase):
         self.assertTrue(os.access(self.prefix / "libexec/hawser/hawser-vkprobe", os.X_OK))
         self.assertTrue((self.prefix / "share/doc/hawser/guide/troubleshooting.md").is_file())
 
+    def test_links_of_the_installed_pages_lead_somewhere(self):
+        pages = list((self.prefix / "share/doc/hawser").rglob("*.md"))
+        links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text())]
+        self.assertGreater(len(links), 100)
+        self.assertEqual([], [(page.name, link) for page, link in links if not (page.parent / link).exists()])
+
     def test_every_command_has_a_page_that_renders(self):
         pages = sorted((self.prefix / "share/man/man1").iterdir())
         names = ["hawser", *(f"hawser-{command['name']}" for command in self.commands)]
