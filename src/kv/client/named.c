@@ -7,6 +7,7 @@
 #include "kv/common/blockmsg.h"
 #include "wire/le.h"
 
+#include <assert.h>
 #include <openssl/sha.h>
 #include <string.h>
 #include <time.h>
@@ -59,22 +60,38 @@ bool kv_named_read(struct kv_named *v)
     return true;
 }
 
+/* What a lease on a block of the key is worth; unless it is a value, the lease ends. */
+static enum kv_result judge_leased(struct kv_client *c, const struct kv_block_key *key,
+                                   struct kv_named *v)
+{
+    enum kv_result result = !kv_named_read(v) ? KV_MISS : kv_block_check(c, &v->block);
+    if (result == KV_OK && (!v->end_ms || v->end_ms > kv_named_now_ms()))
+        return KV_OK;
+    kv_block_let_go(c, &v->block);
+    if (result == KV_OK)
+        (void)kv_block_delete_seen(c, key, v->block.checksum);
+    return result == KV_OK ? KV_MISS : result;
+}
+
 static enum kv_result get_key(struct kv_client *c, const struct kv_block_key *key,
                               struct kv_named *out)
 {
-    struct kv_named v;
-    enum kv_result result = kv_block_lease(c, key, &v.block);
-    if (result != KV_OK)
-        return result;
-    result = !kv_named_read(&v) ? KV_MISS : kv_block_check(c, &v.block);
-    if (result != KV_OK || (v.end_ms && v.end_ms <= kv_named_now_ms())) {
-        kv_block_let_go(c, &v.block);
-        if (result == KV_OK)
-            (void)kv_block_delete_seen(c, key, v.block.checksum);
-        return result == KV_OK ? KV_MISS : result;
+    enum kv_result result = kv_block_lease(c, key, &out->block);
+    return result == KV_OK ? judge_leased(c, key, out) : result;
+}
+
+void kv_named_get_many(struct kv_client *c, const struct kv_block_key *keys, uint32_t count,
+                       struct kv_named *out, enum kv_result *results)
+{
+    struct kv_block_ref refs[KV_NAMED_MANY];
+    assert(count <= KV_NAMED_MANY);
+    kv_block_lease_many(c, keys, count, refs, results);
+    for (uint32_t i = 0; i < count; i++) {
+        if (results[i] != KV_OK)
+            continue;
+        out[i].block = refs[i];
+        results[i] = judge_leased(c, &keys[i], &out[i]);
     }
-    *out = v;
-    return KV_OK;
 }
 
 enum kv_result kv_named_get(struct kv_client *c, const void *name, size_t name_len,

@@ -23,6 +23,7 @@ enum {
     KV_NAMED_NAME_MAX = 4096,
     KV_NAMED_MAX = KV_BLOCK_MAX - KV_NAMED_HEAD - KV_NAMED_TAIL - KV_NAMED_NAME_MAX,
     KV_NAMED_STAGING = KV_BLOCK_MAX, /* what a client that sets values needs */
+    KV_NAMED_MANY = 16
 };
 
 struct kv_named {
@@ -35,6 +36,9 @@ struct kv_named {
 /* KV_OK: a lease on the value, which was verified.  Else as kv_block_lease. */
 enum kv_result kv_named_get(struct kv_client *client, const void *name, size_t name_len,
                             struct kv_named *out);
+/* The same for several keys (kv_named_key), at most KV_NAMED_MANY, which are asked for together. */
+void kv_named_get_many(struct kv_client *client, const struct kv_block_key *keys, uint32_t count,
+                       struct kv_named *out, enum kv_result *results);
 void kv_named_let_go(struct kv_client *client, struct kv_named *value);
 
 struct kv_named_set {

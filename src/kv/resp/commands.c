@@ -78,13 +78,86 @@ static bool may_ask(struct resp_session *s)
     return s->may_wait && attach(s);
 }
 
+enum { AHEAD_PAUSE = 256 }; /* gets, after one of several failed */
+
+/* Adds a name to those that are asked for together.  False: no more, or it is among them: the
+ * second get of a name begins when the first one is done. */
+static bool ahead_add(struct resp_session *s, const struct resp_arg *name)
+{
+    struct resp_ahead *a = &s->ahead;
+    struct kv_block_key key = kv_named_key(s->tenant, name->data, name->len);
+    bool is_new = a->count < RESP_AHEAD_MAX;
+    for (uint32_t i = 0; i < a->count && is_new; i++)
+        is_new = !kv_block_key_equal(&a->keys[i], &key);
+    if (is_new)
+        a->keys[a->count++] = key;
+    return is_new;
+}
+
+/* The names of the GETs that have come behind this one. */
+static void ahead_pipeline(struct resp_session *s)
+{
+    struct resp_request r;
+    size_t need;
+    const char *why;
+    ptrdiff_t n;
+    for (size_t at = s->next_at; !s->placed.block && at < s->in_len; at += (size_t)n) {
+        n = resp_parse(s->in + at, s->in_len - at, RESP_LINE_MAX, NULL, &r, &need, &why);
+        if (n <= 0 || r.count != 2 || !resp_is(&r.args[0], "GET") || !ahead_add(s, &r.args[1]))
+            return;
+    }
+}
+
+/* Asks for the value and for those of the gets that follow: of the same MGET, or in the pipeline.
+ */
+static void ahead_fill(struct resp_session *s, const struct resp_arg *name)
+{
+    const struct resp_request *r = &s->request;
+    struct resp_ahead *a = &s->ahead;
+    a->at = a->count = 0;
+    (void)ahead_add(s, name);
+    if (resp_is(&r->args[0], "GET"))
+        ahead_pipeline(s);
+    for (const struct resp_arg *next = name + 1; resp_is(&r->args[0], "MGET"); next++)
+        if (next == r->args + r->count || !ahead_add(s, next))
+            break;
+    kv_named_get_many(resp_client(s), a->keys, a->count, a->values, a->results);
+}
+
+/* Takes the next of those that were asked for.  False: it must be asked for alone, since its lease
+ * has become old, or several at once were too much for the store or the time. */
+static bool ahead_take(struct resp_session *s, struct kv_named *out, enum kv_result *result)
+{
+    struct resp_ahead *a = &s->ahead;
+    uint32_t i = a->at++;
+    *result = a->results[i];
+    *out = a->values[i];
+    if (*result == KV_MISS ||
+        (*result == KV_OK && hw_now_ns() < out->block.expires_ns - out->block.lasts_ns / 2))
+        return true;
+    if (*result != KV_OK)
+        a->singly = AHEAD_PAUSE;
+    for (; i < a->count; i++)
+        if (a->results[i] == KV_OK)
+            kv_named_let_go(resp_client(s), &a->values[i]);
+    a->at = a->count = 0;
+    return false;
+}
+
 static enum kv_result get(struct resp_session *s, const struct resp_arg *key,
                           struct resp_value *out)
 {
     enum kv_result result = KV_REFUSED;
-    if (resp_local_get(s, key, out, &result) || !may_ask(s))
+    struct resp_ahead *a = &s->ahead;
+    bool begun = a->at < a->count;
+    if (!begun && (resp_local_get(s, key, out, &result) || !may_ask(s)))
         return result;
     out->host = NULL;
+    if (!begun && a->singly == 0)
+        ahead_fill(s, key);
+    a->singly -= a->singly > 0;
+    if (a->at < a->count && ahead_take(s, &out->named, &result))
+        return result;
     return kv_named_get(resp_client(s), key->data, key->len, &out->named);
 }
 

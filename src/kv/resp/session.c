@@ -84,6 +84,7 @@ static bool serve_buffer(struct resp_session *s)
     const char *why = "";
     do {
         n = parse(s, &why);
+        s->next_at = s->in_at + (n > 0 ? (size_t)n : 0);
         if (n > 0 && s->request.count > 0)
             resp_execute(s);
         if (s->must_wait)

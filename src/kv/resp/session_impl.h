@@ -9,6 +9,7 @@
 enum {
     RESP_GATHER_BYTES = 128 << 10, /* replies that are sent together */
     RESP_PARTS_MAX = 16,       /* values among them; all sessions take half of a daemon's leases */
+    RESP_AHEAD_MAX = 8,        /* values that are asked for together; a quarter of the leases */
     RESP_BRIEF_MAX = 128 << 10 /* longer values are served in a thread, others wait meanwhile */
 };
 
@@ -37,6 +38,15 @@ struct resp_placed {
     struct kv_block_holder *holder;
 };
 
+/* Values of the gets that follow, asked for together: a round trip to other members for all. */
+struct resp_ahead {
+    uint32_t at, count; /* those before `at` are used */
+    uint32_t singly;    /* so many gets are asked for one by one */
+    struct kv_block_key keys[RESP_AHEAD_MAX];
+    struct kv_named values[RESP_AHEAD_MAX];
+    enum kv_result results[RESP_AHEAD_MAX];
+};
+
 struct resp_session {
     struct resp_session_options options;
     struct kv_client *client; /* NULL: not attached; see resp_client */
@@ -57,6 +67,8 @@ struct resp_session {
     size_t need;                   /* bytes from in_at on before another look */
     bool brief_read;               /* a placed value came last: the next may follow */
     struct resp_request request;
+    size_t next_at; /* where the one after it begins */
+    struct resp_ahead ahead;
     struct resp_placed placed;
     struct kv_host *visited; /* NULL: none; nothing may wait meanwhile */
     uint32_t visit_bytes;    /* copied and hashed in this visit */

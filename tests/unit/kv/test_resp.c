@@ -714,6 +714,82 @@ static void a_value_is_where_it_belongs_when_members_change_meanwhile(void **sta
     }
 }
 
+/* ---- gets that are asked for together ---- */
+
+static void fixture_open_two(struct fixture *f, struct kv_view *view)
+{
+    fixture_open_with(f, DAEMONS, true, (struct kv_blocks_config){0});
+    set_view(f, DAEMONS, view);
+}
+
+/* Names of both members, of nobody and the same one twice; a SET among them counts for those behind
+ * it alone. */
+static void replies_to_gets_asked_for_together_are_in_order(void **state)
+{
+    (void)state;
+    enum { NAMES = 20 };
+    struct fixture f;
+    struct kv_view view;
+    char request[1024] = "", reply[1024] = "", many[512] = "MGET", values[512] = "";
+    size_t asked = 0, told = 0, named = 4, valued = 0;
+    fixture_open_two(&f, &view);
+    int fd = dial(&f);
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(request, sizeof(request), "SET name%d %d\r\n", i, 100 + i);
+        ask(fd, request, "+OK\r\n");
+    }
+    for (int i = 0; i < NAMES; i++) {
+        int name = i % 7 == 6 ? i - 1 : i; /* twice, and another is left out */
+        asked += (size_t)sprintf(request + asked, "GET name%d\r\n", name);
+        valued += (size_t)sprintf(values + valued, "$3\r\n%d\r\n", 100 + name);
+        named += (size_t)sprintf(many + named, " name%d", name);
+    }
+    told = (size_t)sprintf(reply, "%s$-1\r\n+OK\r\n$3\r\nnew\r\n+PONG\r\n", values);
+    asked += (size_t)sprintf(request + asked, "GET no\r\nSET name3 new\r\nGET name3\r\nPING\r\n");
+    exchange(fd, request, asked, reply, told);
+    ask(fd, "SET name3 103\r\n", "+OK\r\n");
+    sprintf(many + named, " no\r\n");
+    sprintf(reply, "*%d\r\n%s$-1\r\n", NAMES + 1, values);
+    ask(fd, many, reply);
+    close(fd);
+    fixture_close(&f);
+}
+
+/* Values that the first member has no room for at the same time are read one after the other. */
+static void values_too_large_to_be_asked_for_together_are_read(void **state)
+{
+    (void)state;
+    enum { LEN = 3 << 20, VALUES = 7, OWN = 3 };
+    struct fixture f;
+    struct kv_view view;
+    struct large values[VALUES];
+    char request[64] = "MGET", head[8];
+    uint32_t count[DAEMONS] = {0}, found = 0;
+    fixture_open_two(&f, &view);
+    int fd = dial(&f);
+    for (char name[2] = "a"; found < VALUES; name[0]++) {
+        uint32_t owner[KV_COPIES_MAX];
+        struct kv_block_key key = kv_named_key(0, name, 1);
+        assert_true(name[0] <= 'z');
+        assert_int_equal(kv_view_owners(&view, kv_block_hash(&key), 1, owner), 1);
+        if (count[owner[0]]++ >= (owner[0] ? VALUES - OWN : OWN))
+            continue;
+        values[found] = large_make(name, (char)found, LEN, "");
+        exchange(fd, values[found].set, values[found].set_len, "+OK\r\n", 5);
+        snprintf(request + 4 + (size_t)2 * found, 6, " %s\r\n", name);
+        found++;
+    }
+    send_part(fd, request, strlen(request));
+    assert_int_equal(recv(fd, head, 4, MSG_WAITALL), 4);
+    assert_memory_equal(head, "*7\r\n", 4);
+    for (uint32_t i = 0; i < VALUES; i++) {
+        exchange(fd, "", 0, values[i].got, values[i].got_len);
+        large_free(&values[i]);
+    }
+    close(fd);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -730,6 +806,8 @@ int main(void)
         cmocka_unit_test(a_value_that_is_being_sent_is_not_evicted),
         cmocka_unit_test(a_reader_that_stops_does_not_keep_the_block),
         cmocka_unit_test(a_value_is_where_it_belongs_when_members_change_meanwhile),
+        cmocka_unit_test(replies_to_gets_asked_for_together_are_in_order),
+        cmocka_unit_test(values_too_large_to_be_asked_for_together_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
