@@ -344,15 +344,21 @@ static void all_are_read(struct sim *s, uint32_t stopped)
             assert_int_equal(read_calmly(s, i, k), k + 1);
 }
 
+/* All values are there, and one member falls silent. */
+static void open_and_stop(struct sim *s, uint32_t stopped)
+{
+    open_connected(s, 1 + stopped, TIMEOUT_MS * HW_MS);
+    set_all(s, 0);
+    s->cluster.members[stopped].stalled_until_ns = HW_NEVER;
+}
+
 /* Silence means death only after the time that a request has. */
 static void values_of_a_member_just_stopped_are_read_at_the_other_owner(void **state)
 {
     (void)state;
     static struct sim s;
     for (uint32_t stopped = 0; stopped < MEMBERS; stopped++) {
-        open_connected(&s, 1 + stopped, TIMEOUT_MS * HW_MS);
-        set_all(&s, 0);
-        s.cluster.members[stopped].stalled_until_ns = HW_NEVER;
+        open_and_stop(&s, stopped);
         all_are_read(&s, stopped);
         cluster_close(&s.cluster);
     }
@@ -364,9 +370,7 @@ static void values_of_a_member_that_never_answered_are_read_at_the_other_owner(v
     (void)state;
     static struct sim s;
     for (uint32_t stopped = 0; stopped < MEMBERS; stopped++) {
-        open_connected(&s, 1 + stopped, TIMEOUT_MS * HW_MS);
-        set_all(&s, 0);
-        s.cluster.members[stopped].stalled_until_ns = HW_NEVER;
+        open_and_stop(&s, stopped);
         for (int in_view = 0; in_view < 2; in_view++) {
             s.cluster.members[stopped].in_view = in_view;
             s.cluster.epoch++;

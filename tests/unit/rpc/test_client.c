@@ -217,17 +217,22 @@ static bool seen_all(void *user)
     return seen->pushes == 100 && seen->answers == 100;
 }
 
+static void ask_for_pushes(struct rpc_client *client, struct seen *seen)
+{
+    for (int i = 0; i < 100; i++) {
+        struct iovec iov;
+        struct rpc_send send = send_of(METHOD_PUSH_ME, &iov, "push", 4);
+        assert_int_equal(rpc_client_call_async(client, &send, on_answer, seen), 0);
+    }
+}
+
 static void pushes_and_async_answers_reach_whoever_waits(void **state)
 {
     struct seen seen = {0};
     struct rpc_client_options options = {.on_push = on_push, .push_user = &seen};
     struct service service;
     struct rpc_client *client = connect_over(&service, kind_of(state), &options, NULL);
-    for (int i = 0; i < 100; i++) {
-        struct iovec iov;
-        struct rpc_send send = send_of(METHOD_PUSH_ME, &iov, "push", 4);
-        assert_int_equal(rpc_client_call_async(client, &send, on_answer, &seen), 0);
-    }
+    ask_for_pushes(client, &seen);
     assert_int_equal(rpc_client_wait(client, seen_all, &seen, 240 * HW_SEC), 0);
     rpc_client_destroy(client);
     stop(&service);
@@ -260,11 +265,7 @@ static void waits_without_time_see_what_has_arrived(void **state)
         .on_push = on_push, .push_user = &seen, .config.heartbeat_ns = HW_NEVER};
     struct service service;
     struct rpc_client *client = connect_over(&service, kind_of(state), &options, NULL);
-    for (int i = 0; i < 100; i++) {
-        struct iovec iov;
-        struct rpc_send send = send_of(METHOD_PUSH_ME, &iov, "push", 4);
-        assert_int_equal(rpc_client_call_async(client, &send, on_answer, &seen), 0);
-    }
+    ask_for_pushes(client, &seen);
     int rc = -ETIMEDOUT;
     uint64_t end = hw_now_ns() + 60 * HW_SEC;
     while (rc == -ETIMEDOUT && hw_now_ns() < end) {
