@@ -209,15 +209,13 @@ static uint64_t kv_bytes(const struct bench_run *r)
 static int move_kv(struct bench_run *r, uint64_t i, struct llm_seq *seq, uint8_t *bytes)
 {
     uint32_t layers = llm_engine_config(r->engine)->layers, rows = (uint32_t)r->o->prefill;
-    int rc = 0;
     uint64_t began = hw_now_ns();
-    for (uint32_t l = 0; l < layers && rc == 0; l++)
-        rc = llm_seq_read_kv(seq, l, 0, rows, bytes + l * kv_bytes(r));
+    int rc = llm_seq_read_kv(seq, 0, layers, 0, rows, bytes);
     uint64_t between = hw_now_ns();
     for (uint32_t l = 0; l < layers && rc == 0; l++)
         rc = llm_seq_write_kv(seq, l, 0, rows, bytes + l * kv_bytes(r));
     if (rc == 0)
-        rc = llm_seq_read_kv(seq, layers - 1, rows - 1, rows, bytes);
+        rc = llm_seq_read_kv(seq, layers - 1, 1, rows - 1, rows, bytes);
     r->kv_read_s[i] = (double)(between - began) / 1e9;
     r->kv_write_s[i] = (double)(hw_now_ns() - between) / 1e9;
     return rc;

@@ -819,7 +819,7 @@ uint64_t llm_kv_row_bytes(const struct llm_engine *e)
     return UINT64_C(2) * e->config->kv_heads * e->config->head_dim * sizeof(uint16_t);
 }
 
-enum { MOVES = 128 }; /* at a time: of 4096 positions */
+enum { MOVES = 1024 }; /* at a time */
 
 typedef int kv_move(struct llm_seq *seq, const struct llm_kv_rows *rows, uint32_t count,
                     uint8_t *bytes);
@@ -854,19 +854,19 @@ static int write_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, uint3
     return rc;
 }
 
-/* First the K rows, then the V rows, each page by page. */
-static int move_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to, uint8_t *bytes,
-                   kv_move *move)
+/* Of each layer first the K rows, then the V rows, each page by page. */
+static int move_kv(struct llm_seq *seq, uint32_t layer, uint32_t layers, uint32_t from, uint32_t to,
+                   uint8_t *bytes, kv_move *move)
 {
-    const uint32_t *ids = seq->layers[layer].pages.ids;
     struct llm_kv_rows rows[MOVES];
     uint32_t count = 0;
     uint64_t size = 0;
     int rc = 0;
-    for (unsigned v = 0; v < 2; v++) {
+    for (uint32_t i = 2 * layer; i < 2 * (layer + layers); i++) {
+        const uint32_t *ids = seq->layers[i / 2].pages.ids;
         for (uint32_t p = from; p < to && rc == 0;) {
             uint32_t first = p % LLM_KV_POSITIONS, room = LLM_KV_POSITIONS - first;
-            rows[count] = (struct llm_kv_rows){.v = v,
+            rows[count] = (struct llm_kv_rows){.v = i % 2,
                                                .page = ids[p / LLM_KV_POSITIONS],
                                                .first = first,
                                                .count = to - p < room ? to - p : room};
@@ -883,12 +883,18 @@ static int move_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t 
     return rc || count == 0 ? rc : move(seq, rows, count, bytes);
 }
 
-int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to, void *dst)
+int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t layers, uint32_t from,
+                    uint32_t to, void *dst)
 {
     notice_loss(seq->engine);
-    if (layer >= seq->engine->config->layers || from > to || to > seq->layers[layer].rows)
+    uint32_t all = seq->engine->config->layers;
+    if (layer >= all || layers > all - layer || from > to)
         return -EINVAL;
-    return move_kv(seq, layer, from, to, dst, read_rows);
+    for (uint32_t l = layer; l < layer + layers; l++) {
+        if (to > seq->layers[l].rows)
+            return -EINVAL;
+    }
+    return move_kv(seq, layer, layers, from, to, dst, read_rows);
 }
 
 int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to,
@@ -908,7 +914,7 @@ int llm_seq_write_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_
         rc = own_page(seq, layer, p, why);
     /* move_kv passes the bytes to write_rows, which only reads them. */
     if (rc == 0)
-        rc = move_kv(seq, layer, from, to, (uint8_t *)(uintptr_t)src, write_rows);
+        rc = move_kv(seq, layer, 1, from, to, (uint8_t *)(uintptr_t)src, write_rows);
     if (rc == 0 && to > to_fill->rows)
         to_fill->rows = to;
     return rc;

@@ -149,9 +149,9 @@ void llm_engine_tp_stats(const struct llm_engine *engine, struct llm_tp_stats *o
  * A layer's rows as little-endian binary16, K then V: for positions from..to, first all K rows
  * (kv_heads * head_dim values each), then all V rows. */
 uint64_t llm_kv_row_bytes(const struct llm_engine *engine); /* of one position of one layer */
-/* -EINVAL past the rows that the layer has. */
-int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t from, uint32_t to,
-                    void *dst) MUST_CHECK;
+/* `layers` of them from `layer` on, one behind the other.  -EINVAL past the rows that one has. */
+int llm_seq_read_kv(struct llm_seq *seq, uint32_t layer, uint32_t layers, uint32_t from,
+                    uint32_t to, void *dst) MUST_CHECK;
 /* from is at most the number of rows that the layer has; rows that it had are overwritten.  The
  * sequence's length does not change; llm_seq_set_length changes it.  -EINVAL; -ERANGE past the
  * context; -ENOSPC, -ENOMEM, -EIO: the layer has what it had, but the rows to overwrite are

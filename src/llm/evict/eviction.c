@@ -308,8 +308,8 @@ static int read_ahead(struct llm_eviction *s, uint32_t layer, uint32_t end, stru
         return -ENOMEM;
     a->first = first;
     a->count = count;
-    return llm_seq_read_kv(s->seq, layer, first * LLM_CHUNK_ROWS, (first + count) * LLM_CHUNK_ROWS,
-                           a->rows);
+    return llm_seq_read_kv(s->seq, layer, 1, first * LLM_CHUNK_ROWS,
+                           (first + count) * LLM_CHUNK_ROWS, a->rows);
 }
 
 /* Copies a chunk's rows and queues them for the store. */
@@ -446,7 +446,7 @@ static int keep_tail(struct llm_eviction *s, uint32_t layer, uint32_t from, uint
     uint8_t *tail = malloc((to - from) * s->evictor->row_bytes);
     if (!tail)
         return -ENOMEM;
-    int rc = llm_seq_read_kv(s->seq, layer, from, to, tail);
+    int rc = llm_seq_read_kv(s->seq, layer, 1, from, to, tail);
     if (rc) {
         free(tail);
         return rc;

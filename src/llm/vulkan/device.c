@@ -5,6 +5,7 @@
 #include "base/visible.h"
 #include "llm/model/why.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -381,7 +382,9 @@ static int make_commands(struct llm_vk_device *d, bool has_clock, char *why)
     VkQueryPoolCreateInfo stamps = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                     .queryType = VK_QUERY_TYPE_TIMESTAMP,
                                     .queryCount = 2};
-    VkResult result = d->vk.CreateFence(d->device, &fence, NULL, &d->fence);
+    VkResult result = VK_SUCCESS;
+    for (uint32_t i = 0; i < LLM_VK_COMMANDS && result == VK_SUCCESS; i++)
+        result = d->vk.CreateFence(d->device, &fence, NULL, &d->fences[i]);
     if (result == VK_SUCCESS)
         result = d->vk.CreateCommandPool(d->device, &pool, NULL, &d->pool);
     if (result == VK_SUCCESS) {
@@ -418,7 +421,8 @@ void llm_vk_device_close(struct llm_vk_device *d)
     if (d->queue) { /* then all functions are loaded */
         d->vk.DestroyQueryPool(d->device, d->stamps, NULL);
         d->vk.DestroyCommandPool(d->device, d->pool, NULL);
-        d->vk.DestroyFence(d->device, d->fence, NULL);
+        for (uint32_t i = 0; i < LLM_VK_COMMANDS; i++)
+            d->vk.DestroyFence(d->device, d->fences[i], NULL);
     }
     if (d->device && d->vk.DestroyDevice)
         d->vk.DestroyDevice(d->device, NULL);
@@ -450,7 +454,7 @@ int llm_vk_end(struct llm_vk_device *d, char *why)
 /* A thread that sleeps until the end wakes about 0.1 ms late, which is much of a token.  So where
  * the expected time is known and there is a spare core, it sleeps for most of that time and then
  * spins. */
-static VkResult wait_for_fence(struct llm_vk_device *d, uint64_t expected_ns)
+static VkResult wait_for_fence(struct llm_vk_device *d, VkFence fence, uint64_t expected_ns)
 {
     VkResult result = VK_NOT_READY;
     if (expected_ns && hw_cores() >= SPIN_CORES) {
@@ -459,28 +463,38 @@ static VkResult wait_for_fence(struct llm_vk_device *d, uint64_t expected_ns)
         struct timespec nap = {(time_t)(nap_ns / HW_SEC), (long)(nap_ns % HW_SEC)};
         if (nap_ns > NAP_MIN_NS)
             (void)nanosleep(&nap, NULL);
-        while ((result = d->vk.GetFenceStatus(d->device, d->fence)) == VK_NOT_READY &&
+        while ((result = d->vk.GetFenceStatus(d->device, fence)) == VK_NOT_READY &&
                hw_now_ns() - start < most)
             hw_cpu_relax();
     }
     if (result == VK_NOT_READY)
-        result = d->vk.WaitForFences(d->device, 1, &d->fence, VK_TRUE, WAIT_NS);
+        result = d->vk.WaitForFences(d->device, 1, &fence, VK_TRUE, WAIT_NS);
     return result;
 }
 
-int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
-                  char *why)
+int llm_vk_start(struct llm_vk_device *d, enum llm_vk_commands which, char *why)
 {
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .commandBufferCount = 1,
                          .pCommandBuffers = &d->buffers[which]};
+    assert(!d->runs[which]);
     if (d->lost)
         return llm_why(why, -EIO, "the device was lost before; open the model again");
-    VkResult result = d->vk.QueueSubmit(d->queue, 1, &info, d->fence);
+    VkResult result = d->vk.QueueSubmit(d->queue, 1, &info, d->fences[which]);
+    d->lost = result != VK_SUCCESS;
+    d->runs[which] = !d->lost;
+    return result ? llm_vk_fail("a submission", result, why) : 0;
+}
+
+int llm_vk_wait(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
+                char *why)
+{
+    if (!d->runs[which])
+        return 0;
+    VkResult result = wait_for_fence(d, d->fences[which], expected_ns);
     if (result == VK_SUCCESS)
-        result = wait_for_fence(d, expected_ns);
-    if (result == VK_SUCCESS)
-        result = d->vk.ResetFences(d->device, 1, &d->fence);
+        result = d->vk.ResetFences(d->device, 1, &d->fences[which]);
+    d->runs[which] = false;
     d->lost = result != VK_SUCCESS;
     return result ? llm_vk_fail("a submission", result, why) : 0;
 }

@@ -1,5 +1,5 @@
-/* llm/vulkan/device.h - private to src/llm: one Vulkan device, its queue, and one submission at a
- * time.
+/* llm/vulkan/device.h - private to src/llm: one Vulkan device, its queue, and two submissions at
+ * most.
  *
  * Needs Vulkan 1.2 with buffer device addresses; uses integer dot products where the device has
  * them. The loader is opened at run time.  Among usable devices discrete ones come first.
@@ -104,11 +104,12 @@ struct llm_vk_device {
     VkCommandPool pool;
     VkCommandBuffer buffers[LLM_VK_COMMANDS];
     VkCommandBuffer commands; /* the one being recorded */
-    VkFence fence;
-    VkQueryPool stamps; /* two; VK_NULL_HANDLE: the queue has no timestamps */
-    uint64_t taken;     /* bytes of device memory, for messages */
-    uint64_t made;      /* pipelines and blocks of memory so far */
-    bool lost;          /* a submission failed: no more are made */
+    VkFence fences[LLM_VK_COMMANDS];
+    bool runs[LLM_VK_COMMANDS]; /* started, and not waited for */
+    VkQueryPool stamps;         /* two; VK_NULL_HANDLE: the queue has no timestamps */
+    uint64_t taken;             /* bytes of device memory, for messages */
+    uint64_t made;              /* pipelines and blocks of memory so far */
+    bool lost;                  /* a submission failed: no more are made */
 };
 
 /* index: modulo the number of usable devices.  fast: with matrix units, or -ENOTSUP.  0; -ENODEV,
@@ -120,10 +121,13 @@ void llm_vk_device_close(struct llm_vk_device *d);
 int llm_vk_record(struct llm_vk_device *d, enum llm_vk_commands which, char *why) MUST_CHECK;
 int llm_vk_end(struct llm_vk_device *d, char *why) MUST_CHECK;
 
-/* Submits the recorded commands, any number of times, and waits.  expected_ns: about how long they
- * take; 0: not known.  0, -ENOMEM, -EIO. */
-int llm_vk_submit(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
-                  char *why) MUST_CHECK;
+/* Submits the recorded commands, any number of times.  0, -ENOMEM, -EIO. */
+int llm_vk_start(struct llm_vk_device *d, enum llm_vk_commands which, char *why) MUST_CHECK;
+
+/* Waits for their end; fine if they were not started.  expected_ns: about how long they take; 0:
+ * not known.  Until then they are not recorded again.  0, -ENOMEM, -EIO. */
+int llm_vk_wait(struct llm_vk_device *d, enum llm_vk_commands which, uint64_t expected_ns,
+                char *why) MUST_CHECK;
 
 /* Orders all shaders and copies before it against those after it. */
 void llm_vk_barrier(struct llm_vk_device *d);

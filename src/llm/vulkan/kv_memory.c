@@ -134,8 +134,10 @@ static uint64_t rows_at(const struct llm_kv_memory *kv, const struct llm_kv_rows
 /* Rows as a copy: they lie `stride` bytes apart. */
 static struct llm_vk_move move_of(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows)
 {
-    return (struct llm_vk_move){.buffer = slab_of(kv, rows->page)->buffer,
+    const struct llm_vk_block *slab = slab_of(kv, rows->page);
+    return (struct llm_vk_move){.buffer = slab->buffer,
                                 .offset = rows_at(kv, rows),
+                                .address = slab->address + rows_at(kv, rows),
                                 .bytes = (uint64_t)rows->count * kv->row_words * WORD};
 }
 
@@ -173,28 +175,46 @@ static uint8_t *put_rows(const struct llm_kv_memory *kv, const uint8_t *from, ui
     return dst;
 }
 
+/* As many of the rows as one submission takes, as moves. */
+static uint32_t next_moves(const struct llm_kv_memory *kv, const struct llm_kv_rows *rows,
+                           uint32_t count, struct llm_vk_move *moves)
+{
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+    for (; n < count && n < LLM_VK_MOVES_MAX; n++) {
+        moves[n] = move_of(kv, &rows[n]);
+        bytes += moves[n].bytes;
+        if (bytes > LLM_VK_MOVED_BYTES)
+            break;
+    }
+    return n;
+}
+
+/* While the device gathers rows in one half, those of the other are copied. */
 int llm_vk_kv_read_all(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, uint32_t count,
                        void *dst, char *why)
 {
+    struct llm_vk_move moves[LLM_VK_MOVES_MAX];
     uint8_t *to = dst;
-    for (uint32_t done = 0; done < count;) {
-        struct llm_vk_move moves[LLM_VK_MOVES_MAX];
+    uint32_t n = next_moves(kv, rows, count, moves), half = 0;
+    int rc = n ? llm_vk_gather(kv->memory, moves, n, half, why) : 0;
+    while (n && rc == 0) {
         const uint8_t *from;
-        uint32_t n = 0;
-        for (uint64_t bytes = 0; done + n < count && n < LLM_VK_MOVES_MAX; n++) {
-            moves[n] = move_of(kv, &rows[done + n]);
-            bytes += moves[n].bytes;
-            if (bytes > LLM_VK_READBACK_BYTES)
-                break;
+        const struct llm_kv_rows *here = rows;
+        uint32_t here_count = n;
+        rc = llm_vk_gathered(kv->memory, half, &from, why);
+        rows += n;
+        count -= n;
+        half = 1 - half;
+        n = next_moves(kv, rows, count, moves);
+        if (rc == 0 && n)
+            rc = llm_vk_gather(kv->memory, moves, n, half, why);
+        for (uint32_t i = 0; i < here_count && rc == 0; i++) {
+            to = put_rows(kv, from, here[i].count, to);
+            from += (uint64_t)here[i].count * kv->row_words * WORD;
         }
-        int rc = llm_vk_gather(kv->memory, moves, n, &from, why);
-        if (rc)
-            return rc;
-        for (uint32_t i = 0; i < n; from += moves[i++].bytes)
-            to = put_rows(kv, from, rows[done + i].count, to);
-        done += n;
     }
-    return 0;
+    return rc;
 }
 
 int llm_vk_kv_read(struct llm_kv_memory *kv, const struct llm_kv_rows *rows, void *dst, char *why)

@@ -1,5 +1,6 @@
 #include "llm/vulkan/memory.h"
 
+#include "base/log.h"
 #include "base/units.h"
 #include "llm/model/why.h"
 
@@ -11,7 +12,13 @@
 #define SLAB_BYTES_MIN (UINT64_C(4) << 20)  /* for small models */
 #define SLAB_BYTES_MAX (UINT64_C(64) << 20) /* 4096 of them are 256 GiB */
 
-enum { PIECE_ALIGN = 256 };
+#define MAPPED_BYTES (2 * LLM_VK_MOVED_BYTES)
+
+enum {
+    PIECE_ALIGN = 256,
+    QUAD = 16,
+    GROUP_QUADS = 1024, /* of a workgroup of move.comp */
+};
 
 struct llm_vk_slab {
     struct llm_vk_slab *next;
@@ -208,14 +215,20 @@ VkDeviceAddress llm_vk_piece_address(const struct llm_vk_piece *piece)
 
 /* ---- life ---- */
 
-int llm_vk_memory_init(struct llm_vk_memory *m, struct llm_vk_device *d, char *why)
+/* About as long as a link of 32 GB/s takes: so the thread spins for short copies. */
+static int wait_for_moves(struct llm_vk_memory *m, char *why)
 {
-    *m = (struct llm_vk_memory){.device = d};
-    int rc =
-        llm_vk_block_create(d, LLM_VK_STAGING_BYTES, LLM_VK_STAGING, "uploading", &m->staging, why);
+    return llm_vk_wait(m->device, LLM_VK_MOVES, m->moving_bytes / 32 + 1, why);
+}
+
+int llm_vk_memory_init(struct llm_vk_memory *m, struct llm_vk_pipelines *p, char *why)
+{
+    struct llm_vk_device *d = p->device;
+    *m = (struct llm_vk_memory){.device = d, .pipelines = p};
+    int rc = llm_vk_block_create(d, MAPPED_BYTES, LLM_VK_STAGING, "uploading", &m->staging, why);
     if (rc == 0)
-        rc = llm_vk_block_create(d, LLM_VK_READBACK_BYTES, LLM_VK_READBACK, "reading back",
-                                 &m->readback, why);
+        rc = llm_vk_block_create(d, MAPPED_BYTES, LLM_VK_READBACK, "reading back", &m->readback,
+                                 why);
     if (rc)
         llm_vk_memory_fini(m);
     return rc;
@@ -223,32 +236,31 @@ int llm_vk_memory_init(struct llm_vk_memory *m, struct llm_vk_device *d, char *w
 
 void llm_vk_memory_fini(struct llm_vk_memory *m)
 {
+    char why[LLM_WHY_CHARS];
     assert(!m->slabs);
     if (!m->device)
         return;
+    if (wait_for_moves(m, why)) /* after an error some may be under way */
+        hw_info(HW_CAT_LLM, "moves did not end: %s", why);
     llm_vk_block_destroy(m->device, &m->staging);
     llm_vk_block_destroy(m->device, &m->readback);
+    llm_vk_block_destroy(m->device, &m->packed);
 }
 
 /* ---- bytes ---- */
 
-/* About as long as a link of 16 GB/s takes: so the thread spins for short copies. */
-static int end_and_submit(struct llm_vk_device *d, uint64_t bytes, char *why)
+static int end_and_start(struct llm_vk_memory *m, uint64_t bytes, char *why)
 {
-    int rc = llm_vk_end(d, why);
-    return rc ? rc : llm_vk_submit(d, LLM_VK_MOVES, bytes / 16 + 1, why);
+    int rc = llm_vk_end(m->device, why);
+    m->moving_bytes = bytes;
+    return rc ? rc : llm_vk_start(m->device, LLM_VK_MOVES, why);
 }
 
-/* Moves whose bytes lie one behind the other in a mapped block, in one submission. */
-static int submit_moves(struct llm_vk_device *d, const struct llm_vk_block *mapped, bool to_mapped,
-                        const struct llm_vk_move *moves, uint32_t count, char *why)
+/* Each a region, one behind the other in the mapped block from `at` on. */
+static void record_regions(struct llm_vk_device *d, const struct llm_vk_block *mapped, uint64_t at,
+                           bool to_mapped, const struct llm_vk_move *moves, uint32_t count)
 {
     VkBufferCopy regions[LLM_VK_MOVES_MAX];
-    uint64_t at = 0;
-    assert(count <= LLM_VK_MOVES_MAX);
-    int rc = llm_vk_record(d, LLM_VK_MOVES, why);
-    if (rc)
-        return rc;
     for (uint32_t i = 0; i < count; i++) {
         regions[i] = (VkBufferCopy){.srcOffset = to_mapped ? moves[i].offset : at,
                                     .dstOffset = to_mapped ? at : moves[i].offset,
@@ -261,8 +273,89 @@ static int submit_moves(struct llm_vk_device *d, const struct llm_vk_block *mapp
         d->vk.CmdCopyBuffer(d->commands, to_mapped ? moves[i].buffer : mapped->buffer,
                             to_mapped ? mapped->buffer : moves[i].buffer, next - i, &regions[i]);
     }
+}
+
+/* A piece in the list of move.comp; in quads of 16 bytes. */
+struct piece {
+    VkDeviceAddress address;
+    uint32_t at, quads;
+};
+
+struct move_push {
+    VkDeviceAddress block, list;
+    uint32_t to_block, none;
+};
+
+static void record_pieces(struct llm_vk_memory *m, VkPipeline pipeline, uint64_t at, bool to_mapped,
+                          const struct llm_vk_move *moves, uint32_t count)
+{
+    struct piece list[LLM_VK_MOVES_MAX];
+    struct llm_vk_device *d = m->device;
+    struct move_push push = {.block = m->packed.address,
+                             .list = m->packed.address + LLM_VK_MOVED_BYTES,
+                             .to_block = to_mapped};
+    VkBufferCopy all = {.srcOffset = to_mapped ? 0 : at, .dstOffset = to_mapped ? at : 0};
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        list[i] = (struct piece){.address = moves[i].address,
+                                 .at = (uint32_t)(all.size / QUAD),
+                                 .quads = (uint32_t)(moves[i].bytes / QUAD)};
+        largest = list[i].quads > largest ? list[i].quads : largest;
+        all.size += moves[i].bytes;
+    }
+    d->vk.CmdUpdateBuffer(d->commands, m->packed.buffer, LLM_VK_MOVED_BYTES, count * sizeof list[0],
+                          list);
+    if (!to_mapped)
+        d->vk.CmdCopyBuffer(d->commands, m->staging.buffer, m->packed.buffer, 1, &all);
+    llm_vk_barrier(d);
+    d->vk.CmdBindPipeline(d->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
+    d->vk.CmdPushConstants(d->commands, m->pipelines->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                           sizeof push, &push);
+    d->vk.CmdDispatch(d->commands, (largest + GROUP_QUADS - 1) / GROUP_QUADS, count, 1);
+    if (to_mapped) {
+        llm_vk_barrier(d);
+        d->vk.CmdCopyBuffer(d->commands, m->packed.buffer, m->readback.buffer, 1, &all);
+    }
+}
+
+static bool are_pieces(const struct llm_vk_move *moves, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!moves[i].address)
+            return false;
+    }
+    return count > 1;
+}
+
+/* Starts moves whose bytes lie one behind the other in half a mapped block, after those before. */
+static int start_moves(struct llm_vk_memory *m, uint32_t half, bool to_mapped,
+                       const struct llm_vk_move *moves, uint32_t count, char *why)
+{
+    struct llm_vk_device *d = m->device;
+    struct llm_vk_variant variant = {.shader = LLM_VK_MOVE};
+    VkPipeline pipeline = VK_NULL_HANDLE;
+    uint64_t bytes = 0, at = half * LLM_VK_MOVED_BYTES;
+    int rc = wait_for_moves(m, why);
+    assert(count <= LLM_VK_MOVES_MAX);
+    for (uint32_t i = 0; i < count; i++)
+        bytes += moves[i].bytes;
+    if (rc == 0 && are_pieces(moves, count)) {
+        uint64_t room = LLM_VK_MOVED_BYTES + LLM_VK_MOVES_MAX * sizeof(struct piece);
+        if (!m->packed.buffer)
+            rc = llm_vk_block_create(d, room, LLM_VK_LOCAL, "moving KV", &m->packed, why);
+        if (rc == 0)
+            rc = llm_vk_pipeline(m->pipelines, &variant, &pipeline, why);
+    }
+    if (rc == 0)
+        rc = llm_vk_record(d, LLM_VK_MOVES, why);
+    if (rc)
+        return rc;
+    if (pipeline)
+        record_pieces(m, pipeline, at, to_mapped, moves, count);
+    else
+        record_regions(d, to_mapped ? &m->readback : &m->staging, at, to_mapped, moves, count);
     llm_vk_host_barrier(d);
-    return end_and_submit(d, at, why);
+    return end_and_start(m, bytes, why);
 }
 
 static bool meet(const struct llm_vk_move *a, const struct llm_vk_move *b)
@@ -271,47 +364,59 @@ static bool meet(const struct llm_vk_move *a, const struct llm_vk_move *b)
            b->offset < a->offset + a->bytes;
 }
 
-int llm_vk_flush(struct llm_vk_memory *m, char *why)
+/* The next ones are queued in the other half. */
+static int start_queued(struct llm_vk_memory *m, char *why)
 {
-    uint32_t count = m->queued_count;
+    uint32_t count = m->queued_count, half = m->half;
     m->queued_count = 0;
     m->queued_bytes = 0;
-    return count ? submit_moves(m->device, &m->staging, false, m->queued, count, why) : 0;
+    m->half = 1 - half;
+    return count ? start_moves(m, half, false, m->queued, count, why) : 0;
+}
+
+int llm_vk_flush(struct llm_vk_memory *m, char *why)
+{
+    int rc = start_queued(m, why);
+    return rc ? rc : wait_for_moves(m, why);
 }
 
 int llm_vk_queue(struct llm_vk_memory *m, const struct llm_vk_move *to, uint8_t **room, char *why)
 {
-    assert(to->bytes <= LLM_VK_STAGING_BYTES);
+    assert(to->bytes <= LLM_VK_MOVED_BYTES);
     bool fits =
-        m->queued_count < LLM_VK_MOVES_MAX && to->bytes <= LLM_VK_STAGING_BYTES - m->queued_bytes;
+        m->queued_count < LLM_VK_MOVES_MAX && to->bytes <= LLM_VK_MOVED_BYTES - m->queued_bytes;
     for (uint32_t i = 0; i < m->queued_count && fits; i++)
         fits = !meet(to, &m->queued[i]); /* copies of one submission have no order */
-    int rc = fits ? 0 : llm_vk_flush(m, why);
+    int rc = fits ? 0 : start_queued(m, why);
     if (rc)
         return rc;
-    *room = (uint8_t *)m->staging.map + m->queued_bytes;
+    *room = (uint8_t *)m->staging.map + m->half * LLM_VK_MOVED_BYTES + m->queued_bytes;
     m->queued[m->queued_count++] = *to;
     m->queued_bytes += to->bytes;
     return 0;
 }
 
 int llm_vk_gather(struct llm_vk_memory *m, const struct llm_vk_move *from, uint32_t count,
-                  const uint8_t **bytes_out, char *why)
+                  uint32_t half, char *why)
 {
     int rc = llm_vk_flush(m, why);
-    if (rc == 0)
-        rc = submit_moves(m->device, &m->readback, true, from, count, why);
-    *bytes_out = m->readback.map;
-    return rc;
+    return rc ? rc : start_moves(m, half, true, from, count, why);
+}
+
+int llm_vk_gathered(struct llm_vk_memory *m, uint32_t half, const uint8_t **bytes_out, char *why)
+{
+    *bytes_out = (const uint8_t *)m->readback.map + half * LLM_VK_MOVED_BYTES;
+    return wait_for_moves(m, why);
 }
 
 int llm_vk_upload(struct llm_vk_memory *m, VkBuffer to, uint64_t offset, uint64_t bytes,
                   uint64_t unit, llm_vk_fill *fill, const void *user, char *why)
 {
-    uint64_t most = LLM_VK_STAGING_BYTES / unit * unit;
+    uint64_t most = LLM_VK_MOVED_BYTES / unit * unit;
     assert(most > 0);
     for (uint64_t at = 0; at < bytes;) {
-        struct llm_vk_move part = {to, offset + at, bytes - at < most ? bytes - at : most};
+        struct llm_vk_move part = {
+            .buffer = to, .offset = offset + at, .bytes = bytes - at < most ? bytes - at : most};
         uint8_t *room;
         int rc = llm_vk_queue(m, &part, &room, why);
         if (rc)
@@ -326,11 +431,13 @@ int llm_vk_download(struct llm_vk_memory *m, VkBuffer from, uint64_t offset, uin
                     void *dst, char *why)
 {
     for (uint64_t at = 0; at < bytes;) {
-        uint64_t left = bytes - at;
-        struct llm_vk_move part = {from, offset + at,
-                                   left < LLM_VK_READBACK_BYTES ? left : LLM_VK_READBACK_BYTES};
+        uint64_t left = bytes - at, most = LLM_VK_MOVED_BYTES;
+        struct llm_vk_move part = {
+            .buffer = from, .offset = offset + at, .bytes = left < most ? left : most};
         const uint8_t *there;
-        int rc = llm_vk_gather(m, &part, 1, &there, why);
+        int rc = llm_vk_gather(m, &part, 1, 0, why);
+        if (rc == 0)
+            rc = llm_vk_gathered(m, 0, &there, why);
         if (rc)
             return rc;
         memcpy((uint8_t *)dst + at, there, part.bytes);
@@ -342,11 +449,14 @@ int llm_vk_download(struct llm_vk_memory *m, VkBuffer from, uint64_t offset, uin
 int llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char *why)
 {
     struct llm_vk_device *d = m->device;
-    int rc = llm_vk_record(d, LLM_VK_MOVES, why);
+    int rc = wait_for_moves(m, why);
+    if (rc == 0)
+        rc = llm_vk_record(d, LLM_VK_MOVES, why);
     if (rc)
         return rc;
     d->vk.CmdFillBuffer(d->commands, block->buffer, 0, VK_WHOLE_SIZE, 0);
-    return end_and_submit(d, 0, why);
+    rc = end_and_start(m, 0, why);
+    return rc ? rc : wait_for_moves(m, why);
 }
 
 void llm_vk_fill_copy(const void *user, uint64_t at, uint64_t bytes, uint8_t *dst)

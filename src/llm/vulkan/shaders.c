@@ -67,12 +67,12 @@ static const struct llm_vk_code codes[] = {
     {LLM_VK_ROPE, LLM_F32, false, CODE(spv_rope)},
     {LLM_VK_APPEND, LLM_F32, false, CODE(spv_append)},
     {LLM_VK_ATTEND, LLM_F32, false, CODE(spv_attend)},
-    {LLM_VK_MERGE, LLM_F32, false, CODE(spv_merge)},
     {LLM_VK_ACTIVATE, LLM_F32, false, CODE(spv_activate)},
     {LLM_VK_ROUTE, LLM_F32, false, CODE(spv_route)},
     {LLM_VK_BUNCH, LLM_F32, false, CODE(spv_bunch)},
     {LLM_VK_ADD, LLM_F32, false, CODE(spv_add)},
     {LLM_VK_SCALE, LLM_F32, false, CODE(spv_scale)},
+    {LLM_VK_MOVE, LLM_F32, false, CODE(spv_move)},
 };
 
 const struct llm_vk_code *llm_vk_code(enum llm_vk_shader shader, enum llm_dtype dtype, bool has_dot)

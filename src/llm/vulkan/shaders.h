@@ -17,12 +17,12 @@ enum llm_vk_shader {
     LLM_VK_APPEND,
     LLM_VK_ATTEND,
     LLM_VK_ATTEND_TILE, /* where the device has tiles */
-    LLM_VK_MERGE,
     LLM_VK_ACTIVATE,
     LLM_VK_ROUTE,
     LLM_VK_BUNCH,
     LLM_VK_ADD,
     LLM_VK_SCALE,
+    LLM_VK_MOVE,
 };
 
 struct llm_vk_code {

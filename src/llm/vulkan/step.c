@@ -14,9 +14,9 @@ enum {
     PAGE_GRAIN = 128,   /* of a layer's page table, so that the next layer's seldom moves */
 };
 
-void llm_vk_step_init(struct llm_vk_step *s, struct llm_vk_memory *m, struct llm_vk_pipelines *p)
+void llm_vk_step_init(struct llm_vk_step *s, struct llm_vk_memory *m)
 {
-    *s = (struct llm_vk_step){.memory = m, .pipelines = p};
+    *s = (struct llm_vk_step){.memory = m};
 }
 
 static void drop_retired(struct llm_vk_step *s)
@@ -283,15 +283,15 @@ static int record_op(struct llm_vk_step *s, const struct llm_vk_dispatch *op, Vk
 {
     struct llm_vk_device *d = s->memory->device;
     VkPipeline pipeline;
-    int rc = llm_vk_pipeline(s->pipelines, &op->variant, &pipeline, why);
+    int rc = llm_vk_pipeline(s->memory->pipelines, &op->variant, &pipeline, why);
     if (rc)
         return rc;
     order(s, op->uses, op->use_count);
     if (pipeline != *bound)
         d->vk.CmdBindPipeline(d->commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
     *bound = pipeline;
-    d->vk.CmdPushConstants(d->commands, s->pipelines->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                           op->push_bytes, op->push);
+    d->vk.CmdPushConstants(d->commands, s->memory->pipelines->layout, VK_SHADER_STAGE_COMPUTE_BIT,
+                           0, op->push_bytes, op->push);
     d->vk.CmdDispatch(d->commands, op->groups[0], op->groups[1], op->groups[2]);
     return 0;
 }
@@ -413,7 +413,9 @@ int llm_vk_step_finish(struct llm_vk_step *s, uint64_t *kernel_ns, char *why)
     if (rc == 0)
         rc = llm_vk_flush(s->memory, why);
     if (rc == 0)
-        rc = llm_vk_submit(d, LLM_VK_STEP, s->recorded_ns, why);
+        rc = llm_vk_start(d, LLM_VK_STEP, why);
+    if (rc == 0)
+        rc = llm_vk_wait(d, LLM_VK_STEP, s->recorded_ns, why);
     if (rc)
         return rc;
     s->fetched = s->recorded.fetch_bytes > 0;

@@ -15,12 +15,11 @@
 #include "llm/engine/backend.h"
 #include "llm/vulkan/kv_memory.h"
 #include "llm/vulkan/memory.h"
-#include "llm/vulkan/pipelines.h"
 
 enum {
-    LLM_VK_USES_MAX = 4,    /* of one op */
-    LLM_VK_RETIRED_MAX = 8, /* all layers need the same size; each growth doubles */
-    LLM_VK_OPEN_MAX = 64,   /* ranges since the last barrier; a further one forces a barrier */
+    LLM_VK_USES_MAX = 4,     /* of one op */
+    LLM_VK_RETIRED_MAX = 16, /* all layers need the same size; each growth doubles */
+    LLM_VK_OPEN_MAX = 64,    /* ranges since the last barrier; a further one forces a barrier */
 };
 
 /* Where finish puts downloads in the output block, after the timestamps, and how much at most. */
@@ -71,7 +70,6 @@ struct llm_vk_numbers {
 
 struct llm_vk_step {
     struct llm_vk_memory *memory;
-    struct llm_vk_pipelines *pipelines;
     bool noting; /* between begin and finish */
     int error;   /* the first of the step, and its why */
     char why[LLM_WHY_CHARS];
@@ -99,7 +97,7 @@ struct llm_vk_step {
     uint32_t open_count;
 };
 
-void llm_vk_step_init(struct llm_vk_step *s, struct llm_vk_memory *m, struct llm_vk_pipelines *p);
+void llm_vk_step_init(struct llm_vk_step *s, struct llm_vk_memory *m);
 void llm_vk_step_fini(struct llm_vk_step *s); /* zero is fine */
 
 /* round_bytes: room for rounded activations.  0, -ENOMEM, -EIO, and why. */

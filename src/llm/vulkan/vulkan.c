@@ -58,8 +58,8 @@ static void vulkan_close(struct llm_backend *b)
 {
     struct vulkan *self = self_of(b);
     llm_vk_step_fini(&self->step);
-    llm_vk_pipelines_fini(&self->pipelines);
     llm_vk_memory_fini(&self->memory);
+    llm_vk_pipelines_fini(&self->pipelines);
     llm_vk_device_close(&self->device);
     free(self);
 }
@@ -71,14 +71,14 @@ static int vulkan_open(const struct llm_backend_config *config, struct llm_backe
         return llm_why(why, -ENOMEM, "no memory for the backend");
     int rc = llm_vk_device_open(&self->device, config->device, config->math == LLM_MATH_FAST, why);
     if (rc == 0)
-        rc = llm_vk_memory_init(&self->memory, &self->device, why);
-    if (rc == 0)
         rc = llm_vk_pipelines_init(&self->pipelines, &self->device, why);
+    if (rc == 0)
+        rc = llm_vk_memory_init(&self->memory, &self->pipelines, why);
     if (rc) {
         vulkan_close(&self->base);
         return rc;
     }
-    llm_vk_step_init(&self->step, &self->memory, &self->pipelines);
+    llm_vk_step_init(&self->step, &self->memory);
     self->base.ops = &llm_backend_vulkan;
     snprintf(self->base.device, sizeof self->base.device, "%.110s%s",
              self->device.properties.deviceName, self->device.has_tiles ? ", fast" : "");

@@ -778,7 +778,7 @@ static int put_layer(struct llm_job *job, struct llm_sequence *s, uint32_t layer
     uint32_t from = job->request.from, to = llm_seq_length(s->seq);
     uint64_t bytes = (to - from) * llm_kv_row_bytes(s->model->engine);
     bool plain = llm_eviction_policy(s->kv.eviction).pack == LLM_PACK_NEVER;
-    int rc = llm_seq_read_kv(s->seq, layer, from, to, rows);
+    int rc = llm_seq_read_kv(s->seq, layer, 1, from, to, rows);
     return rc ? rc
               : wire_codec_encode(s->packer.codec, plain ? WIRE_CODEC_RAW : WIRE_CODEC_SHUFFLE_ZSTD,
                                   WIRE_DTYPE_F16, rows, bytes / sizeof(uint16_t), NULL,

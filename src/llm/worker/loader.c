@@ -46,11 +46,10 @@ static int read_cache(struct llm_worker *w, struct llm_job *job, struct llm_engi
                       struct llm_seq *seq)
 {
     uint32_t positions = llm_seq_length(seq), layers = llm_engine_config(engine)->layers;
-    uint64_t bytes = positions * llm_kv_row_bytes(engine);
     llm_blob_free(w, &job->kv);
     int rc = llm_blob_make(w, job->client, &job->kv, cache_bytes(engine, positions));
-    for (uint32_t l = 0; l < layers && rc == 0; l++)
-        rc = llm_seq_read_kv(seq, l, 0, positions, job->kv.data + l * bytes);
+    if (rc == 0)
+        rc = llm_seq_read_kv(seq, 0, layers, 0, positions, job->kv.data);
     if (rc == -EDQUOT)
         return llm_why(job->why, -ENOSPC,
                        "a cache of %u positions exceeds what this worker keeps for clients",

@@ -104,7 +104,7 @@ static void compute(struct llm_engine *engine, struct results *r)
     }
     assert_true(row_bytes * (PROMPT + DECODED) <= sizeof r->kv[0]);
     for (uint32_t l = 0; l < LAYERS; l++)
-        assert_int_equal(llm_seq_read_kv(seq, l, 0, PROMPT + DECODED, r->kv[l]), 0);
+        assert_int_equal(llm_seq_read_kv(seq, l, 1, 0, PROMPT + DECODED, r->kv[l]), 0);
     llm_seq_destroy(other);
     llm_seq_destroy(seq);
 }

@@ -231,18 +231,19 @@ static void kv_travels_as_bytes(void **state)
     struct llm_seq *from = new_seq(&b), *to = new_seq(&b);
     float *logits = all_logits();
     feed(&b, from, 0, 100, logits);
-    uint8_t *bytes = malloc(100 * llm_kv_row_bytes(b.engine));
-    for (uint32_t layer = 0; layer < 2; layer++) {
-        assert_int_equal(llm_seq_read_kv(from, layer, 0, 100, bytes), 0);
-        assert_int_equal(llm_seq_write_kv(to, layer, 0, 100, bytes), 0);
-    }
+    uint64_t layer_bytes = 100 * llm_kv_row_bytes(b.engine);
+    uint8_t *bytes = malloc(2 * layer_bytes);
+    assert_int_equal(llm_seq_read_kv(from, 0, 2, 0, 100, bytes), 0);
+    for (uint32_t layer = 0; layer < 2; layer++)
+        assert_int_equal(llm_seq_write_kv(to, layer, 0, 100, bytes + layer * layer_bytes), 0);
     assert_int_equal(llm_seq_set_length(to, 100), 0);
     llm_seq_destroy(from);
     feed(&b, to, 100, 101, got);
     same_logits(want + (size_t)100 * VOCAB, got, 1);
 
-    assert_int_equal(llm_seq_read_kv(to, 2, 0, 1, bytes), -EINVAL);
-    assert_int_equal(llm_seq_read_kv(to, 0, 0, 102, bytes), -EINVAL);
+    assert_int_equal(llm_seq_read_kv(to, 2, 1, 0, 1, bytes), -EINVAL);
+    assert_int_equal(llm_seq_read_kv(to, 1, 2, 0, 1, bytes), -EINVAL);
+    assert_int_equal(llm_seq_read_kv(to, 0, 1, 0, 102, bytes), -EINVAL);
     assert_int_equal(llm_seq_write_kv(to, 0, 0, CONTEXT + 1, bytes), -ERANGE);
     assert_int_equal(llm_seq_set_length(to, CONTEXT + 1), -ERANGE);
     llm_seq_destroy(to);

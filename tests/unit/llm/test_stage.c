@@ -382,7 +382,7 @@ static void use_all_of(const struct model *m, const char *layers)
     assert_int_equal(feed(engine, alike, adopted, PROMPT, got.logits), 0);
     check_next(engine, alike);
     for (uint32_t l = 0; l < LAYERS; l++) {
-        assert_int_equal(llm_seq_read_kv(seq, l, 0, PROMPT, got.kv[l]), 0);
+        assert_int_equal(llm_seq_read_kv(seq, l, 1, 0, PROMPT, got.kv[l]), 0);
         llm_seq_evict(seq, l);
         assert_int_equal(llm_seq_write_kv(seq, l, 0, PROMPT, got.kv[l]), 0);
     }
@@ -535,7 +535,7 @@ static void a_share_that_is_lost_or_silent_is_named_and_comes_back(void **state)
     /* Noticed by reading; sequences without rows lose none. */
     stop(&first);
     start_share(&first, &m, 1, 0);
-    assert_int_equal(llm_seq_read_kv(seq, 0, 0, PROMPT, got.kv[0]), -EOWNERDEAD);
+    assert_int_equal(llm_seq_read_kv(seq, 0, 1, 0, PROMPT, got.kv[0]), -EOWNERDEAD);
     assert_int_equal(feed(engine, fresh, 0, PROMPT, got.logits), 0);
     assert_memory_equal(wanted.logits, got.logits, sizeof(float) * PROMPT * VOCAB);
     llm_engine_tp_stats(engine, &stats);

@@ -161,7 +161,7 @@ static void a_worker_that_dies_between_steps_loses_kv_and_no_bits(void **state)
     compute_again(engine, seq);
     /* Noticed by reading, by reserving, and by giving pages back. */
     kill(child(), SIGKILL);
-    assert_int_equal(llm_seq_read_kv(seq, 0, 0, PROMPT, got.kv[0]), -EOWNERDEAD);
+    assert_int_equal(llm_seq_read_kv(seq, 0, 1, 0, PROMPT, got.kv[0]), -EOWNERDEAD);
     assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
     compute_again(engine, seq);
     kill(child(), SIGKILL);

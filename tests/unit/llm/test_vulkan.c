@@ -247,12 +247,11 @@ static void kv_travels_as_bytes(void **state)
     struct llm_seq *from = new_seq(engine), *to = new_seq(engine);
     uint32_t last = PROMPT - 1;
     uint64_t bytes = last * llm_kv_row_bytes(engine);
-    uint8_t *rows = malloc(bytes);
+    uint8_t *rows = malloc(2 * bytes);
     feed(engine, from, 0, PROMPT, want);
-    for (uint32_t layer = 0; layer < 2; layer++) {
-        assert_int_equal(llm_seq_read_kv(from, layer, 0, last, rows), 0);
-        assert_int_equal(llm_seq_write_kv(to, layer, 0, last, rows), 0);
-    }
+    assert_int_equal(llm_seq_read_kv(from, 0, 2, 0, last, rows), 0);
+    for (uint32_t layer = 0; layer < 2; layer++)
+        assert_int_equal(llm_seq_write_kv(to, layer, 0, last, rows + layer * bytes), 0);
     assert_int_equal(llm_seq_set_length(to, last), 0);
     feed(engine, to, last, PROMPT, got);
     assert_memory_equal(want + (size_t)last * VOCAB, got + (size_t)last * VOCAB,
@@ -262,6 +261,37 @@ static void kv_travels_as_bytes(void **state)
     llm_seq_destroy(to);
     llm_engine_destroy(engine);
     llm_file_close(file);
+}
+
+/* More pages than a submission has, and more bytes than both halves of the mapped memory. */
+static void many_pages_move_at_once(void **state)
+{
+    (void)state;
+    enum { PAGES = 700, VALUES = 204 };
+    struct llm_backend_config config = {0};
+    struct llm_kv_shape shape = {.row_values = VALUES, .pages = PAGES, .run = PAGES};
+    struct llm_backend *b;
+    struct llm_kv_memory *kv;
+    const uint32_t slab = 0;
+    struct llm_kv_rows rows[PAGES];
+    size_t page = (size_t)LLM_KV_POSITIONS * VALUES;
+    uint16_t *wrote = malloc(PAGES * page * sizeof *wrote),
+             *read = malloc(PAGES * page * sizeof *read);
+    assert_int_equal(llm_backend_vulkan.open(&config, &b, why), 0);
+    assert_int_equal(b->ops->kv_create(b, &shape, &kv, why), 0);
+    assert_int_equal(b->ops->kv_map(kv, &slab, 1, why), 0);
+    for (uint32_t i = 0; i < PAGES; i++) {
+        rows[i] = (struct llm_kv_rows){.page = i * 37 % PAGES, .count = LLM_KV_POSITIONS};
+        for (size_t j = 0; j < page; j++)
+            wrote[i * page + j] = (uint16_t)(i * 31 + j);
+        assert_int_equal(b->ops->kv_write(kv, &rows[i], wrote + i * page, why), 0);
+    }
+    assert_int_equal(b->ops->kv_read_all(kv, rows, PAGES, read, why), 0);
+    assert_memory_equal(wrote, read, PAGES * page * sizeof *read);
+    b->ops->kv_destroy(b, kv);
+    b->ops->close(b);
+    free(wrote);
+    free(read);
 }
 
 /* Pages of an odd width in slabs, which come and go in any order. */
@@ -497,6 +527,7 @@ int main(void)
         cmocka_unit_test(a_row_does_not_depend_on_its_batch),
         cmocka_unit_test(long_sequences_have_the_same_bits),
         cmocka_unit_test(kv_travels_as_bytes),
+        cmocka_unit_test(many_pages_move_at_once),
         cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(rows_are_written_in_order),
         cmocka_unit_test(logits_are_read_after_other_bytes),

@@ -269,7 +269,7 @@ static void layers_are_fetched_by_mask(void **state)
     for (uint32_t l = 0; l < LAYERS; l++) {
         assert_int_equal(f.rows[l] != NULL, llm_layers_has(&some, l));
         if (f.rows[l]) {
-            assert_int_equal(llm_seq_read_kv(seq, l, 100, PROMPT, want), 0);
+            assert_int_equal(llm_seq_read_kv(seq, l, 1, 100, PROMPT, want), 0);
             assert_memory_equal(want, f.rows[l], f.bytes);
         }
         free(f.rows[l]);
