@@ -1,9 +1,10 @@
 // attend.comp - attention of one row and head over a sequence's pages.
 //
 // A workgroup walks a chunk of the pages in order: the scores of a page, then its values; whenever a
-// larger score is found, the sums so far are scaled.  A row's only chunk is the result; merge.comp
-// merges several.  The order depends on the row alone, not on the batch.  Heads of more than DIMS
-// values take several workgroups, which compute the same scores and store different values.  Loads of
+// larger score is found, the sums so far are scaled.  A row's only chunk is the result; of several, the
+// workgroup that ends last merges them, in order.  The order depends on the row alone, not on the batch.
+// Heads of more than DIMS values take several workgroups, which compute the same scores and store
+// different values.  Loads of
 // a page are issued together: a thread waits once for ROUNDS of K and once for AHEAD of V.  No load
 // is behind a branch; past the last position that one is loaded again and ignored.
 #version 450
@@ -11,31 +12,39 @@
 #include "common.glsl"
 
 const uint THREADS = 128;
-const uint SHARE = 16;                      // threads that share a score
-const uint AT_ONCE = THREADS / SHARE;       // scores computed at a time
-const uint ROUNDS = KV_POSITIONS / AT_ONCE; // rounds of them in a page
-const uint DIMS = 256;                      // values of a head, eight a thread
-const uint AHEAD = 8;                       // positions of V loaded at a time
-const uint Q_QUADS = 128;                   // of q in shared memory: larger heads are rare
+const uint DIMS = 256;     // values of a head, eight a thread
+const uint AHEAD = 8;      // positions of V loaded at a time
+const uint Q_QUADS = 128;  // of q in shared memory: larger heads are rare
+const uint CHUNKS_MAX = 16; // common.glsl
 const float LEAST = -3.4e38;
 layout(constant_id = 0) const bool ALIGNED = true; // head_dim is a multiple of 8
+layout(constant_id = 1) const uint SHARE = 16;     // threads that share a score, eight values each; 4 to 16
 layout(local_size_x = 128) in;
 layout(push_constant) uniform Push
 {
-    uvec2 q, values, positions, page_first, pages, parts;
+    uvec2 q, values, positions, page_first, pages, parts, arrivals;
     uint heads, kv_heads, head_dim, row_words;
     uint k_words, v_words; // from a page's start to its K and V
     float scale;
-    uint dim_groups, chunks_max, part_floats;
+    uint dim_groups, chunks_max;
     uint window; // 0: all positions
     float cap;   // 0: none
+    uint none;
     uvec2 sinks; // 0: none
 };
 
-shared float partial[KV_POSITIONS * SHARE];
+// A part has the values of a chunk, its largest score and the sum of its weights.
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Parts { float at[]; };
+
+const uint AT_ONCE = THREADS / SHARE;       // scores computed at a time
+const uint ROUNDS = KV_POSITIONS / AT_ONCE; // rounds of them in a page
+const uint PITCH = SHARE + 1;               // odd, so no bank conflicts
+shared float partial[KV_POSITIONS * PITCH];
 shared vec4 scores[KV_POSITIONS / 4];
 shared vec4 q_near[Q_QUADS];
 shared vec4 gathered[2 * THREADS];
+shared float chunk_most[CHUNKS_MAX], chunk_total[CHUNKS_MAX];
+shared bool is_last;
 
 struct Eight {
     vec4 a, b;
@@ -98,12 +107,12 @@ void score_page(uvec2 page, uint skip, uint count, uint in_row, uint q_first)
             sums[r] = dot4(k[r].b, qb, dot4(k[r].a, qa, sums[r]));
     }
     [[unroll]] for (uint r = 0; r < ROUNDS; r++)
-        partial[(r * AT_ONCE + position) * SHARE + share] = sums[r];
+        partial[(r * AT_ONCE + position) * PITCH + share] = sums[r];
     barrier();
     if (me < KV_POSITIONS) {
         float sum = 0;
         [[unroll]] for (uint i = 0; i < SHARE; i++)
-            sum += partial[me * SHARE + i];
+            sum += partial[me * PITCH + i];
         scores[me / 4][me % 4] = me >= skip && me < count ? soft_cap(scale * sum, cap) : LEAST;
     }
     barrier();
@@ -144,11 +153,61 @@ void add_values(inout Eight sum, uvec2 page, uint count, uint head, uint i, uint
     }
 }
 
-void put(uvec2 place, uint at, uint dim, vec4 x)
+void put(uint at, uint dim, vec4 x)
 {
     [[unroll]] for (uint j = 0; j < 4; j++)
         if (dim + j < head_dim)
-            Floats(place).at[at + dim + j] = x[j];
+            Floats(values).at[at + dim + j] = x[j];
+}
+
+void put_part(uint at, uint dim, vec4 x)
+{
+    [[unroll]] for (uint j = 0; j < 4; j++)
+        if (dim + j < head_dim)
+            Parts(parts).at[at + dim + j] = x[j];
+}
+
+// Whether the other chunks are stored, too; all threads hear the same.
+bool arrive(uint counter, uint chunks)
+{
+    memoryBarrierBuffer();
+    barrier();
+    if (gl_LocalInvocationIndex == 0) {
+        is_last = atomicAdd(Words(arrivals).at[counter], 1) + 1 == chunks;
+        if (is_last)
+            Words(arrivals).at[counter] = 0; // for the next step
+    }
+    barrier();
+    memoryBarrierBuffer();
+    return is_last;
+}
+
+// Values first_dim and on of the row and head whose parts begin at `part`.
+void merge(uint part, uint chunks, uint first_dim, uint to)
+{
+    uint me = gl_LocalInvocationIndex, part_floats = head_dim + 2;
+    float most = LEAST, total = 0;
+    if (me < chunks) {
+        chunk_most[me] = Parts(parts).at[part + me * part_floats + head_dim];
+        chunk_total[me] = Parts(parts).at[part + me * part_floats + head_dim + 1];
+    }
+    barrier();
+    for (uint c = 0; c < chunks; c++)
+        most = max(most, chunk_most[c]);
+    barrier();
+    if (me < chunks)
+        chunk_most[me] = exp(chunk_most[me] - most); // from now on its factor
+    barrier();
+    for (uint c = 0; c < chunks; c++)
+        total = fma(chunk_total[c], chunk_most[c], total);
+    for (uint dim = first_dim + me; dim < min(first_dim + DIMS, head_dim); dim += THREADS) {
+        float sum = 0, x[CHUNKS_MAX];
+        [[unroll]] for (uint c = 0; c < CHUNKS_MAX; c++)
+            x[c] = Parts(parts).at[part + min(c, chunks - 1) * part_floats + dim];
+        [[unroll]] for (uint c = 0; c < CHUNKS_MAX; c++)
+            sum = c < chunks ? fma(x[c], chunk_most[c], sum) : sum;
+        Floats(values).at[to + dim] = sum / total;
+    }
 }
 
 void main()
@@ -193,22 +252,26 @@ void main()
     gathered[2 * me] = sum.a;
     gathered[2 * me + 1] = sum.b;
     barrier();
-    if (me >= eights)
-        return;
-    for (uint s = 1; s < sharers; s++) {
+    for (uint s = 1; s < sharers && me < eights; s++) {
         sum.a += gathered[2 * (me + s * eights)];
         sum.b += gathered[2 * (me + s * eights) + 1];
     }
-    if (chunks == 1) {
-        put(values, q_first, 8 * i, sum.a / total);
-        put(values, q_first, 8 * i + 4, sum.b / total);
+    if (chunks == 1 && me < eights) {
+        put(q_first, 8 * i, sum.a / total);
+        put(q_first, 8 * i + 4, sum.b / total);
+    }
+    if (chunks == 1)
         return;
+    uint first_part = (row * heads + head) * chunks_max * (head_dim + 2);
+    uint part = first_part + chunk * (head_dim + 2);
+    if (me < eights) {
+        put_part(part, 8 * i, sum.a);
+        put_part(part, 8 * i + 4, sum.b);
     }
-    uint part = ((row * heads + head) * chunks_max + chunk) * part_floats;
-    put(parts, part, 8 * i, sum.a);
-    put(parts, part, 8 * i + 4, sum.b);
     if (me == 0) {
-        Floats(parts).at[part + head_dim] = most;
-        Floats(parts).at[part + head_dim + 1] = total;
+        Parts(parts).at[part + head_dim] = most;
+        Parts(parts).at[part + head_dim + 1] = total;
     }
+    if (arrive((row * heads + head) * dim_groups + gl_WorkGroupID.z % dim_groups, chunks))
+        merge(first_part, chunks, first_dim, q_first);
 }

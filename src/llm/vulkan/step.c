@@ -33,6 +33,7 @@ void llm_vk_step_fini(struct llm_vk_step *s)
     llm_vk_block_destroy(s->memory->device, &s->input_block);
     llm_vk_block_destroy(s->memory->device, &s->round_block);
     llm_vk_block_destroy(s->memory->device, &s->part_block);
+    llm_vk_block_destroy(s->memory->device, &s->arrival_block);
     llm_vk_block_destroy(s->memory->device, &s->output_block);
     drop_retired(s);
     free(s->pages.at);
@@ -184,22 +185,34 @@ VkDeviceAddress llm_vk_step_pages(const struct llm_vk_step *s, uint32_t layer)
     return s->inputs.pages + (uint64_t)layer * s->inputs.page_stride * sizeof(VkDeviceAddress);
 }
 
-VkDeviceAddress llm_vk_step_parts(struct llm_vk_step *s, uint64_t bytes)
+/* Memory that noted ops use stays as it is: a larger block takes its place for the next ones. */
+static VkDeviceAddress scratch(struct llm_vk_step *s, struct llm_vk_block *block, uint64_t bytes,
+                               bool zeros)
 {
     struct llm_vk_block larger;
-    if (bytes <= s->part_block.bytes)
-        return s->part_block.address;
-    uint64_t room = 2 * s->part_block.bytes > bytes ? 2 * s->part_block.bytes : bytes;
+    if (bytes <= block->bytes)
+        return block->address;
+    uint64_t room = 2 * block->bytes > bytes ? 2 * block->bytes : bytes;
     assert(s->noting && s->retired_count < LLM_VK_RETIRED_MAX);
     int rc =
         llm_vk_block_create(s->memory->device, room, LLM_VK_LOCAL, "attention", &larger, s->why);
-    if (rc) {
-        s->error = rc;
-        return 0;
+    if (rc == 0) {
+        s->retired[s->retired_count++] = *block;
+        *block = larger;
+        rc = zeros ? llm_vk_zero(s->memory, block, s->why) : 0;
     }
-    s->retired[s->retired_count++] = s->part_block;
-    s->part_block = larger;
-    return larger.address;
+    s->error = rc ? rc : s->error;
+    return rc ? 0 : block->address;
+}
+
+VkDeviceAddress llm_vk_step_parts(struct llm_vk_step *s, uint64_t bytes)
+{
+    return scratch(s, &s->part_block, bytes, false);
+}
+
+VkDeviceAddress llm_vk_step_arrivals(struct llm_vk_step *s, uint64_t count)
+{
+    return scratch(s, &s->arrival_block, count * sizeof(uint32_t), true);
 }
 
 /* ---- noting ---- */

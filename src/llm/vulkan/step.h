@@ -81,7 +81,7 @@ struct llm_vk_step {
     uint32_t rows, rope_pairs, pick_count;
     struct llm_vk_numbers seqs;                      /* of the rows */
     uint32_t positions_max;                          /* of a row: its own and those before */
-    struct llm_vk_block part_block;                  /* attention's chunks; grows between ops */
+    struct llm_vk_block part_block, arrival_block;   /* attention's chunks; grow between ops */
     struct llm_vk_block retired[LLM_VK_RETIRED_MAX]; /* earlier ops may use them */
     uint32_t retired_count;
     struct llm_vk_numbers pages; /* ids of the batch */
@@ -112,8 +112,10 @@ void llm_vk_step_use_kv(struct llm_vk_step *s, const struct llm_kv_memory *kv);
 /* The address of a layer's page table. */
 VkDeviceAddress llm_vk_step_pages(const struct llm_vk_step *s, uint32_t layer);
 
-/* Memory for attention's chunks in this step: its address; 0 on an error, which finish tells. */
+/* Memory for attention's chunks in this step, and so many counters of those that are done, which
+ * the shader leaves at zero: its address; 0 on an error, which finish tells. */
 VkDeviceAddress llm_vk_step_parts(struct llm_vk_step *s, uint64_t bytes);
+VkDeviceAddress llm_vk_step_arrivals(struct llm_vk_step *s, uint64_t count);
 
 /* Notes an op. */
 void llm_vk_step_note(struct llm_vk_step *s, const struct llm_vk_dispatch *op);

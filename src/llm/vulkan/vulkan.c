@@ -23,8 +23,9 @@ enum {
     ATTEND_DIMS = 256,      /* attend.comp */
     ATTEND_CHUNK_PAGES = 4, /* common.glsl, and the next */
     ATTEND_CHUNKS_MAX = 16,
-    PART_FLOATS = 2, /* of a chunk, besides its values */
-    FLAG_BIAS = 1,   /* common.glsl */
+    ATTEND_PARTS_MAX = 16 << 20, /* floats at a time */
+    PART_FLOATS = 2,             /* of a chunk, besides its values */
+    FLAG_BIAS = 1,               /* common.glsl */
     FLAG_ACCUMULATE = 2,
     FLAG_GELU = 4,
     NORM_FORM = 1,     /* constant of norm.comp */
@@ -475,8 +476,10 @@ struct mul_shape {
     uint32_t rows_max, weight_rows_max, cols, weight_rows, ahead, ahead_quantised;
 };
 
-/* With few rows a large device is busy only when each row has its own team: on an H200 1.07 x the
- * tokens a second of GPT-J-6B, 1.08 x those of a model of 1.1 B parameters. */
+/* The first is for plain weights.  Their few rows keep a large device busy only when each has its
+ * own team: on an H200 1.07 x the tokens a second of GPT-J-6B, 1.08 x those of a model of 1.1 B
+ * parameters.  Quantised ones are bound by arithmetic, too: two rows share activations, which is
+ * 1.08 x the tokens a second of 8 B parameters as Q4_K. */
 static const struct mul_shape mul_shapes[] = {
     {1, 8192, 1, 1, 16, 4},      {1, UINT32_MAX, 1, 2, 8, 4},          {2, UINT32_MAX, 2, 2, 4, 2},
     {4, UINT32_MAX, 4, 4, 2, 1}, {UINT32_MAX, UINT32_MAX, 8, 4, 1, 1},
@@ -501,7 +504,7 @@ static uint32_t weight_rows_of(const struct llm_op_matmul *op)
 
 static const struct mul_shape *mul_shape_for(const struct llm_op_matmul *op)
 {
-    const struct mul_shape *shape = mul_shapes;
+    const struct mul_shape *shape = mul_shapes + is_quantised(op->parts[0].weight->dtype);
     uint32_t weight_rows = weight_rows_of(op), rows = sharing_rows(op);
     while (shape->rows_max < rows || shape->weight_rows_max < weight_rows)
         shape++;
@@ -827,41 +830,30 @@ static struct attend_rows attend_rows(const struct llm_vk_step *step,
                                 .page_first = step->inputs.page_first + words};
 }
 
-struct merge_push {
-    VkDeviceAddress values, positions, parts;
-    uint32_t heads, head_dim, chunks_max, part_floats, count, window;
-};
-
-static void merge(struct vulkan *self, const struct llm_op_attend *op,
-                  const struct attend_rows *rows, uint32_t chunks, struct llm_vk_use parts)
-{
-    struct merge_push push = {.values = rows->out,
-                              .positions = rows->positions,
-                              .parts = parts.from,
-                              .heads = op->heads,
-                              .head_dim = op->head_dim,
-                              .chunks_max = chunks,
-                              .part_floats = op->head_dim + PART_FLOATS,
-                              .count = (uint32_t)rows->values,
-                              .window = op->window};
-    struct llm_vk_dispatch dispatch = {.variant = {.shader = LLM_VK_MERGE},
-                                       .uses = {parts, writes(push.values, push.count)},
-                                       .use_count = 2};
-    set_push(&dispatch, &push, sizeof push);
-    each_value(self, &dispatch, push.count);
-}
-
 struct attend_push {
-    VkDeviceAddress q, values, positions, page_first, pages, parts;
+    VkDeviceAddress q, values, positions, page_first, pages, parts, arrivals;
     uint32_t heads, kv_heads, head_dim, row_words, k_words, v_words;
     float scale;
-    uint32_t dim_groups, chunks_max, part_floats, window;
+    uint32_t dim_groups, chunks_max, window;
     float cap;
+    uint32_t none;
     VkDeviceAddress sinks;
 };
 
-static void attend_each(struct vulkan *self, const struct llm_op_attend *op,
-                        const struct attend_rows *rows)
+/* Of all parts of a row. */
+static uint64_t part_floats(const struct llm_op_attend *op, uint32_t chunks)
+{
+    return (uint64_t)op->heads * chunks * (op->head_dim + PART_FLOATS);
+}
+
+/* Threads that share a score, eight values each. */
+static uint32_t score_sharers(uint32_t head_dim)
+{
+    return head_dim > 64 ? 16 : head_dim > 32 ? 8 : 4;
+}
+
+static void attend_together(struct vulkan *self, const struct llm_op_attend *op,
+                            const struct attend_rows *rows, uint32_t chunks)
 {
     struct llm_vk_step *step = &self->step;
     struct attend_push push = {.q = rows->q,
@@ -877,20 +869,20 @@ static void attend_each(struct vulkan *self, const struct llm_op_attend *op,
                                .v_words = llm_vk_kv_words(op->kv, 1),
                                .scale = op->scale,
                                .dim_groups = (op->head_dim + ATTEND_DIMS - 1) / ATTEND_DIMS,
-                               .chunks_max =
-                                   chunks_most(seen_most(step->positions_max, op->window)),
-                               .part_floats = op->head_dim + PART_FLOATS,
+                               .chunks_max = chunks,
                                .window = op->window,
                                .cap = op->cap,
                                .sinks = address(op->sinks)};
-    uint64_t parts = 0;
-    if (push.chunks_max > 1) {
-        parts = (uint64_t)rows->count * op->heads * push.chunks_max * push.part_floats;
+    uint64_t parts = chunks > 1 ? rows->count * part_floats(op, chunks) : 0;
+    if (parts) {
+        uint64_t counters = (uint64_t)rows->count * op->heads * push.dim_groups;
         push.parts = llm_vk_step_parts(step, parts * sizeof(float));
+        push.arrivals = llm_vk_step_arrivals(step, counters);
     }
     struct llm_vk_dispatch dispatch = {
-        .variant = {.shader = LLM_VK_ATTEND, .constants = {op->head_dim % 8 == 0}},
-        .groups = {op->heads, rows->count, push.dim_groups * push.chunks_max},
+        .variant = {.shader = LLM_VK_ATTEND,
+                    .constants = {op->head_dim % 8 == 0, score_sharers(op->head_dim)}},
+        .groups = {op->heads, rows->count, push.dim_groups * chunks},
         .uses = {reads(push.q, rows->values), writes(push.values, rows->values),
                  kv_use(op->kv, op->layer, false), writes(push.parts, parts)},
         .use_count = 4};
@@ -898,8 +890,19 @@ static void attend_each(struct vulkan *self, const struct llm_op_attend *op,
     if (op->heads > self->device.properties.limits.maxComputeWorkGroupCount[0])
         step->error = llm_why(step->why, -EIO, "%u heads are too many for this device", op->heads);
     llm_vk_step_note(step, &dispatch);
-    if (parts)
-        merge(self, op, rows, push.chunks_max, reads(push.parts, parts));
+}
+
+/* As many rows at a time as the memory for their parts allows. */
+static void attend_each(struct vulkan *self, const struct llm_op_attend *op, uint32_t first,
+                        uint32_t end)
+{
+    uint32_t chunks = chunks_most(seen_most(self->step.positions_max, op->window));
+    uint64_t most = chunks > 1 ? ATTEND_PARTS_MAX / part_floats(op, chunks) : end;
+    for (uint32_t stop; first < end; first = stop) {
+        stop = most == 0 ? first + 1 : most < end - first ? first + (uint32_t)most : end;
+        struct attend_rows rows = attend_rows(&self->step, op, first, stop);
+        attend_together(self, op, &rows, chunks);
+    }
 }
 
 struct attend_tile_push {
@@ -962,16 +965,12 @@ static void vulkan_attend(struct llm_backend *b, const struct llm_op_attend *op)
             ;
         if (end - first < TILE_SIDE)
             continue;
-        struct attend_rows before = attend_rows(step, op, alone, first);
         struct attend_rows tiles = attend_rows(step, op, first, end);
-        if (before.count)
-            attend_each(self, op, &before);
+        attend_each(self, op, alone, first);
         attend_tiles(self, op, &tiles);
         alone = end;
     }
-    struct attend_rows rest = attend_rows(step, op, alone, step->rows);
-    if (rest.count)
-        attend_each(self, op, &rest);
+    attend_each(self, op, alone, step->rows);
 }
 
 /* ---- activate ---- */

@@ -937,8 +937,8 @@ static void attend_one(struct duo *d, struct heads h, struct extras extras)
 
 static void attend_all(struct duo *d)
 {
-    static const struct heads shapes[] = {
-        {1, 1, 8}, {4, 4, 64}, {6, 2, 20}, {4, 1, 128}, {3, 3, 35}};
+    static const struct heads shapes[] = {{1, 1, 8},  {4, 4, 64}, {6, 2, 20}, {4, 1, 128},
+                                          {3, 3, 35}, {9, 1, 16}, {2, 1, 300}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         attend_one(d, shapes[i], (struct extras){0});
 }
@@ -963,14 +963,15 @@ static void attends_with_windows_caps_and_sinks(void **state)
 
 enum { LONG_PAGES = 65 };
 
-/* Vulkan divides rows of 64 pages into more chunks than rows of 65, in one batch. */
-static void attend_long(struct duo *d)
+/* Rows of one sequence, at any positions. */
+static void attend_far(struct duo *d, struct heads h, struct extras extras, uint32_t rows,
+                       const uint32_t positions[])
 {
-    static uint32_t ids[LONG_PAGES];
-    static const uint32_t positions[] = {64 * 64 - 1, 64 * 64, 64 * LONG_PAGES - 1, 5};
-    struct llm_kv_shape shape = {.row_values = 8, .pages = LONG_PAGES, .run = 1};
+    uint32_t ids[LONG_PAGES], values = h.kv_heads * h.dim;
+    struct llm_kv_shape shape = {.row_values = values, .pages = LONG_PAGES, .run = 1};
     struct llm_kv_memory *kv[SIDES];
-    uint16_t rows[LLM_KV_POSITIONS * 8];
+    size_t halves = (size_t)LLM_KV_POSITIONS * values, count = (size_t)rows * h.heads * h.dim;
+    uint16_t *page_rows = malloc(halves * sizeof *page_rows);
     for (uint32_t i = 0; i < LONG_PAGES; i++)
         ids[i] = i;
     for (int i = 0; i < SIDES; i++) {
@@ -978,14 +979,15 @@ static void attend_long(struct duo *d)
         assert_int_equal(d->b[i]->ops->kv_map(kv[i], ids, LONG_PAGES, why), 0);
     }
     for (uint32_t page = 0; page < 2 * LONG_PAGES; page++) {
-        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-            rows[i] = (uint16_t)(hw_rng_below(&d->rng, 0x3e00) | hw_rng_below(&d->rng, 2) << 15);
+        for (size_t i = 0; i < halves; i++)
+            page_rows[i] =
+                (uint16_t)(hw_rng_below(&d->rng, 0x3e00) | hw_rng_below(&d->rng, 2) << 15);
         struct llm_kv_rows where = {.v = page % 2, .page = page / 2, .count = LLM_KV_POSITIONS};
         for (int i = 0; i < SIDES; i++)
-            assert_int_equal(d->b[i]->ops->kv_write(kv[i], &where, rows, why), 0);
+            assert_int_equal(d->b[i]->ops->kv_write(kv[i], &where, page_rows, why), 0);
     }
-    uint64_t q = put_random(d, 4 * 8), out = put_random(d, 4 * 8);
-    struct llm_batch batch = {.rows = 4,
+    uint64_t q = put_random(d, count), out = put_random(d, count), sinks = put_random(d, h.heads);
+    struct llm_batch batch = {.rows = rows,
                               .tokens = zeros,
                               .positions = positions,
                               .seqs = zeros,
@@ -999,17 +1001,29 @@ static void attend_long(struct duo *d)
         struct llm_op_attend attend = {.kv = kv[i],
                                        .q = at(d, i, q),
                                        .out = at(d, i, out),
-                                       .heads = 1,
-                                       .kv_heads = 1,
-                                       .head_dim = 8,
-                                       .scale = 2};
+                                       .heads = h.heads,
+                                       .kv_heads = h.kv_heads,
+                                       .head_dim = h.dim,
+                                       .scale = 0.25f,
+                                       .cap = extras.cap,
+                                       .window = extras.window};
+        if (extras.sinks)
+            attend.sinks = at(d, i, sinks);
         d->b[i]->ops->attend(d->b[i], &attend);
         finish(d, i);
     }
-    same_place(d, out, 4 * 8, "long attention");
+    same_place(d, out, count, "long attention");
     for (int i = 0; i < SIDES; i++)
         d->b[i]->ops->kv_destroy(d->b[i], kv[i]);
+    free(page_rows);
     d->used = 0;
+}
+
+/* Vulkan divides rows of 64 pages into more chunks than rows of 65, in one batch. */
+static void attend_long(struct duo *d)
+{
+    static const uint32_t positions[] = {64 * 64 - 1, 64 * 64, 64 * LONG_PAGES - 1, 5};
+    attend_far(d, (struct heads){2, 1, 8}, (struct extras){0}, 4, positions);
 }
 
 static void rows_of_any_length_share_a_batch(void **state)
