@@ -1,7 +1,6 @@
 /* The way to a server, step by step: name, connection, TLS, token, protocol, speed. */
 #include "cli/doctor.h"
 
-#include "base/report/bench.h"
 #include "base/units.h"
 #include "cli/survey.h"
 #include "rpc/servers.h"

@@ -1,7 +1,6 @@
 #include "page/worker.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "page/broadcast/board.h"
 #include "page/runtime.h"
 #include "rpc/server.h"

@@ -2,8 +2,6 @@
  * docs/design/cluster.md has them, on links with a latency and etcd's bandwidth. */
 #include "bench/kvsim/scale_impl.h"
 
-#include <assert.h>
-
 static const uint64_t lapse_look_ns = 500 * HW_MS; /* etcd looks for lapsed leases that often */
 enum { RENEWALS = 3 };                             /* in a lease's time */
 

@@ -6,7 +6,6 @@
 #include "bench/llm/rig.h"
 #include "bench/llm/store_line.h"
 #include "bench/rpc/link.h"
-#include "command/measure.h"
 #include "kv/daemon/host.h"
 #include "llm/engine/backend.h"
 

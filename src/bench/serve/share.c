@@ -7,7 +7,6 @@
 #include "bench/serve/load.h"
 #include "llm/engine/backend.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* Rows of bench-vulkan: cycles and what they send, recording, polling, optimisations. */
 #include "bench/vulkan/bench_vulkan.h"
 
-#include "base/clock.h"
 #include "base/order.h"
 #include "base/units.h"
 #include "command/measure.h"

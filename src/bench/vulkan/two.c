@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/order.h"
-#include "command/measure.h"
 
 #include <math.h>
 

@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

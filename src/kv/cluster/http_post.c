@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "kv/cluster/curl.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -6,7 +6,6 @@
 #include "base/wait.h"
 #include "kv/cluster/registry.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

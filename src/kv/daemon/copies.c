@@ -3,7 +3,6 @@
 #include "kv/daemon/remote.h"
 #include "kv/daemon/view_peers.h"
 
-#include <assert.h>
 #include <errno.h>
 
 enum {

@@ -8,7 +8,6 @@
 
 #include "base/rng.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "kv/cluster/dialer.h"
 #include "kv/common/attach.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -11,7 +11,6 @@
 #include "wire/le.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
 
 /* ---- copies ---- */

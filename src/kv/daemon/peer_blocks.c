@@ -11,9 +11,6 @@
 
 #include "wire/le.h"
 
-#include <assert.h>
-#include <errno.h>
-
 /* An answer: a head in the scratch, and for a READ bytes in the arena. */
 struct reply {
     enum kv_result result;

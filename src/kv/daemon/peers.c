@@ -4,7 +4,6 @@
 #include "kv/common/message.h"
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/view_peers.h"
-#include "wire/le.h"
 
 #include <assert.h>
 #include <errno.h>

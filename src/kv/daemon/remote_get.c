@@ -13,9 +13,6 @@
 
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/view_peers.h"
-#include "wire/le.h"
-
-#include <assert.h>
 
 static void get_begin(struct kv_remote *remote)
 {

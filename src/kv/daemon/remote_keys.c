@@ -6,8 +6,6 @@
 
 #include "wire/le.h"
 
-#include <assert.h>
-
 /* ---- which keys are there ---- */
 
 static const struct kv_remote_kind count_kind;

@@ -1,7 +1,5 @@
 #include "kv/daemon/stats.h"
 
-#include <errno.h>
-
 const struct hw_counter_def kv_stats_defs[] = {
 #define X(field, name, unit, kind, help) {name, help, unit, kind},
     KV_STATS_LIST(X)

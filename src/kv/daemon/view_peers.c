@@ -1,8 +1,5 @@
 #include "kv/daemon/view_peers.h"
 
-#include "base/log.h"
-
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "llm/chat/pattern.h"
 #include "llm/chat/schema_text.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

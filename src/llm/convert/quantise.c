@@ -5,7 +5,6 @@
 #include "llm/model/model.h"
 #include "llm/model/output.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/units.h"
 #include "llm/tp/command.h"
 #include "llm/worker/remote.h"
 #include "rpc/resume/resume.h"

@@ -11,7 +11,6 @@
 #include "page/page.h"
 #include "rpc/resume/resume.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

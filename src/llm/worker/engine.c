@@ -1,6 +1,5 @@
 /* The engine's thread: requests that are answered at once, and admission to the steps. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "llm/model/why.h"
 #include "llm/worker/impl.h"
 #include "llm/worker/inspect.h"

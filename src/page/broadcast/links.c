@@ -5,8 +5,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 
 static uint64_t time_left(uint64_t until_ns)
 {

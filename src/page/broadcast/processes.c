@@ -1,6 +1,5 @@
 #include "page/broadcast/processes.h"
 
-#include "base/clock.h"
 #include "page/runtime.h"
 
 #include <assert.h>

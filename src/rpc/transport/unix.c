@@ -1,9 +1,7 @@
 /* unix.c - Unix sockets: one host, the kernel's word on who the peer is. */
-#include "base/clock.h"
 #include "rpc/transport/sock.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "llm/chat/jinja/node.h"
 
 #include <errno.h>
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

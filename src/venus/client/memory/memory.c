@@ -14,7 +14,6 @@
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 

@@ -6,7 +6,6 @@
 #include "vn_client.gen.h"
 #include "vn_structs.gen.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 struct vnc_resource *vnc_resource_ref(struct vnc_resource *resource)

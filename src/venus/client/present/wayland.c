@@ -11,7 +11,6 @@
 #include "venus/client/present/wsi.h"
 
 #include "base/clock.h"
-#include "base/units.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -5,11 +5,9 @@
 #include "venus/client/object/descriptor.h"
 #include "venus/client/object/pipeline.h"
 #include "venus/client/perf.h"
-#include "venus/common/commands.h"
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
 
-#include <errno.h>
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <stdlib.h>

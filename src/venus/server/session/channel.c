@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "rpc/resume/resume.h"
-#include "venus/common/protocol.h"
 
 #include <assert.h>
 #include <errno.h>

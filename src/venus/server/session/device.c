@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "venus/common/commands.h"
 #include "venus/server/memory/bus.h"
 #include "venus/server/submit/queue.h"

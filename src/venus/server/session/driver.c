@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/visible.h"
 #include "venus/common/commands.h"
 #include "venus/common/protocol.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "venus/common/protocol.h"
 
 static const uint64_t wait_slice_ns = 200 * HW_MS;

@@ -2,7 +2,6 @@
 #include "venus/server/upload/arrivals.h"
 
 #include "base/clock.h"
-#include "venus/common/protocol.h"
 #include "venus/common/stripe.h"
 #include "venus/memory/pageset.h"
 
