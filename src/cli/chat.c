@@ -330,14 +330,13 @@ const struct cmd_command cmd_chat = {
     .summary = "talk with a model that a server serves",
     .operands = "[ADDR]",
     .operands_max = 1,
-    .description =
-        "Asks a model at a server (hawser serve --model) what you type, line by line, by the "
-        "model's\n"
-        "own chat template.  On a terminal lines can be edited, and Up shows earlier ones.  "
-        "Ctrl-C\n"
-        "stops an answer, Ctrl-D leaves.  Commands: /system TEXT, /clear, /stats, /help, /quit.\n\n"
-        "Without a terminal each line of standard input is a question, and only answers go to\n"
-        "standard output.",
+    .description = "Asks a model at a server (hawser serve --model) what you type, line by line, "
+                   "by the model's own chat template.  On a terminal lines can be edited, and Up "
+                   "shows earlier ones.  Ctrl-C stops an answer, Ctrl-D leaves.  Commands: /system "
+                   "TEXT, /clear, /stats, /help, /quit.\n"
+                   "\n"
+                   "Without a terminal each line of standard input is a question, and only answers "
+                   "go to standard output.",
     .options = options,
     .environment = cmd_connect_env,
     .examples = "hawser chat gpu1:28100\n"

@@ -25,15 +25,16 @@ struct doctor_options {
     bool json;
 };
 
+#define AT(field) offsetof(struct doctor_options, field)
 static const struct cmd_option options[] = {
     CMD_GROUP_AT(struct doctor_options, connect, cmd_connect_table),
-    {"duration", 'd', CMD_DURATION, offsetof(struct doctor_options, duration_ns),
+    {"duration", 'd', CMD_DURATION, AT(duration_ns),
      "how long to measure each of round trip, upload and download", "TIME", "200ms", HW_MS,
      60 * HW_SEC},
-    {"no-bench", 0, CMD_FLAG, offsetof(struct doctor_options, no_bench), "measure nothing"},
-    {"json", 'j', CMD_FLAG, offsetof(struct doctor_options, json),
-     "print one JSON object: \"checks\", each with check, status, detail\n"
-     "and remedy, and the numbers of \"warnings\" and \"failed\""},
+    {"no-bench", 0, CMD_FLAG, AT(no_bench), "measure nothing"},
+    {"json", 'j', CMD_FLAG, AT(json),
+     "print one JSON object: \"checks\", each with check, status, detail and remedy, and the "
+     "numbers of \"warnings\" and \"failed\""},
     {NULL},
 };
 
@@ -186,10 +187,10 @@ const struct cmd_command cmd_doctor = {
     .operands = "[ADDR]",
     .operands_max = 1,
     .description =
-        "Checks this machine and the way to the server at ADDR, else to those of VENUS_SERVERS:\n"
-        "the driver and its manifest, the Vulkan loader, GPUs and their device files, limits,\n"
-        "variables, keys; then name, connection, TLS, token, protocol, round trip and bandwidth.\n"
-        "Each line is ok, warning or failed; what is to be done stands below.  Warnings do not\n"
+        "Checks this machine and the way to the server at ADDR, else to those of VENUS_SERVERS: "
+        "the driver and its manifest, the Vulkan loader, GPUs and their device files, limits, "
+        "variables, keys; then name, connection, TLS, token, protocol, round trip and bandwidth. "
+        "Each line is ok, warning or failed; what is to be done stands below.  Warnings do not "
         "change the exit status.  A server that fails gives 69 or 77, everything else 1.",
     .options = options,
     .environment = environment,

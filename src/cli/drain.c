@@ -9,8 +9,9 @@ struct drain_options {
     bool undo;
 };
 
+#define AT(field) offsetof(struct drain_options, field)
 static const struct cmd_option options[] = {
-    {"undo", 0, CMD_FLAG, offsetof(struct drain_options, undo), "the worker takes texts again"},
+    {"undo", 0, CMD_FLAG, AT(undo), "the worker takes texts again"},
     CMD_GROUP_AT(struct drain_options, connect, cmd_connect_table),
     {NULL},
 };
@@ -42,11 +43,10 @@ const struct cmd_command cmd_drain = {
     .operands_min = 1,
     .operands_max = 1,
     .description =
-        "Tells the worker at ADDR (hawser serve --model) to take no new texts and to end those of\n"
-        "gateways after the present step; a gateway continues them at other workers with the same\n"
+        "Tells the worker at ADDR (hawser serve --model) to take no new texts and to end those of "
+        "gateways after the present step; a gateway continues them at other workers with the same "
         "tokens.  Other texts are completed; new ones that come through the server's own --http "
-        "are\n"
-        "answered 503.  When none runs any more the server can be stopped without loss.",
+        "are answered 503.  When none runs any more the server can be stopped without loss.",
     .options = options,
     .environment = cmd_connect_env,
     .examples = "hawser drain gpu1:28100\nhawser drain gpu1:28100 --undo",

@@ -16,10 +16,11 @@ struct help_options {
     bool json;
 };
 
+#define AT(field) offsetof(struct help_options, field)
 static const struct cmd_option options[] = {
-    {"json", 'j', CMD_FLAG, offsetof(struct help_options, json),
-     "print every command, option and variable as one JSON object:\n"
-     "manual pages and completion are made from it"},
+    {"json", 'j', CMD_FLAG, AT(json),
+     "print every command, option and variable as one JSON object: manual pages and completion are "
+     "made from it"},
     {NULL},
 };
 
@@ -169,8 +170,7 @@ const struct cmd_command cmd_help = {
     .operands = "[COMMAND]",
     .operands_max = 1,
     .description = "Prints what `hawser COMMAND --help` prints; without COMMAND, the list of "
-                   "commands.\n"
-                   "Options of all commands may be written with hyphens or underscores:\n"
+                   "commands. Options of all commands may be written with hyphens or underscores: "
                    "--master-port and --master_port are the same.",
     .options = options,
     .examples = "hawser help serve\n"

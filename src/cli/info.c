@@ -6,7 +6,6 @@
 #include "base/report/bench.h"
 #include "base/report/json.h"
 #include "base/report/progress.h"
-#include "base/report/table.h"
 #include "base/units.h"
 
 #include <stdio.h>
@@ -21,16 +20,16 @@ struct info_options {
     bool json;
 };
 
+#define AT(field) offsetof(struct info_options, field)
 static const struct cmd_option options[] = {
     CMD_GROUP_AT(struct info_options, connect, cmd_connect_table),
-    {"duration", 'd', CMD_DURATION, offsetof(struct info_options, duration_ns),
+    {"duration", 'd', CMD_DURATION, AT(duration_ns),
      "how long to measure each of round trip, upload and download", "TIME", "500ms", HW_MS,
      60 * HW_SEC},
-    {"no-bench", 0, CMD_FLAG, offsetof(struct info_options, no_bench),
-     "measure nothing: connect, describe, leave"},
-    {"json", 'j', CMD_FLAG, offsetof(struct info_options, json),
-     "print one JSON object: the figures as every benchmark of hawser\n"
-     "prints them, and the details under \"server\" and \"connection\""},
+    {"no-bench", 0, CMD_FLAG, AT(no_bench), "measure nothing: connect, describe, leave"},
+    {"json", 'j', CMD_FLAG, AT(json),
+     "print one JSON object: the figures as every benchmark of hawser prints them, and the details "
+     "under \"server\" and \"connection\""},
     {NULL},
 };
 
@@ -309,8 +308,8 @@ const struct cmd_command cmd_info = {
     .operands = "[ADDR]",
     .operands_max = 1,
     .description =
-        "Connects to the server at ADDR (host:port, unix:/path, shm:/path, ucx:host:port) and\n"
-        "prints the versions of both sides, how the connection is made and secured, the server's\n"
+        "Connects to the server at ADDR (host:port, unix:/path, shm:/path, ucx:host:port) and "
+        "prints the versions of both sides, how the connection is made and secured, the server's "
         "devices, the round trip as percentiles and a histogram, and the bandwidth up and down.",
     .options = options,
     .environment = environment,

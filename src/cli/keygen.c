@@ -12,13 +12,13 @@ struct keygen_options {
     uint64_t days;
 };
 
+#define AT(field) offsetof(struct keygen_options, field)
 static const struct cmd_option options[] = {
-    {"name", 'n', CMD_LIST, offsetof(struct keygen_options, names),
-     "host name or address that clients will use for the server\n"
-     "(without it: this host's name, localhost, 127.0.0.1 and ::1)",
+    {"name", 'n', CMD_LIST, AT(names),
+     "host name or address that clients will use for the server (without it: this host's name, "
+     "localhost, 127.0.0.1 and ::1)",
      "HOST"},
-    {"days", 0, CMD_U64, offsetof(struct keygen_options, days), "how long the certificate is valid",
-     "N", "825", 1, 36500},
+    {"days", 0, CMD_U64, AT(days), "how long the certificate is valid", "N", "825", 1, 36500},
     {NULL},
 };
 
@@ -63,9 +63,8 @@ const struct cmd_command cmd_keygen = {
     .operands = "DIR",
     .operands_min = 1,
     .operands_max = 1,
-    .description =
-        "Writes server.crt (self-signed, ECDSA P-256), server.key and token into DIR, the private\n"
-        "ones readable by their owner only.  Refuses to overwrite.",
+    .description = "Writes server.crt (self-signed, ECDSA P-256), server.key and token into DIR, "
+                   "the private ones readable by their owner only.  Refuses to overwrite.",
     .options = options,
     .examples = "hawser keygen /etc/hawser --name gpu1.example\n"
                 "hawser keygen keys --name 10.0.0.7 --days 90",

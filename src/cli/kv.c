@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/report/out.h"
-#include "base/units.h"
 #include "command/connect.h"
 #include "kv/redis/values.h"
 
@@ -480,17 +479,16 @@ const struct cmd_command cmd_kv = {
         "get NAME [FILE]    write the value to FILE, or out\n"
         "del NAME...        delete values\n"
         "exists NAME...     say which are there, and how long they are\n"
-        "keys [PATTERN]     names of the values at that host's daemons; * stands for any part of "
-        "a\n"
-        "                   name, ? for any character\n"
+        "keys [PATTERN]     names of the values at that host's daemons; * stands for any part of a "
+        "name, ? for any character\n"
         "info               figures of that host's daemons\n"
         "watch              what happens there, a line each --every\n"
         "\n"
-        "ADDR, before the names, is where a daemon, here or elsewhere, lets Redis clients in with\n"
-        "--resp: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH.  Without it the daemon of this host\n"
-        "is asked.  For a name that begins like an ADDR, give an ADDR before it.\n"
+        "ADDR, before the names, is where a daemon, here or elsewhere, lets Redis clients in with "
+        "--resp: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH.  Without it the daemon of this host is "
+        "asked.  For a name that begins like an ADDR, give an ADDR before it.\n"
         "\n"
-        "Values are blocks of the daemon's cluster, the same that kvd --resp shows to Redis\n"
+        "Values are blocks of the daemon's cluster, the same that kvd --resp shows to Redis "
         "clients.  A name that is not there is a failure.",
     .options = options,
     .environment = environment,

@@ -26,13 +26,12 @@ struct kvctl_options {
     bool json;
 };
 
+#define AT(field) offsetof(struct kvctl_options, field)
 static const struct cmd_option options[] = {
-    {"interval", 'i', CMD_DURATION, offsetof(struct kvctl_options, interval_ns),
-     "watch: time between two looks", "TIME", "1s", 10 * HW_MS, 3600 * HW_SEC},
-    {"count", 'n', CMD_U64, offsetof(struct kvctl_options, count),
-     "watch: stop after N looks; without it, at ^C", "N"},
-    {"json", 'j', CMD_FLAG, offsetof(struct kvctl_options, json),
-     "list, watch: one JSON object a look"},
+    {"interval", 'i', CMD_DURATION, AT(interval_ns), "watch: time between two looks", "TIME", "1s",
+     10 * HW_MS, 3600 * HW_SEC},
+    {"count", 'n', CMD_U64, AT(count), "watch: stop after N looks; without it, at ^C", "N"},
+    {"json", 'j', CMD_FLAG, AT(json), "list, watch: one JSON object a look"},
     {NULL},
 };
 
@@ -299,13 +298,13 @@ const struct cmd_command cmd_kvctl = {
     .operands_min = 1,
     .operands_max = 3,
     .description =
-        "A group is the models of a server (hawser serve --model), named for the first of them or\n"
+        "A group is the models of a server (hawser serve --model), named for the first of them or "
         "by --kv-group, or the workers of an engine.\n"
         "\n"
         "list [GROUP]             who uses and maps how much, who holds how much in reserve\n"
-        "limit GROUP SIZE|none    all of the group together may take this much from now on;\n"
-        "                         models give back what is more, and requests wait; what workers\n"
-        "                         have mapped stays, and their reserves shrink\n"
+        "limit GROUP SIZE|none    all of the group together may take this much from now on; models "
+        "give back what is more, and requests wait; what workers have mapped stays, and their "
+        "reserves shrink\n"
         "trim GROUP               reserves are given back to the device\n"
         "watch [GROUP]            list, again and again",
     .options = options,

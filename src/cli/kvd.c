@@ -44,29 +44,27 @@ static const struct cmd_option options[] = {
     {"socket", 's', CMD_STRING, AT(socket), "where local clients attach; only this user may",
      "PATH", "/tmp/hawser-kvd.sock"},
     {"peers", 0, CMD_LIST, AT(peers),
-     "the address of every rank, this one too, in order; each further\n"
-     "daemon of a rank takes the next port, or PATH.1 and so on",
+     "the address of every rank, this one too, in order; each further daemon of a rank takes the "
+     "next port, or PATH.1 and so on",
      "ADDR"},
     {"rank", 0, CMD_STRING, AT(rank),
-     "which of --peers this is\n"
-     "[default: what mpirun or srun says; 0]",
-     "N"},
-    {"members", 0, CMD_LIST, offsetof(struct kvd_options, members.list),
-     "instead of --peers: the cluster's members, this one too, each with the\n"
-     "address of its first daemon; blocks are divided among them",
+     "which of --peers this is [default: what mpirun or srun says; 0]", "N"},
+    {"members", 0, CMD_LIST, AT(members.list),
+     "instead of --peers: the cluster's members, this one too, each with the address of its first "
+     "daemon; blocks are divided among them",
      "NAME=ADDR"},
     CMD_ETCD_OPTION(struct kvd_options, members.etcd,
                     "instead of --members: register in etcd and follow who else does"),
     CMD_GROUP_AT(struct kvd_options, members.etcd, cmd_etcd_table),
-    {"cluster", 0, CMD_STRING, offsetof(struct kvd_options, members.cluster),
+    {"cluster", 0, CMD_STRING, AT(members.cluster),
      "with --etcd: daemons of one name are one cluster", "NAME", "default"},
-    {"name", 0, CMD_STRING, offsetof(struct kvd_options, members.name),
-     "this member's name; no two of a cluster may have the same.  With\n"
-     "--members also as the rank that mpirun or srun says",
+    {"name", 0, CMD_STRING, AT(members.name),
+     "this member's name; no two of a cluster may have the same.  With --members also as the rank "
+     "that mpirun or srun says",
      "NAME"},
-    {"listen", 0, CMD_STRING, offsetof(struct kvd_options, members.listen),
+    {"listen", 0, CMD_STRING, AT(members.listen),
      "with --etcd: where this member listens and the others reach it", "ADDR"},
-    {"member-ttl", 0, CMD_DURATION, offsetof(struct kvd_options, members.ttl_ns),
+    {"member-ttl", 0, CMD_DURATION, AT(members.ttl_ns),
      "with --etcd: a member that is not heard of for so long has left", "TIME", "10s",
      KV_MEMBER_TTL_MIN, KV_MEMBER_TTL_MAX},
     {"daemons", 0, CMD_U64, AT(daemons), "daemon threads; the keys are divided among them", "N",
@@ -76,8 +74,8 @@ static const struct cmd_option options[] = {
     {"entries", 0, CMD_U64, AT(entries), "keys of each daemon; 64 bytes each once used", "N",
      "1000000", 1, KV_STORE_ENTRIES_MAX},
     {"blocks", 0, CMD_SIZE, AT(arena_bytes),
-     "room for blocks of up to 64MiB, of each daemon; 0: none.  Memory is taken\n"
-     "as it is used.  Blocks are divided among ranks or members",
+     "room for blocks of up to 64MiB, of each daemon; 0: none.  Memory is taken as it is used.  "
+     "Blocks are divided among ranks or members",
      "SIZE", "0", 0, KV_ARENA_MAX},
     {"block-entries", 0, CMD_U64, AT(block_entries), "blocks of each daemon; about 250 bytes each",
      "N", "65536", 1, KV_BLOCK_ENTRIES_MAX},
@@ -85,8 +83,8 @@ static const struct cmd_option options[] = {
      "of each block, at as many ranks or members; the same for all of them", "N", "1", 1,
      KV_COPIES_MAX},
     {"min-copies", 0, CMD_U64, AT(min_copies),
-     "of --copies, what a client's put must reach at once; with fewer it\n"
-     "is TOO_FEW.  The others come later",
+     "of --copies, what a client's put must reach at once; with fewer it is TOO_FEW.  The others "
+     "come later",
      "N", "1", 1, KV_COPIES_MAX},
     {"block-policy", 0, CMD_CHOICE, AT(policy),
      "which block goes when room is needed; see hawser kvreplay", NULL, "s3fifo", 0, 0,
@@ -111,26 +109,25 @@ static const struct cmd_option options[] = {
     {"ca", 0, CMD_STRING, AT(ca), "other ranks' certificates must chain to this PEM file", "FILE"},
     {"fingerprint", 0, CMD_STRING, AT(fingerprint), "or must have this SHA-256", "HEX"},
     {"token-file", 0, CMD_STRING, AT(token_file),
-     "daemons prove to each other that they know this token (mode 0600)\n"
-     "[default: this user's on this host, for TCP on loopback]",
+     "daemons prove to each other that they know this token (mode 0600) [default: this user's on "
+     "this host, for TCP on loopback]",
      "FILE"},
     {"insecure", 0, CMD_FLAG, AT(insecure),
-     "listen beyond this host without TLS or token: whoever reaches\n"
-     "the address may read and write every key"},
+     "listen beyond this host without TLS or token: whoever reaches the address may read and write "
+     "every key"},
     {"metrics", 0, CMD_STRING, AT(metrics),
-     "serve counters over HTTP at host:port of this host: / as text,\n"
-     "/metrics for Prometheus, /json",
+     "serve counters over HTTP at host:port of this host: / as text, /metrics for Prometheus, "
+     "/json",
      "ADDR"},
     {"resp", 0, CMD_STRING, AT(resp),
-     "let Redis clients in at unix:PATH, host:port or tls:host:port; values are\n"
-     "blocks.  On host:port they AUTH with the token of --token-file; beyond\n"
-     "this host over TLS",
+     "let Redis clients in at unix:PATH, host:port or tls:host:port; values are blocks.  On "
+     "host:port they AUTH with the token of --token-file; beyond this host over TLS",
      "ADDR"},
     {"allow-flush", 0, CMD_FLAG, AT(may_flush),
      "of --resp: FLUSHDB deletes a client's values at this host's daemons"},
     {"tenants", 0, CMD_STRING, AT(tenants),
-     "of --resp: lines NAME TOKEN (mode 0600).  A client that AUTHs with such a\n"
-     "token sees the values of that tenant and no others",
+     "of --resp: lines NAME TOKEN (mode 0600).  A client that AUTHs with such a token sees the "
+     "values of that tenant and no others",
      "FILE"},
     SERVE_READY_OPTION(struct kvd_options, ready_fd),
     {NULL},
@@ -486,12 +483,11 @@ const struct cmd_command cmd_kvd = {
     .name = "kvd",
     .summary = "run the key-value store, alone or as a member of a cluster",
     .operands = "",
-    .description =
-        "Serves local clients through shared memory and other ranks through copyrpc, until SIGINT\n"
-        "or SIGTERM; then removes its sockets.  Every rank must be given the same --peers and\n"
-        "--daemons.  With --members or --etcd blocks are shared by a cluster whose members may\n"
-        "change; docs/design/cluster.md says how.  Prints one line, \"attach at ...\", when\n"
-        "clients can attach.",
+    .description = "Serves local clients through shared memory and other ranks through copyrpc, "
+                   "until SIGINT or SIGTERM; then removes its sockets.  Every rank must be given "
+                   "the same --peers and --daemons.  With --members or --etcd blocks are shared by "
+                   "a cluster whose members may change; docs/design/cluster.md says how.  Prints "
+                   "one line, \"attach at ...\", when clients can attach.",
     .options = options,
     .environment = environment,
     .examples =

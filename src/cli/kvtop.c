@@ -26,12 +26,12 @@ struct kvtop_options {
     bool once;
 };
 
+#define AT(field) offsetof(struct kvtop_options, field)
 static const struct cmd_option options[] = {
-    {"once", 0, CMD_FLAG, offsetof(struct kvtop_options, once), "print the state once"},
-    {"interval", 'i', CMD_DURATION, offsetof(struct kvtop_options, interval_ns),
-     "between two looks", "TIME", "1s", 100 * HW_MS, 3600 * HW_SEC},
-    {"count", 'n', CMD_U64, offsetof(struct kvtop_options, count),
-     "stop after N looks; without it, at ^C", "N"},
+    {"once", 0, CMD_FLAG, AT(once), "print the state once"},
+    {"interval", 'i', CMD_DURATION, AT(interval_ns), "between two looks", "TIME", "1s", 100 * HW_MS,
+     3600 * HW_SEC},
+    {"count", 'n', CMD_U64, AT(count), "stop after N looks; without it, at ^C", "N"},
     {NULL},
 };
 
@@ -191,10 +191,9 @@ const struct cmd_command cmd_kvtop = {
     .summary = "show live which model has how much of the KV memory",
     .operands = "[GROUP]",
     .operands_max = 1,
-    .description =
-        "A bar for each group of hawser kvctl list and for each model or worker in it, as parts\n"
-        "of the group's limit: # used by sequences, = kept for texts to come, - mapped and empty.\n"
-        "On a terminal q or Ctrl-C quits.",
+    .description = "A bar for each group of hawser kvctl list and for each model or worker in it, "
+                   "as parts of the group's limit: # used by sequences, = kept for texts to come, "
+                   "- mapped and empty. On a terminal q or Ctrl-C quits.",
     .options = options,
     .environment = cmd_kv_env,
     .examples = "hawser kvtop\nhawser kvtop --once chat",

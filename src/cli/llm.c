@@ -14,8 +14,8 @@ static const struct cmd_option options[] = {
     {"mode", 0, CMD_CHOICE, AT(mode), "where the model runs and what travels; see above", NULL,
      "local", 0, 0, llm_run_modes},
     {"model", 'm', CMD_STRING, AT(model),
-     "a GGUF file, or llama2.c's format; with a server: a model's name there\n"
-     "[default: the first that it serves]",
+     "a GGUF file, or llama2.c's format; with a server: a model's name there [default: the first "
+     "that it serves]",
      "FILE"},
     {"server", 0, CMD_STRING, AT(server), "a server that serves the model; the same as the operand",
      "ADDR"},
@@ -24,8 +24,8 @@ static const struct cmd_option options[] = {
     {"prompt", 'p', CMD_STRING, AT(prompt),
      "what to continue (without it: the model begins by itself)", "TEXT"},
     {"file", 'f', CMD_STRING, AT(file),
-     "what to continue is in this file; -: standard input, with a server the default\n"
-     "where that is a pipe or a file",
+     "what to continue is in this file; -: standard input, with a server the default where that is "
+     "a pipe or a file",
      "FILE"},
     {"decode_steps", 'n', CMD_U64, AT(decode_steps), "tokens to generate at most", "N", "50", 1,
      LLM_CONTEXT_MAX},
@@ -72,15 +72,15 @@ static const struct cmd_option options[] = {
     {"deadline", 0, CMD_DURATION, AT(deadline_ns), "for each exchange with the worker", "TIME",
      "5m", 1000000, UINT64_C(24) * 3600 * 1000000000},
     {"return", 0, CMD_STRING, AT(returns),
-     "semantic: what comes back: tokens, sampled at the worker; topk:K,\n"
-     "the K largest logits; logits, all of them, compressed if that pays",
+     "semantic: what comes back: tokens, sampled at the worker; topk:K, the K largest logits; "
+     "logits, all of them, compressed if that pays",
      "WHAT", "tokens"},
     {"tokens-per-request", 0, CMD_U64, AT(tokens_per_request),
      "semantic with tokens: so many with one exchange", "N", "1", 1, LLM_GENERATE_MAX},
     {"lossy", 0, CMD_FLAG, AT(lossy), "semantic with logits: as binary16; the tokens may differ"},
     {"evict", 0, CMD_STRING, AT(evict),
-     "remote modes: make the worker evict these layers of the sequence to its store\n"
-     "before the Nth exchange after the prompt; the worker needs --shadow",
+     "remote modes: make the worker evict these layers of the sequence to its store before the Nth "
+     "exchange after the prompt; the worker needs --shadow",
      "LAYERS@N"},
     {"trace", 0, CMD_FLAG, AT(trace), "also print tokens, and time and bytes of each exchange"},
     {"download", 0, CMD_STRING, AT(download),
@@ -237,23 +237,24 @@ const struct cmd_command cmd_llm = {
     .operands = "[ADDR]",
     .operands_max = 1,
     .description =
-        "Continues a prompt.  With ADDR, or without --model, a server does (hawser serve "
-        "--model):\n"
-        "the vocabulary comes from there, text goes to standard output as it is generated, and\n"
-        "figures to standard error.\n\n"
+        "Continues a prompt.  With ADDR, or without --model, a server does (hawser serve --model): "
+        "the vocabulary comes from there, text goes to standard output as it is generated, and "
+        "figures to standard error.\n"
+        "\n"
         "With --model FILE the model runs in one of the modes, which tell how long it took and "
-        "what\n"
-        "travelled.  The same model, prompt, seed and options give the same text in all of "
-        "them.\n\n"
+        "what travelled.  The same model, prompt, seed and options give the same text in all of "
+        "them.\n"
+        "\n"
         "  local          the model runs in this process; nothing travels\n"
         "  naive          weights, tokens and KV cache travel with every step\n"
         "  remote_cache   weights travel once, the cache stays at the worker; tokens, full logits\n"
         "  semantic       tokens, and what the consumer needs (--return); also sys_simulated\n"
-        "  remote_cache_compressed, remote_cache_delta_raw, remote_cache_delta_compressed,\n"
-        "  remote_cache_recompute\n"
-        "                 as remote_cache; they differ in how evicted KV returns to the worker:\n"
-        "                 whole and packed; only what is missing; that packed; computed again\n"
-        "  vulkan         as local, on a GPU through Vulkan: with hawser run, a remote GPU\n\n"
+        "  remote_cache_compressed, _delta_raw, _delta_compressed, _recompute\n"
+        "                 as remote_cache; they differ in how evicted KV returns to the worker: "
+        "whole "
+        "and packed; only what is missing; that packed; computed again\n"
+        "  vulkan         as local, on a GPU through Vulkan: with hawser run, a remote GPU\n"
+        "\n"
         "The remote modes need a worker: hawser serve --model FILE.",
     .options = options,
     .environment = cmd_connect_env,

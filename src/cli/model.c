@@ -52,12 +52,11 @@ static const struct cmd_option options[] = {
      "info: tokenizer.bin of a model in llama2.c's format", "FILE"},
     {"arch", 'a', CMD_CHOICE, AT(arch), "synth: architecture", NULL, "llama", 0, 0, arch_choices},
     {"like", 0, CMD_STRING, AT(like),
-     "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b;\n"
-     "llama 134m, 1.1b, 7b, 8b, 8x7b; qwen2 0.5b, 7b; qwen3 0.6b, 8b;\n"
-     "qwen3moe 30b-a3b; gemma2 2b; gemma3 1b; phi3 mini; olmoe 7b;\n"
-     "mistral3 3b; granite 2b; starcoder2 3b; gpt-oss 20b; qwen2moe\n"
-     "14b-a2.7b; granitemoe 3b-a800m; tiny of each, llama's tiny-moe,\n"
-     "granitemoe's tiny-shared.  The numbers below override it",
+     "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b; llama 134m, 1.1b, 7b, 8b, 8x7b; "
+     "qwen2 0.5b, 7b; qwen3 0.6b, 8b; qwen3moe 30b-a3b; gemma2 2b; gemma3 1b; phi3 mini; olmoe 7b; "
+     "mistral3 3b; granite 2b; starcoder2 3b; gpt-oss 20b; qwen2moe 14b-a2.7b; granitemoe "
+     "3b-a800m; tiny of each, llama's tiny-moe, granitemoe's tiny-shared.  The numbers below "
+     "override it",
      "SIZE"},
     SHAPE("layers", layers, LLM_LAYERS_MAX, "blocks"),
     SHAPE("width", width, LLM_WIDTH_MAX, "of the residual stream"),
@@ -74,10 +73,9 @@ static const struct cmd_option options[] = {
     {"rope-factor", 0, CMD_U64, AT(rope_factor),
      "synth: from the Nth part of the context, with --rope", "N", "4", 1, 1024},
     {"type", 't', CMD_STRING, AT(type),
-     "of the matrices; synth [default: F16]: F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0,\n"
-     "Q4_K, Q4_1, Q4_0, IQ4_XS, IQ4_NL, MXFP4, Q3_K or Q2_K;\n"
-     "quantise: one of these, or a mixture: Q5_K_M, Q5_K_S, Q4_K_M, Q4_K_S,\n"
-     "Q3_K_M",
+     "of the matrices; synth [default: F16]: F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, "
+     "Q4_1, Q4_0, IQ4_XS, IQ4_NL, MXFP4, Q3_K or Q2_K; quantise: one of these, or a mixture: "
+     "Q5_K_M, Q5_K_S, Q4_K_M, Q4_K_S, Q3_K_M",
      "TYPE"},
     {"seed", 's', CMD_U64, AT(seed), "synth: the same seed gives the same file on every machine",
      "N", "1"},
@@ -479,14 +477,14 @@ const struct cmd_command cmd_model = {
     .operands_min = 1,
     .operands_max = 3,
     .description =
-        "info FILE    what it is: architecture, shape, types, tokenizer, memory needed; GGUF v2\n"
-        "             and v3 or llama2.c's format\n"
-        "synth        a GGUF file of any shape with random weights, for bytes and times without\n"
-        "             a download\n"
-        "quantise FROM TO   writes a GGUF file again with its matrices in another type; also\n"
-        "                   spelt quantize\n"
-        "import FOLDER [TO] makes a GGUF file of a model as it is published: config.json,\n"
-        "                   tokenizer.json and safetensors [default: FOLDER.gguf]",
+        "info FILE            what it is: architecture, shape, types, tokenizer, memory needed; "
+        "GGUF v2 and v3 or llama2.c's format\n"
+        "synth                makes a GGUF file of any shape with random weights, for bytes and "
+        "times without a download\n"
+        "quantise FROM TO     writes a GGUF file again with its matrices in another type; also "
+        "spelt quantize\n"
+        "import FOLDER [TO]   makes a GGUF file of a model as it is published: config.json, "
+        "tokenizer.json and safetensors [default: FOLDER.gguf]",
     .options = options,
     .examples = "hawser model info models/small.gguf\n"
                 "hawser model synth --arch gptj --like 6b -o gptj-6b.gguf\n"

@@ -28,15 +28,15 @@ struct run_options {
     struct cmd_connect_options connect;
 };
 
+#define AT(field) offsetof(struct run_options, field)
 static const struct cmd_option options[] = {
-    {"servers", 's', CMD_LIST, offsetof(struct run_options, servers),
-     "whose GPUs the program shall see: host:port, unix:/path, shm:/path,\n"
-     "ucx:host:port\n"
-     "(without it: VENUS_SERVERS, VENUS_SERVER_HOST, else 127.0.0.1:28100)",
+    {"servers", 's', CMD_LIST, AT(servers),
+     "whose GPUs the program shall see: host:port, unix:/path, shm:/path, ucx:host:port (without "
+     "it: VENUS_SERVERS, VENUS_SERVER_HOST, else 127.0.0.1:28100)",
      "ADDR"},
-    {"honest-fences", 0, CMD_FLAG, offsetof(struct run_options, honest_fences),
-     "a fence is signalled when its work is done, also where the program cannot\n"
-     "see the difference but by a clock: for programs that measure time"},
+    {"honest-fences", 0, CMD_FLAG, AT(honest_fences),
+     "a fence is signalled when its work is done, also where the program cannot see the difference "
+     "but by a clock: for programs that measure time"},
     CMD_GROUP_AT(struct run_options, connect, cmd_connect_table),
     {NULL},
 };
@@ -177,16 +177,15 @@ const struct cmd_command cmd_run_program = {
     .operands = "-- PROGRAM [ARGUMENT...]",
     .runs_program = true,
     .description =
-        "Connects to the servers, then starts PROGRAM with Hawser's Vulkan driver as "
-        "its only one:\n"
-        "it sees the GPUs of the servers and no others.  What is wrong with a server is "
-        "said before\n"
-        "the program starts; one of several may be away.  The exit status is the program's.",
+        "Connects to the servers, then starts PROGRAM with Hawser's Vulkan driver as its only one: "
+        "it sees the GPUs of the servers and no others.  What is wrong with a server is said "
+        "before the program starts; one of several may be away.  The exit status is the program's.",
     .options = options,
     .environment = environment,
-    .examples = "hawser run -- vulkaninfo --summary\n"
-                "hawser run --servers gpu1:28100,gpu2:28100 --fingerprint HEX --token-file token "
-                "-- llama-cli -m model.gguf -ngl 99",
+    .examples =
+        "hawser run -- vulkaninfo --summary\n"
+        "hawser run --servers gpu1:28100,gpu2:28100 --fingerprint HEX --token-file token \\\n"
+        "    -- llama-cli -m model.gguf -ngl 99",
     .values_size = sizeof(struct run_options),
     .run = run,
 };

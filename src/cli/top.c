@@ -25,13 +25,13 @@ struct top_options {
     bool once, json;
 };
 
+#define AT(field) offsetof(struct top_options, field)
 static const struct cmd_option options[] = {
-    {"once", 0, CMD_FLAG, offsetof(struct top_options, once),
-     "print the state once; without rates, which need two looks"},
-    {"json", 'j', CMD_FLAG, offsetof(struct top_options, json), "a JSON object a look, one a line"},
-    {"interval", 0, CMD_DURATION, offsetof(struct top_options, interval_ns), "between two looks",
-     "TIME", "1s", 100 * HW_MS, 3600 * HW_SEC},
-    {"api-key-file", 0, CMD_STRING, offsetof(struct top_options, api_key_file),
+    {"once", 0, CMD_FLAG, AT(once), "print the state once; without rates, which need two looks"},
+    {"json", 'j', CMD_FLAG, AT(json), "a JSON object a look, one a line"},
+    {"interval", 0, CMD_DURATION, AT(interval_ns), "between two looks", "TIME", "1s", 100 * HW_MS,
+     3600 * HW_SEC},
+    {"api-key-file", 0, CMD_STRING, AT(api_key_file),
      "the first key in it is sent to http:// addresses (mode 0600)", "FILE"},
     CMD_GROUP_AT(struct top_options, connect, cmd_connect_table),
     {NULL},
@@ -447,14 +447,12 @@ const struct cmd_command cmd_top = {
     .summary = "watch gateways and servers: requests, tokens, KV memory, GPU time",
     .operands = "[ADDR ...]",
     .operands_max = PLACES_MAX,
-    .description =
-        "An address is that of a server (hawser serve), as any other command takes it, or\n"
-        "http://host:port of a gateway or of serve --http, which also tells requests and times.\n"
-        "tok/s counts tokens that were generated; of a worker also those of prompts.  GPU time is\n"
-        "that of Vulkan sessions, by tenant, in all and as a part of the time between two looks;\n"
-        "a server measures it where it has time slices (--tenants, --time-slice).  On a terminal "
-        "q or\n"
-        "Ctrl-C quits.",
+    .description = "An address is that of a server (hawser serve), as any other command takes it, "
+                   "or http://host:port of a gateway or of serve --http, which also tells requests "
+                   "and times. tok/s counts tokens that were generated; of a worker also those of "
+                   "prompts.  GPU time is that of Vulkan sessions, by tenant, in all and as a part "
+                   "of the time between two looks; a server measures it where it has time slices "
+                   "(--tenants, --time-slice).  On a terminal q or Ctrl-C quits.",
     .options = options,
     .environment = cmd_connect_env,
     .examples = "hawser top http://127.0.0.1:8000\nhawser top gpu1:28100 gpu2:28100 --once --json",

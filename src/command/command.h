@@ -59,7 +59,7 @@ struct cmd_option {
     char letter;      /* 0: none */
     enum cmd_kind kind;
     size_t offset;              /* of the member in the table's values */
-    const char *help;           /* lines separated by '\n' */
+    const char *help;           /* words; --help makes lines of them */
     const char *argument;       /* its name in help: "ADDR"; not for flags and choices */
     const char *def;            /* as the user would write it; NULL: none, false or 0 */
     uint64_t min, max;          /* max 0: no limits */
@@ -97,7 +97,7 @@ struct cmd_command {
     size_t operands_min, operands_max;
     bool runs_program;       /* the first operand, or what follows "--", is a program: all from
                                 there on is its own */
-    const char *description; /* a paragraph */
+    const char *description; /* a line each paragraph, or "NAME   what it does" */
     const struct cmd_option *options;
     const struct cmd_env *environment; /* NULL: what all commands read, and nothing else */
     const char *examples;              /* lines separated by '\n' */

@@ -20,16 +20,17 @@ const struct cmd_env cmd_connect_env[] = {
     {NULL},
 };
 
+#define AT(field) offsetof(struct cmd_connect_options, field)
 const struct cmd_option cmd_connect_table[] = {
-    {"ca", 0, CMD_STRING, offsetof(struct cmd_connect_options, ca),
-     "use TLS; the server's certificate must chain to this PEM file", "FILE"},
-    {"fingerprint", 0, CMD_STRING, offsetof(struct cmd_connect_options, fingerprint),
-     "use TLS; the server's certificate must have this SHA-256", "HEX"},
-    {"token-file", 0, CMD_STRING, offsetof(struct cmd_connect_options, token_file),
-     "the token to prove; a private file (mode 0600), or none\n"
-     "[default on loopback: the one that this user's server made]",
+    {"ca", 0, CMD_STRING, AT(ca), "use TLS; the server's certificate must chain to this PEM file",
      "FILE"},
-    {"timeout", 0, CMD_DURATION, offsetof(struct cmd_connect_options, timeout_ns),
+    {"fingerprint", 0, CMD_STRING, AT(fingerprint),
+     "use TLS; the server's certificate must have this SHA-256", "HEX"},
+    {"token-file", 0, CMD_STRING, AT(token_file),
+     "the token to prove; a private file (mode 0600), or none [default on loopback: the one that "
+     "this user's server made]",
+     "FILE"},
+    {"timeout", 0, CMD_DURATION, AT(timeout_ns),
      "give up connecting, or waiting for an answer, after this", "TIME", "5s", HW_MS,
      3600 * HW_SEC},
     {NULL},

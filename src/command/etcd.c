@@ -7,16 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AT(field) offsetof(struct cmd_etcd_options, field)
 const struct cmd_option cmd_etcd_table[] = {
-    {"etcd-ca", 0, CMD_STRING, offsetof(struct cmd_etcd_options, ca),
-     "etcd's certificate must chain to this PEM file\n"
-     "[default: to the system's authorities]",
+    {"etcd-ca", 0, CMD_STRING, AT(ca),
+     "etcd's certificate must chain to this PEM file [default: to the system's authorities]",
      "FILE"},
-    {"etcd-cert", 0, CMD_STRING, offsetof(struct cmd_etcd_options, cert),
-     "the certificate (PEM) that etcd is shown", "FILE"},
-    {"etcd-key", 0, CMD_STRING, offsetof(struct cmd_etcd_options, key),
-     "its private key (PEM, mode 0600)", "FILE"},
-    {"etcd-login", 0, CMD_STRING, offsetof(struct cmd_etcd_options, login),
+    {"etcd-cert", 0, CMD_STRING, AT(cert), "the certificate (PEM) that etcd is shown", "FILE"},
+    {"etcd-key", 0, CMD_STRING, AT(key), "its private key (PEM, mode 0600)", "FILE"},
+    {"etcd-login", 0, CMD_STRING, AT(login),
      "a file (mode 0600) with NAME:PASSWORD of a user of etcd", "FILE"},
     {NULL},
 };

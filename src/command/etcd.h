@@ -17,8 +17,7 @@ struct cmd_etcd_options {
 #define CMD_ETCD_OPTION(type, member, what)                                                        \
     {                                                                                              \
         "etcd", 0, CMD_LIST, offsetof(type, member.urls),                                          \
-            what                                                                                   \
-            ", at http://host:2379\nor https://; further ones are tried when the first fails",     \
+            what ", at http://host:2379 or https://; further ones are tried when the first fails", \
             "URL"                                                                                  \
     }
 /* Its other options. */

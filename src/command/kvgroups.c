@@ -5,8 +5,8 @@
 #include <string.h>
 
 const struct cmd_env cmd_kv_env[] = {
-    {"HAWSER_RUNTIME_DIR", "folder of the groups [default: XDG_RUNTIME_DIR/hawser,\n"
-                           "else /tmp/hawser-UID]"},
+    {"HAWSER_RUNTIME_DIR",
+     "folder of the groups [default: XDG_RUNTIME_DIR/hawser, else /tmp/hawser-UID]"},
     {NULL},
 };
 

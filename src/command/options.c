@@ -12,7 +12,9 @@
 
 enum {
     HELP_COLUMN = 28, /* where an option's help text begins */
-    NAME_MAX_CHARS = 32
+    HELP_WIDTH = 80,  /* of a terminal */
+    NAME_MAX_CHARS = 32,
+    CHOICES_CHARS = 512 /* the longest list is that of hawser llm --mode */
 };
 
 static const struct cmd_option help_option = {
@@ -140,33 +142,68 @@ void cmd_flat_env(const struct cmd_command *c, struct cmd_env out[CMD_ENV_MAX])
 
 /* ---- help ---- */
 
-static void print_indented(const char *text, int column)
+static const char *choices_of(const struct cmd_option *o, const char *before, const char *between,
+                              char out[CHOICES_CHARS])
 {
-    for (const char *line = text; *line;) {
-        size_t len = strcspn(line, "\n");
-        printf("%*s%.*s\n", line == text ? 0 : column, "", (int)len, line);
-        line += len + (line[len] == '\n');
+    out[0] = '\0';
+    for (size_t i = 0, at = 0; o->choices[i] && at < CHOICES_CHARS; i++)
+        at += (size_t)snprintf(out + at, CHOICES_CHARS - at, "%s%s", i ? between : before,
+                               o->choices[i]);
+    return out;
+}
+
+/* The words of a line of text, in lines of HELP_WIDTH; all but the first begin at `column`. */
+static void print_words(const char *text, int column)
+{
+    for (int at = column; *text && *text != '\n'; text += strspn(text, " ")) {
+        int len = (int)strcspn(text, " \n");
+        if (at > column && at + 1 + len > HELP_WIDTH)
+            at = printf("\n%*s", column, "") - 1;
+        at += printf("%s%.*s", at > column ? " " : "", len, text);
+        text += len;
+    }
+    putchar('\n');
+}
+
+/* What stands behind a wide gap stays in a column of its own. */
+static void print_lines(const char *text)
+{
+    while (*text) {
+        size_t len = strcspn(text, "\n");
+        const char *gap = memmem(text, len, "   ", 3);
+        gap = gap ? gap : text;
+        int column = (int)(gap + strspn(gap, " ") - text);
+        printf("%.*s", column, text);
+        print_words(text + column, column);
+        text += len + (text[len] == '\n');
     }
 }
 
-static void print_option(const struct cmd_option *o)
+/* `used` columns of the line have the name of what the text is about. */
+static void print_help_text(int used, const char *text)
 {
-    int used =
-        o->letter ? printf("  -%c, --%s", o->letter, o->name) : printf("      --%s", o->name);
-    if (o->kind == CMD_CHOICE) {
-        for (size_t i = 0; o->choices[i]; i++)
-            used += printf("%s%s", i ? "|" : " ", o->choices[i]);
-    } else if (o->kind != CMD_FLAG) {
-        used += printf(" %s", o->argument);
-    }
     if (used >= HELP_COLUMN - 1) {
         putchar('\n');
         used = 0;
     }
     printf("%*s", HELP_COLUMN - used, "");
-    print_indented(o->help, HELP_COLUMN);
+    print_words(text, HELP_COLUMN);
+}
+
+static void print_option(const struct cmd_option *o)
+{
+    char names[CHOICES_CHARS];
+    int used =
+        o->letter ? printf("  -%c, --%s", o->letter, o->name) : printf("      --%s", o->name);
+    const char *argument = o->kind == CMD_CHOICE ? choices_of(o, "", "|", names) : o->argument;
+    bool below = o->kind == CMD_CHOICE && used + 1 + (int)strlen(argument) > HELP_WIDTH;
+    if (o->kind != CMD_FLAG)
+        used += printf(" %s", below ? "NAME" : argument);
+    print_help_text(used, o->help);
+    if (below)
+        print_help_text(0, choices_of(o, "NAME: ", ", ", names));
     if (o->kind == CMD_LIST)
-        printf("%*srepeat, or separate with commas\n", HELP_COLUMN, "");
+        print_help_text(0, "repeat, or separate with commas");
     if (o->def)
         printf("%*s[default: %s]\n", HELP_COLUMN, "", o->def);
 }
@@ -177,61 +214,55 @@ void cmd_print_help(const struct cmd_command *c)
     struct cmd_env environment[CMD_ENV_MAX];
     cmd_flat_options(c, options);
     cmd_flat_env(c, environment);
-    printf("usage: hawser %s [OPTIONS]%s%s\n\n%s\n\nOptions:\n", c->name, *c->operands ? " " : "",
-           c->operands, c->description);
+    printf("usage: hawser %s [OPTIONS]%s%s\n\n", c->name, *c->operands ? " " : "", c->operands);
+    print_lines(c->description);
+    printf("\nOptions:\n");
     for (const struct cmd_option *o = options; o->name; o++)
         print_option(o);
     print_option(&help_option);
     printf("\nEnvironment:\n");
-    for (const struct cmd_env *e = environment; e->name; e++) {
-        int used = printf("  %s", e->name);
-        if (used >= HELP_COLUMN - 1) {
-            putchar('\n');
-            used = 0;
-        }
-        printf("%*s", HELP_COLUMN - used, "");
-        print_indented(e->help, HELP_COLUMN);
-    }
+    for (const struct cmd_env *e = environment; e->name; e++)
+        print_help_text(printf("  %s", e->name), e->help);
     printf("\nExit status:\n"
            "   0  done\n"
            "   1  failed; the message says what and why\n"
            "   2  wrong usage\n"
            "  69  the server cannot be reached\n"
            "  77  refused: token, TLS, or a limit of the server\n"
-           "\nExamples:\n  ");
-    print_indented(c->examples, 2);
+           "\nExamples:\n");
+    for (const char *line = c->examples; *line;) {
+        size_t len = strcspn(line, "\n");
+        printf("  %.*s\n", (int)len, line);
+        line += len + (line[len] == '\n');
+    }
 }
 
 /* ---- values ---- */
 
-static const char *accepted(const struct cmd_option *o, char *buf, size_t size)
+static const char *accepted(const struct cmd_option *o, char buf[CHOICES_CHARS])
 {
     char low[HW_FORMAT_CHARS], high[HW_FORMAT_CHARS];
     switch (o->kind) {
     case CMD_U64:
         if (!o->max)
             return "a whole number";
-        snprintf(buf, size, "a whole number from %llu to %llu", (unsigned long long)o->min,
+        snprintf(buf, CHOICES_CHARS, "a whole number from %llu to %llu", (unsigned long long)o->min,
                  (unsigned long long)o->max);
         return buf;
     case CMD_SIZE:
         if (!o->max)
             return "a size such as 4096, 256KiB or 4MiB";
-        snprintf(buf, size, "a size such as 256KiB, from %s to %s", hw_format_size(low, o->min),
-                 hw_format_size(high, o->max));
+        snprintf(buf, CHOICES_CHARS, "a size such as 256KiB, from %s to %s",
+                 hw_format_size(low, o->min), hw_format_size(high, o->max));
         return buf;
     case CMD_DURATION:
         if (!o->max)
             return "a duration such as 500us, 10ms or 2s";
-        snprintf(buf, size, "a duration such as 500us or 2s, from %s to %s",
+        snprintf(buf, CHOICES_CHARS, "a duration such as 500us or 2s, from %s to %s",
                  hw_format_duration(low, o->min), hw_format_duration(high, o->max));
         return buf;
     case CMD_CHOICE:
-        buf[0] = '\0';
-        for (size_t i = 0, at = 0; o->choices[i] && at < size; i++)
-            at +=
-                (size_t)snprintf(buf + at, size - at, "%s%s", i ? ", " : "one of ", o->choices[i]);
-        return buf;
+        return choices_of(o, "one of ", ", ", buf);
     case CMD_LIST:
         return "one or more texts with commas between them";
     default:
@@ -316,14 +347,14 @@ static int store(const struct cmd_option *o, const char *text, void *values)
 static enum cmd_exit bad_value(const struct cmd_command *c, const struct cmd_option *o,
                                const char *text, int error)
 {
-    char form[512]; /* the longest list of choices is that of hawser llm --mode */
+    char form[CHOICES_CHARS];
     if (error == -ENOMEM)
         return cmd_fail(CMD_FAILED, "out of memory");
     if (error == -E2BIG)
         return cmd_fail(CMD_USAGE, "%s: --%s takes at most %d values", c->name, o->name,
                         CMD_LIST_MAX);
     return cmd_fail(CMD_USAGE, "%s: --%s: '%s' is not %s", c->name, o->name, text,
-                    accepted(o, form, sizeof(form)));
+                    accepted(o, form));
 }
 
 /* ---- parsing ---- */

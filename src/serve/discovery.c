@@ -11,11 +11,12 @@
 #include <sys/random.h>
 #include <xxhash.h>
 
+#define AT(field) offsetof(struct discovery_options, field)
 const struct cmd_option discovery_table[] = {
     CMD_GROUP_AT(struct discovery_options, etcd, cmd_etcd_table),
-    {"cluster", 0, CMD_STRING, offsetof(struct discovery_options, cluster),
+    {"cluster", 0, CMD_STRING, AT(cluster),
      "with --etcd: gateways find the workers of their own cluster", "NAME", "default"},
-    {"member-ttl", 0, CMD_DURATION, offsetof(struct discovery_options, ttl_ns),
+    {"member-ttl", 0, CMD_DURATION, AT(ttl_ns),
      "with --etcd: a worker that is not heard of for so long has left", "TIME", "10s",
      KV_MEMBER_TTL_MIN, KV_MEMBER_TTL_MAX},
     {NULL},

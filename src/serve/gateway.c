@@ -24,19 +24,18 @@ struct gateway_options {
     struct cmd_connect_options connect;
 };
 
+#define AT(field) offsetof(struct gateway_options, field)
 static const struct cmd_option options[] = {
-    {"servers", 's', CMD_LIST, offsetof(struct gateway_options, servers),
+    {"servers", 's', CMD_LIST, AT(servers),
      "workers, separated by commas: servers that hawser serve --model started", "ADDR"},
     CMD_ETCD_OPTION(struct gateway_options, discovery.etcd,
                     "instead of --servers: workers that registered in etcd"),
     CMD_GROUP_AT(struct gateway_options, discovery, discovery_table),
     CMD_GROUP_AT(struct gateway_options, http, http_table),
-    {"cert", 0, CMD_STRING, offsetof(struct gateway_options, cert),
+    {"cert", 0, CMD_STRING, AT(cert),
      "TLS certificate for HTTP clients (PEM); hawser keygen makes one", "FILE"},
-    {"key", 0, CMD_STRING, offsetof(struct gateway_options, key),
-     "its private key (PEM, mode 0600)", "FILE"},
-    {"insecure", 0, CMD_FLAG, offsetof(struct gateway_options, insecure),
-     "answer HTTP beyond this host without TLS or API keys"},
+    {"key", 0, CMD_STRING, AT(key), "its private key (PEM, mode 0600)", "FILE"},
+    {"insecure", 0, CMD_FLAG, AT(insecure), "answer HTTP beyond this host without TLS or API keys"},
     SERVE_READY_OPTION(struct gateway_options, ready_fd),
     CMD_GROUP_AT(struct gateway_options, connect, cmd_connect_table),
     {NULL},
@@ -158,10 +157,9 @@ const struct cmd_command cmd_gateway = {
     .summary = "answer OpenAI's clients over HTTP, by workers on other machines",
     .operands = "",
     .description =
-        "Needs no GPU and no model file.  A text whose worker dies, hangs or is drained goes on "
-        "at\n"
-        "another one, with the same tokens.  Listens on 127.0.0.1:8000 unless --http says\n"
-        "otherwise, until SIGINT or SIGTERM.  Prints one line, \"answering on ...\", when clients\n"
+        "Needs no GPU and no model file.  A text whose worker dies, hangs or is drained goes on at "
+        "another one, with the same tokens.  Listens on 127.0.0.1:8000 unless --http says "
+        "otherwise, until SIGINT or SIGTERM.  Prints one line, \"answering on ...\", when clients "
         "can connect; /healthz says when a worker is ready.",
     .options = options,
     .environment = environment,

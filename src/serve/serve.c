@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/counter.h"
 #include "base/log.h"
-#include "base/units.h"
 #include "command/connect.h"
 #include "command/listen.h"
 #include "command/manifest.h"
@@ -49,99 +48,92 @@ struct serve_options {
     const char *advertise;
 };
 
+#define AT(field) offsetof(struct serve_options, field)
 static const struct cmd_option options[] = {
-    {"listen", 'l', CMD_LIST, offsetof(struct serve_options, listen),
-     "where to listen: host:port, [::1]:port, unix:/path, shm:/path,\n"
-     "ucx:host:port; port 0 takes a free one",
+    {"listen", 'l', CMD_LIST, AT(listen),
+     "where to listen: host:port, [::1]:port, unix:/path, shm:/path, ucx:host:port; port 0 takes a "
+     "free one",
      "ADDR", "127.0.0.1:28100"},
-    {"master_port", 0, CMD_U64, offsetof(struct serve_options, master_port),
-     "listen on 127.0.0.1:PORT instead of --listen", "PORT", NULL, 1, 65535},
+    {"master_port", 0, CMD_U64, AT(master_port), "listen on 127.0.0.1:PORT instead of --listen",
+     "PORT", NULL, 1, 65535},
     CMD_GROUP_AT(struct serve_options, llm, service_llm_table),
     CMD_GROUP_AT(struct serve_options, http, http_table),
     CMD_ETCD_OPTION(struct serve_options, discovery.etcd, "let gateways find this worker in etcd"),
     CMD_GROUP_AT(struct serve_options, discovery, discovery_table),
-    {"advertise", 0, CMD_STRING, offsetof(struct serve_options, advertise),
+    {"advertise", 0, CMD_STRING, AT(advertise),
      "with --etcd: where gateways reach this worker [default: the first of --listen]", "ADDR"},
-    {"cert", 0, CMD_STRING, offsetof(struct serve_options, cert),
-     "TLS certificate (PEM); hawser keygen makes one", "FILE"},
-    {"key", 0, CMD_STRING, offsetof(struct serve_options, key), "its private key (PEM, mode 0600)",
+    {"cert", 0, CMD_STRING, AT(cert), "TLS certificate (PEM); hawser keygen makes one", "FILE"},
+    {"key", 0, CMD_STRING, AT(key), "its private key (PEM, mode 0600)", "FILE"},
+    {"token-file", 0, CMD_STRING, AT(token_file),
+     "clients must prove that they know this token (mode 0600) [default: this user's on this host, "
+     "for TCP on loopback]",
      "FILE"},
-    {"token-file", 0, CMD_STRING, offsetof(struct serve_options, token_file),
-     "clients must prove that they know this token (mode 0600)\n"
-     "[default: this user's on this host, for TCP on loopback]",
+    {"tenants", 0, CMD_STRING, AT(tenants),
+     "further tokens, in lines NAME TOKEN [weight=N] [max-memory=SIZE] (mode 0600): who comes with "
+     "one has that share of a GPU's time and that limit",
      "FILE"},
-    {"tenants", 0, CMD_STRING, offsetof(struct serve_options, tenants),
-     "further tokens, in lines NAME TOKEN [weight=N] [max-memory=SIZE] (mode\n"
-     "0600): who comes with one has that share of a GPU's time and that limit",
-     "FILE"},
-    {"insecure", 0, CMD_FLAG, offsetof(struct serve_options, insecure),
-     "listen without TLS or token, also beyond this host: whoever reaches\n"
-     "the address may use the server and read its traffic"},
-    {"software", 0, CMD_FLAG, offsetof(struct serve_options, software),
+    {"insecure", 0, CMD_FLAG, AT(insecure),
+     "listen without TLS or token, also beyond this host: whoever reaches the address may use the "
+     "server and read its traffic"},
+    {"software", 0, CMD_FLAG, AT(software),
      "use a software Vulkan driver, found or laid out by find-vulkan"},
-    {"device", 0, CMD_LIST, offsetof(struct serve_options, devices),
-     "offer these GPUs only, and compute models on them in turn: by the number that serve\n"
-     "prints, or a part of the name [default: all; models on the first]",
+    {"device", 0, CMD_LIST, AT(devices),
+     "offer these GPUs only, and compute models on them in turn: by the number that serve prints, "
+     "or a part of the name [default: all; models on the first]",
      "WHICH"},
-    {"no-devices", 0, CMD_FLAG, offsetof(struct serve_options, no_devices),
-     "do not look for Vulkan devices: starts at once"},
-    {"max-clients", 0, CMD_U64, offsetof(struct serve_options, max_clients),
-     "connections at a time; the next is refused", "N", "256", 1, 65536},
-    {"window", 0, CMD_SIZE, offsetof(struct serve_options, window_bytes),
-     "what one client can make the server hold", "SIZE", "16MiB", RPC_WINDOW_MIN, RPC_WINDOW_MAX},
-    {"max-calls", 0, CMD_U64, offsetof(struct serve_options, max_calls),
-     "calls that one client may have in flight", "N", "4096", 1, RPC_CALLS_MAX},
-    {"heartbeat", 0, CMD_DURATION, offsetof(struct serve_options, heartbeat_ns),
-     "a client whose host is silent for so long is gone: it is down, or\n"
-     "cut off; a client that is only stopped keeps its connection",
+    {"no-devices", 0, CMD_FLAG, AT(no_devices), "do not look for Vulkan devices: starts at once"},
+    {"max-clients", 0, CMD_U64, AT(max_clients), "connections at a time; the next is refused", "N",
+     "256", 1, 65536},
+    {"window", 0, CMD_SIZE, AT(window_bytes), "what one client can make the server hold", "SIZE",
+     "16MiB", RPC_WINDOW_MIN, RPC_WINDOW_MAX},
+    {"max-calls", 0, CMD_U64, AT(max_calls), "calls that one client may have in flight", "N",
+     "4096", 1, RPC_CALLS_MAX},
+    {"heartbeat", 0, CMD_DURATION, AT(heartbeat_ns),
+     "a client whose host is silent for so long is gone: it is down, or cut off; a client that is "
+     "only stopped keeps its connection",
      "TIME", "60s", 100 * HW_MS, 3600 * HW_SEC},
-    {"resume-window", 0, CMD_DURATION, offsetof(struct serve_options, resume_window_ns),
-     "how long a client's work waits for it after its network was cut, with\n"
-     "its GPU memory; 5 s at most where its host says that it has ended;\n"
-     "0: it ends at once",
+    {"resume-window", 0, CMD_DURATION, AT(resume_window_ns),
+     "how long a client's work waits for it after its network was cut, with its GPU memory; 5 s at "
+     "most where its host says that it has ended; 0: it ends at once",
      "TIME", "60s", 0, 24 * 3600 * HW_SEC},
-    {"time-slice", 0, CMD_DURATION, offsetof(struct serve_options, time_slice_ns),
-     "where several Vulkan clients keep a GPU busy, one of them submits for so\n"
-     "long at a time [default: 10ms with --tenants; else the GPU's driver shares\n"
-     "it alone]",
+    {"time-slice", 0, CMD_DURATION, AT(time_slice_ns),
+     "where several Vulkan clients keep a GPU busy, one of them submits for so long at a time "
+     "[default: 10ms with --tenants; else the GPU's driver shares it alone]",
      "TIME", NULL, HW_MS, HW_SEC},
-    {"weight", 0, CMD_U64, offsetof(struct serve_options, weight),
-     "share of a GPU's time of the clients that are no tenant's, together,\n"
-     "beside the tenants, who have 1 each or what --tenants says",
+    {"weight", 0, CMD_U64, AT(weight),
+     "share of a GPU's time of the clients that are no tenant's, together, beside the tenants, who "
+     "have 1 each or what --tenants says",
      "N", "1", 1, VNS_SLICE_WEIGHT_MAX},
-    {"max-memory", 0, CMD_SIZE, offsetof(struct serve_options, max_memory_bytes),
-     "GPU memory of one Vulkan client; over it, allocations fail\n"
-     "[default: 90 % of each heap, so that another can start]",
+    {"max-memory", 0, CMD_SIZE, AT(max_memory_bytes),
+     "GPU memory of one Vulkan client; over it, allocations fail [default: 90 % of each heap, so "
+     "that another can start]",
      "SIZE", NULL, 1 << 20, INT64_MAX},
-    {"max-objects", 0, CMD_U64, offsetof(struct serve_options, max_objects),
+    {"max-objects", 0, CMD_U64, AT(max_objects),
      "Vulkan objects of one client; over it, its session ends", "N", "1048576", 16, 1 << 30},
-    {"max-pipelines", 0, CMD_U64, offsetof(struct serve_options, max_pipelines),
-     "the same for pipelines", "N", "65536", 1, 1 << 30},
-    {"max-pending", 0, CMD_U64, offsetof(struct serve_options, max_pending),
-     "the same for batches submitted and not done", "N", "65536", 1, 1 << 30},
-    {"compile-threads", 0, CMD_U64, offsetof(struct serve_options, compile_threads),
-     "that compile pipelines of one Vulkan client; 1: none beside the rest\n"
-     "[default: as many as there are cores]",
+    {"max-pipelines", 0, CMD_U64, AT(max_pipelines), "the same for pipelines", "N", "65536", 1,
+     1 << 30},
+    {"max-pending", 0, CMD_U64, AT(max_pending), "the same for batches submitted and not done", "N",
+     "65536", 1, 1 << 30},
+    {"compile-threads", 0, CMD_U64, AT(compile_threads),
+     "that compile pipelines of one Vulkan client; 1: none beside the rest [default: as many as "
+     "there are cores]",
      "N", NULL, 0, 256},
-    {"upload-cache", 0, CMD_SIZE, offsetof(struct serve_options, upload_cache_bytes),
-     "large uploads of Vulkan clients to remember, so that they are not\n"
-     "sent again; shared by all clients; at most half of what is free\n"
-     "where they are kept; 0: none",
+    {"upload-cache", 0, CMD_SIZE, AT(upload_cache_bytes),
+     "large uploads of Vulkan clients to remember, so that they are not sent again; shared by all "
+     "clients; at most half of what is free where they are kept; 0: none",
      "SIZE", "64GiB", 0, INT64_MAX},
-    {"upload-cache-dir", 0, CMD_STRING, offsetof(struct serve_options, upload_cache_dir),
-     "keep them in this folder, also when the server ends\n"
-     "[default: in memory]",
-     "DIR"},
-    {"session-user", 0, CMD_STRING, offsetof(struct serve_options, session_user),
-     "run the processes of Vulkan clients as this user; the server must be\n"
-     "root [default: the server's user]",
+    {"upload-cache-dir", 0, CMD_STRING, AT(upload_cache_dir),
+     "keep them in this folder, also when the server ends [default: in memory]", "DIR"},
+    {"session-user", 0, CMD_STRING, AT(session_user),
+     "run the processes of Vulkan clients as this user; the server must be root [default: the "
+     "server's user]",
      "NAME"},
-    {"validate", 0, CMD_FLAG, offsetof(struct serve_options, validate),
-     "run Khronos' validation layer on what clients do; its messages go\n"
-     "to the log and to the clients"},
-    {"metrics", 0, CMD_STRING, offsetof(struct serve_options, metrics),
-     "serve counters over HTTP at host:port: / as text, /metrics for\n"
-     "Prometheus, /json; beyond this host only with --insecure",
+    {"validate", 0, CMD_FLAG, AT(validate),
+     "run Khronos' validation layer on what clients do; its messages go to the log and to the "
+     "clients"},
+    {"metrics", 0, CMD_STRING, AT(metrics),
+     "serve counters over HTTP at host:port: / as text, /metrics for Prometheus, /json; beyond "
+     "this host only with --insecure",
      "ADDR"},
     SERVE_READY_OPTION(struct serve_options, ready_fd),
     {NULL},
@@ -700,8 +692,8 @@ const struct cmd_command cmd_serve = {
     .summary = "offer this machine's GPUs, or models, to clients",
     .operands = "",
     .description =
-        "Listens and serves until SIGINT or SIGTERM, then removes its sockets.  An address beyond\n"
-        "this host needs --cert, --key and --token-file, which hawser keygen makes.  Prints one\n"
+        "Listens and serves until SIGINT or SIGTERM, then removes its sockets.  An address beyond "
+        "this host needs --cert, --key and --token-file, which hawser keygen makes.  Prints one "
         "line, \"listening on ...\", when clients can connect.",
     .options = options,
     .environment = environment,

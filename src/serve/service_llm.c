@@ -13,84 +13,82 @@
 
 const char *const service_llm_backends[] = {"cpu", "vulkan", "reference", NULL};
 
+#define AT(field) offsetof(struct service_llm_options, field)
 const struct cmd_option service_llm_table[] = {
-    {"model", 0, CMD_LIST, offsetof(struct service_llm_options, models),
-     "also serve this model, under that name; may be repeated\n"
-     "[default name: general.name if it is one word, else the file's base name]",
+    {"model", 0, CMD_LIST, AT(models),
+     "also serve this model, under that name [default name: general.name if it is "
+     "one word, else the file's base name]",
      "[NAME=]FILE"},
-    {"backend", 0, CMD_CHOICE, offsetof(struct service_llm_options, backend), "what computes it",
-     NULL, "cpu", .choices = service_llm_backends},
-    {"math", 0, CMD_CHOICE, offsetof(struct service_llm_options, math),
-     "exact: the same tokens alone, beside others and at another worker;\n"
-     "fast: prompts on a GPU's matrix units (backend vulkan)",
+    {"backend", 0, CMD_CHOICE, AT(backend), "what computes it", NULL, "cpu",
+     .choices = service_llm_backends},
+    {"math", 0, CMD_CHOICE, AT(math),
+     "exact: the same tokens alone, beside others and at another worker; fast: prompts on a GPU's "
+     "matrix units (backend vulkan)",
      NULL, "exact", .choices = llm_math_names},
-    {"threads", 0, CMD_U64, offsetof(struct service_llm_options, threads),
-     "of the cpu backend; 0: one for each core", "N", "0", 0, 256},
-    {"tp", 0, CMD_U64, offsetof(struct service_llm_options, tp),
-     "tensor-parallel workers: N processes compute each model together, with a\n"
-     "share of its heads and rows each, and --threads threads [0: the cores divided\n"
-     "by N]; with --backend vulkan each on the next GPU",
+    {"threads", 0, CMD_U64, AT(threads), "of the cpu backend; 0: one for each core", "N", "0", 0,
+     256},
+    {"tp", 0, CMD_U64, AT(tp),
+     "tensor-parallel workers: N processes compute each model together, with a share of its heads "
+     "and rows each, and --threads threads [0: the cores divided by N]; with --backend vulkan each "
+     "on the next GPU",
      "N", "1", 1, PAGE_RANKS_MAX},
-    {"tp-peers", 0, CMD_STRING, offsetof(struct service_llm_options, tp_peers),
-     "the other workers of --tp N: N - 1 servers, each started with --tp-share and\n"
-     "the same file, and each with its share of the weights and KV; for one model",
+    {"tp-peers", 0, CMD_STRING, AT(tp_peers),
+     "the other workers of --tp N: N - 1 servers, each started with --tp-share and the same file, "
+     "and each with its share of the weights and KV; for one model",
      "ADDR,..."},
-    {"tp-share", 0, CMD_FLAG, offsetof(struct service_llm_options, tp_share),
+    {"tp-share", 0, CMD_FLAG, AT(tp_share),
      "compute a share of the model for a server that names this one in --tp-peers"},
-    {"layers", 0, CMD_STRING, offsetof(struct service_llm_options, layers),
-     "stages of one model's layers, each at a server: 0-15@local,16-31@HOST:PORT;\n"
-     "that server is started with --layers 16-31 and has only those layers' weights\n"
-     "and KV",
+    {"layers", 0, CMD_STRING, AT(layers),
+     "stages of one model's layers, each at a server: 0-15@local,16-31@HOST:PORT; that server is "
+     "started with --layers 16-31 and has only those layers' weights and KV",
      "STAGES"},
-    {"context", 0, CMD_U64, offsetof(struct service_llm_options, context),
+    {"context", 0, CMD_U64, AT(context),
      "positions of a sequence at most; 0: as many as the model has", "N", "0", 0, LLM_CONTEXT_MAX},
-    {"kv-memory", 0, CMD_SIZE, offsetof(struct service_llm_options, kv_bytes),
-     "KV cache of all sequences of all models together; what one model does not\n"
-     "need the others use [default: 16 sequences of full context of each model, at\n"
-     "most a quarter of the free memory for all, at least one]",
+    {"kv-memory", 0, CMD_SIZE, AT(kv_bytes),
+     "KV cache of all sequences of all models together; what one model does not need the others "
+     "use [default: 16 sequences of full context of each model, at most a quarter of the free "
+     "memory for all, at least one]",
      "SIZE"},
-    {"kv-min", 0, CMD_SIZE, offsetof(struct service_llm_options, kv_min_bytes),
+    {"kv-min", 0, CMD_SIZE, AT(kv_min_bytes),
      "of that, set aside for each model [default: one eighth of an equal share]", "SIZE"},
-    {"kv-group", 0, CMD_STRING, offsetof(struct service_llm_options, kv_group),
-     "share KV memory with the servers of this group; the first one's --kv-memory\n"
-     "counts, and hawser kvctl limit changes it [default: a group of its own, named\n"
-     "for the first model]",
+    {"kv-group", 0, CMD_STRING, AT(kv_group),
+     "share KV memory with the servers of this group; the first one's --kv-memory counts, and "
+     "hawser kvctl limit changes it [default: a group of its own, named for the first model]",
      "NAME"},
-    {"grace", 0, CMD_DURATION, offsetof(struct service_llm_options, grace_ns),
+    {"grace", 0, CMD_DURATION, AT(grace_ns),
      "how long sequences are kept for a client that vanished", "TIME", "10s", 0,
      24 * 3600 * HW_SEC},
-    {"max-upload", 0, CMD_SIZE, offsetof(struct service_llm_options, upload_bytes),
+    {"max-upload", 0, CMD_SIZE, AT(upload_bytes),
      "weights and KV caches that clients may send, together", "SIZE", "16GiB", 0, INT64_MAX},
-    {"allow-download", 0, CMD_FLAG, offsetof(struct service_llm_options, downloads),
+    {"allow-download", 0, CMD_FLAG, AT(downloads),
      "let clients fetch the model's file (hawser llm --download)"},
-    {"share-per-client", 0, CMD_U64, offsetof(struct service_llm_options, share),
-     "of --max-upload and of the KV memory, that one connection may have at a time;\n"
-     "a gateway is one, and divides what it has by --share-per-key",
+    {"share-per-client", 0, CMD_U64, AT(share),
+     "of --max-upload and of the KV memory, that one connection may have at a time; a gateway is "
+     "one, and divides what it has by --share-per-key",
      "PERCENT", "100", 1, 100},
-    {"max-sequences", 0, CMD_U64, offsetof(struct service_llm_options, sequences),
-     "open sequences of one client", "N", "64", 1, LLM_SEQUENCES_MAX},
-    {"shadow", 0, CMD_STRING, offsetof(struct service_llm_options, shadow),
-     "where KV is evicted to when memory is short: host, this process's memory;\n"
-     "kvd:SOCKET, a KV daemon with --blocks; redis://HOST:PORT,..., Redis or Valkey,\n"
-     "a cluster or one server, or rediss:// with TLS\n"
-     "[default: nowhere, clients are refused]",
+    {"max-sequences", 0, CMD_U64, AT(sequences), "open sequences of one client", "N", "64", 1,
+     LLM_SEQUENCES_MAX},
+    {"shadow", 0, CMD_STRING, AT(shadow),
+     "where KV is evicted to when memory is short: host, this process's memory; kvd:SOCKET, a KV "
+     "daemon with --blocks; redis://HOST:PORT,..., Redis or Valkey, a cluster or one server, or "
+     "rediss:// with TLS [default: nowhere, clients are refused]",
      "WHERE"},
-    {"shadow-ca", 0, CMD_STRING, offsetof(struct service_llm_options, shadow_ca),
+    {"shadow-ca", 0, CMD_STRING, AT(shadow_ca),
      "of --shadow rediss://: the CA of Redis' certificate", "FILE"},
-    {"shadow-login", 0, CMD_STRING, offsetof(struct service_llm_options, shadow_login),
+    {"shadow-login", 0, CMD_STRING, AT(shadow_login),
      "of --shadow redis://: one line, NAME:PASSWORD or :PASSWORD; mode 0600", "FILE"},
-    {"shadow-memory", 0, CMD_SIZE, offsetof(struct service_llm_options, shadow_bytes),
-     "limit of --shadow host", "SIZE", "1GiB", 0, INT64_MAX},
-    {"tenant", 0, CMD_U64, offsetof(struct service_llm_options, tenant),
+    {"shadow-memory", 0, CMD_SIZE, AT(shadow_bytes), "limit of --shadow host", "SIZE", "1GiB", 0,
+     INT64_MAX},
+    {"tenant", 0, CMD_U64, AT(tenant),
      "of a shared --shadow: owner of the blocks; workers of one tenant share them", "N", "0"},
-    {"evict", 0, CMD_STRING, offsetof(struct service_llm_options, evict),
-     "evict these layers after every Nth token of a sequence, for experiments:\n"
-     "all, 0,2-4 or 25% (that share of them, the last ones)",
+    {"evict", 0, CMD_STRING, AT(evict),
+     "evict these layers after every Nth token of a sequence, for experiments: all, 0,2-4 or 25% "
+     "(that share of them, the last ones)",
      "LAYERS@N"},
-    {"share-prefixes", 0, CMD_FLAG, offsetof(struct service_llm_options, share_prefixes),
+    {"share-prefixes", 0, CMD_FLAG, AT(share_prefixes),
      "store prompts and answers when they are computed, for others that begin so"},
-    {"max-tokens", 0, CMD_U64, offsetof(struct service_llm_options, tokens),
-     "tokens of one request", "N", "1048576", 1, WIRE_TOKENS_MAX},
+    {"max-tokens", 0, CMD_U64, AT(tokens), "tokens of one request", "N", "1048576", 1,
+     WIRE_TOKENS_MAX},
     {NULL},
 };
 

@@ -12,7 +12,6 @@
 #include "kv/common/checksum.h"
 #include "kv/daemon/host.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -363,13 +362,12 @@ const struct cmd_command cmd_bench_blocks = {
     .summary = "blocks of the key-value store, beside memcpy and a TCP stream",
     .operands = "",
     .description =
-        "A daemon and a client on this host.  leased copies a block out under a lease; get also\n"
-        "verifies it, in the same pass; in_place verifies it where it lies; put copies it in,\n"
-        "twice.  checksum is what verifying takes alone.  Ratios are to memcpy of as many bytes\n"
-        "in the same run.\n"
-        "Then two daemons joined by TCP on loopback: remote_put sends a block to the other one,\n"
-        "remote_get brings one from it and leases it, remote_get_4 four at a time.  Ratios are to\n"
-        "tcp, a plain stream of the same blocks between two threads.",
+        "A daemon and a client on this host.  leased copies a block out under a lease; get also "
+        "verifies it, in the same pass; in_place verifies it where it lies; put copies it in, "
+        "twice.  checksum is what verifying takes alone.  Ratios are to memcpy of as many bytes in "
+        "the same run. Then two daemons joined by TCP on loopback: remote_put sends a block to the "
+        "other one, remote_get brings one from it and leases it, remote_get_4 four at a time.  "
+        "Ratios are to tcp, a plain stream of the same blocks between two threads.",
     .options = options,
     .examples = "hawser bench-blocks\n"
                 "hawser bench-blocks --only get --reps 31\n"

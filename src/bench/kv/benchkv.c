@@ -72,23 +72,18 @@ static const struct cmd_option options[] = {
     {"seed", 0, CMD_STRING, AT(seed_text), "of client 0; client i has N + i [default: rank * 1000]",
      "N"},
     {"rate", 0, CMD_U64, AT(rate),
-     "open loop: so many requests a second from each rank, and latency\n"
-     "counted from the time each was due; 0 is the closed loop",
+     "open loop: so many requests a second from each rank, and latency counted from the time each "
+     "was due; 0 is the closed loop",
      "N", NULL, 0, 100000000},
     {"ranks", 'n', CMD_U64, AT(ranks), "ranks to start on this host", "N", "2", 1, 16},
     {"client-ranks", 0, CMD_U64, AT(client_ranks),
      "the first N ranks have clients that ask; the others only serve", "N", "64", 1, KV_RANKS_MAX},
     {"rank", 0, CMD_STRING, AT(rank),
-     "with --peers: which of them this is\n"
-     "[default: what mpirun or srun says; 0]",
-     "N"},
+     "with --peers: which of them this is [default: what mpirun or srun says; 0]", "N"},
     {"peers", 0, CMD_LIST, AT(peers),
-     "the address of every rank, this one too, in order; all ranks get\n"
-     "the same options",
-     "ADDR"},
+     "the address of every rank, this one too, in order; all ranks get the same options", "ADDR"},
     {"optimisations", 0, CMD_FLAG, AT(optimisations),
-     "also measure each optimisation alone, all together, and all but\n"
-     "each"},
+     "also measure each optimisation alone, all together, and all but each"},
     {"no-single", 0, CMD_FLAG, AT(no_single), "leave out the comparison with one rank"},
     {"json", 'j', CMD_FLAG, AT(json), "print one JSON object instead of tables"},
     {"report", 0, CMD_STRING, AT(report), "also write an HTML page with tables and plots", "FILE"},
@@ -611,10 +606,9 @@ const struct cmd_command cmd_benchkv = {
     .summary = "measure the key-value store: round trips, models, limits",
     .operands = "",
     .description =
-        "Starts ranks with daemons and client threads, measures them for each number of clients,\n"
-        "and prints what follows: round trips against clients, Little's law, the distribution and\n"
-        "its modes, the cycle model, events and times of the daemon's loop, its utilisation, "
-        "local\n"
+        "Starts ranks with daemons and client threads, measures them for each number of clients, "
+        "and prints what follows: round trips against clients, Little's law, the distribution and "
+        "its modes, the cycle model, events and times of the daemon's loop, its utilisation, local "
         "and remote times, one rank against all.  A derivation that does not hold says so.",
     .options = options,
     .environment = environment,

@@ -22,13 +22,13 @@ struct kvreplay_options {
 static const char *const default_capacities[] = {"16GiB",  "32GiB",  "64GiB",
                                                  "128GiB", "256GiB", "512GiB"};
 
+#define AT(field) offsetof(struct kvreplay_options, field)
 static const struct cmd_option options[] = {
-    {"capacity", 'c', CMD_LIST, offsetof(struct kvreplay_options, capacities),
-     "of the store; several are tried in turn\n[default: 16GiB to 512GiB, doubling]", "SIZE"},
-    {"block", 'b', CMD_SIZE, offsetof(struct kvreplay_options, block_bytes),
-     "what a block of the trace takes", "SIZE", "4MiB", 1, KV_BLOCK_MAX},
-    {"json", 'j', CMD_FLAG, offsetof(struct kvreplay_options, json),
-     "print one JSON object instead of a table"},
+    {"capacity", 'c', CMD_LIST, AT(capacities),
+     "of the store; several are tried in turn [default: 16GiB to 512GiB, doubling]", "SIZE"},
+    {"block", 'b', CMD_SIZE, AT(block_bytes), "what a block of the trace takes", "SIZE", "4MiB", 1,
+     KV_BLOCK_MAX},
+    {"json", 'j', CMD_FLAG, AT(json), "print one JSON object instead of a table"},
     {NULL},
 };
 
@@ -103,10 +103,9 @@ const struct cmd_command cmd_kvreplay = {
     .operands_min = 1,
     .operands_max = 1,
     .description =
-        "Each line of FILE is a request: a JSON object whose \"hash_ids\" are the blocks of its\n"
-        "prompt.  Every block is looked for in the store and put when it is missing.  value is "
-        "the\n"
-        "share of blocks that were there; prefix counts only those before the first that was not;\n"
+        "Each line of FILE is a request: a JSON object whose \"hash_ids\" are the blocks of its "
+        "prompt.  Every block is looked for in the store and put when it is missing.  value is the "
+        "share of blocks that were there; prefix counts only those before the first that was not; "
         "baseline is what a store that knows the future would have had.  Deterministic.",
     .options = options,
     .examples = "hawser kvreplay conversation_trace.jsonl\n"

@@ -27,7 +27,7 @@ struct kvscale_options {
 };
 
 #define CHANGE_HELP(what, when)                                                                    \
-    what "; several one after the other\n[default, if no change is given: " when " of the trace]"
+    what "; several one after the other [default, if no change is given: " when " of the trace]"
 
 #define AT(field) offsetof(struct kvscale_options, field)
 static const struct cmd_option options[] = {
@@ -41,17 +41,16 @@ static const struct cmd_option options[] = {
     {"copies", 0, CMD_U64, AT(copies), "members that each block is put to", "N", "1", 1,
      KV_COPIES_MAX},
     {"spread", 0, CMD_CHOICE, AT(spread),
-     "session: requests with the same second block come to one member;\n"
-     "turns: each request comes to the next member",
+     "session: requests with the same second block come to one member; turns: each request comes "
+     "to the next member",
      NULL, "session", 0, 0, kv_scale_spread_names},
     {"speed", 0, CMD_U64, AT(speed), "the trace comes so many times as fast as it was recorded",
      "N", "1", 1, 1000000},
-    {"join", 0, CMD_LIST, offsetof(struct kvscale_options, changes[KV_SCALE_JOIN]),
+    {"join", 0, CMD_LIST, AT(changes[KV_SCALE_JOIN]),
      CHANGE_HELP("a member joins so long after the first request", "1/4"), "TIME"},
-    {"leave", 0, CMD_LIST, offsetof(struct kvscale_options, changes[KV_SCALE_LEAVE]),
+    {"leave", 0, CMD_LIST, AT(changes[KV_SCALE_LEAVE]),
      CHANGE_HELP("a member leaves in order", "1/2"), "TIME"},
-    {"kill", 0, CMD_LIST, offsetof(struct kvscale_options, changes[KV_SCALE_KILL]),
-     CHANGE_HELP("a member dies", "3/4"), "TIME"},
+    {"kill", 0, CMD_LIST, AT(changes[KV_SCALE_KILL]), CHANGE_HELP("a member dies", "3/4"), "TIME"},
     {"steady", 0, CMD_FLAG, AT(steady),
      "no changes at all; with one or two members there are none unless given"},
     {"member-ttl", 0, CMD_DURATION, AT(ttl_ns), "a member's lease at etcd, as kvd's", "TIME", "10s",
@@ -299,12 +298,11 @@ const struct cmd_command cmd_kvscale = {
     .operands_min = 1,
     .operands_max = 1,
     .description =
-        "Each line of FILE is a request: a JSON object whose \"hash_ids\" are the blocks of its\n"
+        "Each line of FILE is a request: a JSON object whose \"hash_ids\" are the blocks of its "
         "prompt and whose \"timestamp\" is when it came, in milliseconds.  The daemons' own code "
-        "runs\n"
-        "in this process, in virtual time; only links and etcd are modelled.  value is what came\n"
-        "out, baseline what a formula says (docs/design/scaling.md); hits have one store of the\n"
-        "same total size as their baseline.  Deterministic.",
+        "runs in this process, in virtual time; only links and etcd are modelled.  value is what "
+        "came out, baseline what a formula says (docs/design/scaling.md); hits have one store of "
+        "the same total size as their baseline.  Deterministic.",
     .options = options,
     .examples = "hawser kvscale conversation_trace.jsonl\n"
                 "hawser kvscale trace.jsonl --members 64 --copies 2 --kill 10m,20m --json",

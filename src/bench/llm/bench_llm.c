@@ -9,7 +9,6 @@
 #include "bench/llm/moves.h"
 #include "bench/llm/serving.h"
 #include "bench/rpc/delay.h"
-#include "command/measure.h"
 #include "llm/cpu/pool.h"
 #include "llm/engine/engine.h"
 #include "llm/tp/tp.h"
@@ -45,8 +44,8 @@ static const struct cmd_option options[] = {
     {"model", 'm', CMD_STRING, AT(model), "a GGUF file, or llama2.c's format", "FILE"},
     {"threads", 't', CMD_U64, AT(threads), "0: the cores there are", "N", "0", 0, 256},
     {"tp", 0, CMD_U64, AT(tp),
-     "tensor-parallel workers, with --threads threads each; beside one worker\n"
-     "with the threads of all",
+     "tensor-parallel workers, with --threads threads each; beside one worker with the threads of "
+     "all",
      "N", "1", 1, PAGE_RANKS_MAX},
     {"prefill", 'p', CMD_U64, AT(prefill), "tokens of the prompt", "N", "64", 1, PREFILL_MAX},
     {"decode", 'n', CMD_U64, AT(decode), "tokens after it, one step each", "N", "32", 1,
@@ -54,17 +53,17 @@ static const struct cmd_option options[] = {
     {"repeats", 'r', CMD_U64, AT(repeats), "runs; the median of them is shown", "N", "5", 1,
      REPEATS_MAX},
     {"clients", 'c', CMD_LIST, AT(clients),
-     "a worker in this process and N clients that decode at a time;\n"
-     "several: 1,2,4,8,16; the first is the baseline of the others",
+     "a worker in this process and N clients that decode at a time; several: 1,2,4,8,16; the first "
+     "is the baseline of the others",
      "N"},
     {"batch", 0, CMD_U64, AT(batch),
-     "with --clients: sequences in a step; 1: they take turns; 0: as many\nas come", "N", "0", 0,
+     "with --clients: sequences in a step; 1: they take turns; 0: as many as come", "N", "0", 0,
      LLM_WORKER_BATCH_MAX},
     {"no-gather", 0, CMD_FLAG, AT(no_gather),
      "with --clients: steps do not wait for clients that were just answered"},
     {"moves", 0, CMD_LIST, AT(moves),
-     "what it costs that KV moves, over links of these rates between the workers\n"
-     "and their store, such as 1Gbit,10Gbit,100Gbit; 0: as fast as it is",
+     "what it costs that KV moves, over links of these rates between the workers and their store, "
+     "such as 1Gbit,10Gbit,100Gbit; 0: as fast as it is",
      "RATES"},
     {"backend", 0, CMD_CHOICE, AT(backend), "what computes", NULL, "cpu", 0, 0, backend_names},
     {"math", 0, CMD_CHOICE, AT(math), "fast: prompts on matrix units (backend vulkan)", NULL,
@@ -567,16 +566,14 @@ const struct cmd_command cmd_bench_llm = {
     .summary = "how fast a model runs here, and how fast it could",
     .operands = "",
     .description =
-        "Prefill and decode of random tokens, in tokens a second.  Decode reads all "
-        "weights once a\n"
-        "token, so memory sets its limit: the baseline, measured in the same run.\n"
-        "The first prompt and steps stand by themselves, beside later ones.  KV out and in: all\n"
-        "layers of the prompt, between the backend's memory and a buffer.\n"
-        "With --clients, a worker is asked by so many clients at a time, each for its\n"
-        "next token when it has the last; weights are then read once for all of them.\n"
-        "With --moves, layers of a sequence are moved out to a KV daemon and come back, a\n"
-        "prompt is asked for again, and a sequence goes on at a second worker; each beside\n"
-        "a token or a prompt that finds everything where it is computed.",
+        "Prefill and decode of random tokens, in tokens a second.  Decode reads all weights once a "
+        "token, so memory sets its limit: the baseline, measured in the same run. The first prompt "
+        "and steps stand by themselves, beside later ones.  KV out and in: all layers of the "
+        "prompt, between the backend's memory and a buffer. With --clients, a worker is asked by "
+        "so many clients at a time, each for its next token when it has the last; weights are then "
+        "read once for all of them. With --moves, layers of a sequence are moved out to a KV "
+        "daemon and come back, a prompt is asked for again, and a sequence goes on at a second "
+        "worker; each beside a token or a prompt that finds everything where it is computed.",
     .options = options,
     .examples = "hawser bench-llm --model model.gguf -t 2\n"
                 "hawser bench-llm --model model.gguf -p 512 -n 64 --json\n"

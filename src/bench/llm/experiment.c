@@ -10,7 +10,6 @@
 #include "rpc/transport/addr.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,8 +62,8 @@ static const struct cmd_option options[] = {
      "FILE"},
     {"trials", 0, CMD_U64, AT(trials), "of every mode and phase, interleaved", "N", "3", 1, 1000},
     {"modes", 0, CMD_LIST, AT(modes),
-     "those of hawser llm [default: local,naive,remote_cache,sys_simulated; of a\n"
-     "sweep of pressure: sys_simulated and those of remote_cache]",
+     "those of hawser llm [default: local,naive,remote_cache,sys_simulated; of a sweep of "
+     "pressure: sys_simulated and those of remote_cache]",
      "MODES"},
     {"phase", 0, CMD_CHOICE, AT(phase), "prefill: the prompt only; decode: the tokens after it",
      NULL, "both", 0, 0, phase_names},
@@ -81,31 +80,29 @@ static const struct cmd_option options[] = {
     {"gpu_host", 0, CMD_STRING, AT(gpu_host), "where the external worker is", "HOST", "127.0.0.1"},
     {"master_port", 0, CMD_U64, AT(master_port), "its port", "PORT", "28100", 1, 65535},
     {"sweep", 0, CMD_CHOICE, AT(sweep),
-     "what to vary: decode steps, the link's round-trip time or rate, clients at\n"
-     "once, layers of KV that the worker moves out in the middle of a decode",
+     "what to vary: decode steps, the link's round-trip time or rate, clients at once, layers of "
+     "KV that the worker moves out in the middle of a decode",
      NULL, "none", 0, 0, sweep_names},
     {"points", 0, CMD_LIST, AT(points),
-     "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 100Mbit,1Gbit,10Gbit;\n"
-     "1,2,4; from none to all]",
+     "its values [default: 8,16,32,64; 0,100us,1ms,10ms; 100Mbit,1Gbit,10Gbit; 1,2,4; from none to "
+     "all]",
      "LIST"},
     {"rtt", 0, CMD_DURATION, AT(rtt_ns),
-     "added to the link's round trip while something else is varied; of a sweep\n"
-     "of pressure also to that between the worker and its KV store",
+     "added to the link's round trip while something else is varied; of a sweep of pressure also "
+     "to that between the worker and its KV store",
      "TIME", "0", 0, RTT_MAX},
     {"rate", 0, CMD_STRING, AT(rate),
-     "of the link, each way, while something else is varied: 100Mbit, 1Gbit; of a\n"
-     "sweep of pressure also that between the worker and its KV store\n"
-     "[default: as it is]",
+     "of the link, each way, while something else is varied: 100Mbit, 1Gbit; of a sweep of "
+     "pressure also that between the worker and its KV store [default: as it is]",
      "RATE"},
     {"shadow", 0, CMD_STRING, AT(shadow),
-     "of a sweep of pressure: the worker's KV store, as of hawser serve.  A cluster\n"
-     "is kvd:SOCKET of its member here, or redis://HOST:PORT,...\n"
-     "[default: host]",
+     "of a sweep of pressure: the worker's KV store, as of hawser serve.  A cluster is kvd:SOCKET "
+     "of its member here, or redis://HOST:PORT,... [default: host]",
      "WHERE"},
     {"return", 0, CMD_STRING, AT(returns), "semantic: as hawser llm", "WHAT", "tokens"},
     {"lossy", 0, CMD_FLAG, AT(lossy),
-     "semantic with --return logits: as hawser llm; the report then says how many\n"
-     "of its tokens are those of the other modes"},
+     "semantic with --return logits: as hawser llm; the report then says how many of its tokens "
+     "are those of the other modes"},
     {"tokens-per-request", 0, CMD_U64, AT(tokens_per_request), "semantic: as hawser llm", "N", "1",
      1, LLM_GENERATE_MAX},
     {"backend", 0, CMD_CHOICE, AT(backend), "of the mode local and of our own worker", NULL, "cpu",
@@ -527,9 +524,8 @@ const struct cmd_command cmd_experiment = {
     .summary = "all modes of hawser llm compared: a CSV and an HTML report",
     .operands = "",
     .description =
-        "Runs every mode and phase so many times, interleaved, each in a process of its own, and\n"
-        "writes a row for each.  An experiment that was interrupted goes on where it stopped.  "
-        "All\n"
+        "Runs every mode and phase so many times, interleaved, each in a process of its own, and "
+        "writes a row for each.  An experiment that was interrupted goes on where it stopped.  All "
         "modes must generate the same tokens, but for a lossy one; otherwise there is no report.",
     .options = options,
     .examples = "hawser experiment --model model.gguf --trials 5\n"

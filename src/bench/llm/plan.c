@@ -288,12 +288,10 @@ const struct cmd_command cmd_plan = {
     .operands = "FILE",
     .operands_min = 1,
     .operands_max = 1,
-    .description =
-        "Prints what a step takes when the workers split every tensor (hawser serve --tp-peers),\n"
-        "and when each has some of the layers (hawser serve --layers), over a line of --link, "
-        "with\n"
-        "the arithmetic.  The shapes are those of the model FILE; the time of a step on one\n"
-        "worker is measured here, or given.",
+    .description = "Prints what a step takes when the workers split every tensor (hawser serve "
+                   "--tp-peers), and when each has some of the layers (hawser serve --layers), "
+                   "over a line of --link, with the arithmetic.  The shapes are those of the model "
+                   "FILE; the time of a step on one worker is measured here, or given.",
     .options = options,
     .examples = "hawser plan model.gguf --link 1ms,10Gbit\n"
                 "hawser plan model.gguf --workers 4 --link 5us,100Gbit --step 20ms",

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/report/html.h"
-#include "base/units.h"
 #include "bench/page/report.h"
 #include "command/interrupt.h"
 #include "page/broadcast/processes.h"
@@ -40,15 +39,15 @@ static const struct cmd_option options[] = {
      "N", "1", 1, PAGE_BATCH_MAX},
     {"iters", 0, CMD_U64, AT(iters), "iterations", "N", "20", 1, ITERS_MAX},
     {"trace", 0, CMD_STRING, AT(trace),
-     "an iteration replays the maps and unmaps of a served model, which serve writes\n"
-     "with HAWSER_PAGE_TRACE=FILE; ids and their memory are the trace's, so\n"
-     "--pages-per-iter, --first-id and --num-layers do not matter",
+     "an iteration replays the maps and unmaps of a served model, which serve writes with "
+     "HAWSER_PAGE_TRACE=FILE; ids and their memory are the trace's, so --pages-per-iter, "
+     "--first-id and --num-layers do not matter",
      "FILE"},
     {"warmup", 0, CMD_U64, AT(warmup),
      "iterations before them that are not counted: the first ones set devices up", "N", "2", 0,
      WARMUP_MAX},
     {"map-impl", 0, CMD_STRING, AT(map_impl),
-     "how the map reaches the workers: seq, thread, async, persist,\nepoll or shm", "NAME", "seq"},
+     "how the map reaches the workers: seq, thread, async, persist, epoll or shm", "NAME", "seq"},
     {"unmap-impl", 0, CMD_STRING, AT(unmap_impl), "how the unmap does; without it as the map",
      "NAME"},
     {"verbose", 'v', CMD_FLAG, AT(verbose), "a line for each iteration"},
@@ -61,8 +60,8 @@ static const struct cmd_option options[] = {
     {"not-contiguous", 0, CMD_FLAG, AT(not_contiguous),
      "a piece for K and V of each layer instead of one for all"},
     {"backend", 0, CMD_STRING, AT(backend),
-     "host, cuda, vulkan or null, which does nothing; without it\ncuda where there is a "
-     "GPU, else host",
+     "host, cuda, vulkan or null, which does nothing; without it cuda where there is a GPU, else "
+     "host",
      "NAME"},
     {"memory", 0, CMD_SIZE, AT(memory), "memory of a worker instead of all that its device has",
      "SIZE"},
@@ -88,8 +87,8 @@ static const struct cmd_option options[] = {
 };
 
 static const struct cmd_env environment[] = {
-    {"HAWSER_RUNTIME_DIR", "folder of the workers' sockets [default: XDG_RUNTIME_DIR/hawser,\n"
-                           "else /tmp/hawser-UID]"},
+    {"HAWSER_RUNTIME_DIR",
+     "folder of the workers' sockets [default: XDG_RUNTIME_DIR/hawser, else /tmp/hawser-UID]"},
     {NULL},
 };
 
@@ -466,9 +465,9 @@ const struct cmd_command cmd_bench_ipc = {
     .summary = "measure how KV pages are mapped at all tensor-parallel workers",
     .operands = "",
     .description =
-        "Starts --tp-size workers, each with the K and V tensors of --num-layers layers, and for\n"
-        "each iteration broadcasts a map of --pages-per-iter page ids and then an unmap.  Prints\n"
-        "mean, p95, max, min and per-page mean, and where the time went: the driver, the worker,\n"
+        "Starts --tp-size workers, each with the K and V tensors of --num-layers layers, and for "
+        "each iteration broadcasts a map of --pages-per-iter page ids and then an unmap.  Prints "
+        "mean, p95, max, min and per-page mean, and where the time went: the driver, the worker, "
         "transit, and waiting for the slowest worker.",
     .options = options,
     .environment = environment,

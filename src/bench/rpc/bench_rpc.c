@@ -48,8 +48,7 @@ struct bench_rpc_options {
 #define AT(field) offsetof(struct bench_rpc_options, field)
 static const struct cmd_option options[] = {
     {"quick", 'q', CMD_FLAG, AT(quick),
-     "adaptive waiting only, 64 B and the stream, 3 repetitions:\n"
-     "a few seconds"},
+     "adaptive waiting only, 64 B and the stream, 3 repetitions: a few seconds"},
     {"only", 'o', CMD_LIST, AT(only), "only rows whose name holds TEXT: tcp, .d1., stream, shm.64B",
      "TEXT"},
     {"reps", 'r', CMD_U64, AT(reps), "repetitions; figures are their medians", "N", "5", 1,
@@ -60,14 +59,14 @@ static const struct cmd_option options[] = {
      "leave out the rows that are not begun by then, and say so", "TIME", "170s", HW_SEC,
      86400 * HW_SEC},
     {"via-delay", 0, CMD_DURATION, AT(rtt_ns),
-     "round trip of the long line that calls and posts at once are\n"
-     "measured over, through a delay relay; 0 leaves those rows out",
+     "round trip of the long line that calls and posts at once are measured over, through a delay "
+     "relay; 0 leaves those rows out",
      "RTT", "1ms", 0, HW_SEC},
     {"no-pin", 0, CMD_FLAG, AT(no_pin),
      "let the kernel place client and server; without it each has a core"},
     {"resume", 0, CMD_FLAG, AT(resume),
-     "over tcp and tls, keep what is sent as a connection does that can\n"
-     "be resumed after a cut: shows what that costs"},
+     "over tcp and tls, keep what is sent as a connection does that can be resumed after a cut: "
+     "shows what that costs"},
     {"check", 0, CMD_FLAG, AT(check), "exit 1 when a row misses its target or is invalid"},
     {"json", 'j', CMD_FLAG, AT(json), "print one JSON object instead of a table"},
     {NULL},
@@ -570,10 +569,10 @@ const struct cmd_command cmd_bench_rpc = {
     .summary = "measure the RPC beside the raw limits of this machine",
     .operands = "",
     .description =
-        "Measures calls and streams over every transport (tcp, unix, shm, tls, and ucx where it\n"
-        "is built in), by size, depth and way of waiting, between two processes on a core each.\n"
-        "Beside each figure stand the raw limit of the same run (plain sockets, a flag in shared\n"
-        "memory, bare OpenSSL, with the same waiting), the ratio, and the target where there is\n"
+        "Measures calls and streams over every transport (tcp, unix, shm, tls, and ucx where it is "
+        "built in), by size, depth and way of waiting, between two processes on a core each. "
+        "Beside each figure stand the raw limit of the same run (plain sockets, a flag in shared "
+        "memory, bare OpenSSL, with the same waiting), the ratio, and the target where there is "
         "one.  Rows are named TRANSPORT.SIZE.dDEPTH.WAITING.",
     .options = options,
     .environment = environment,

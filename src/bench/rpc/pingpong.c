@@ -4,12 +4,10 @@
 #include "bench/rpc/link.h"
 #include "command/kvranks.h"
 
-#include "base/clock.h"
 #include "base/report/bench.h"
 #include "base/units.h"
 #include "command/measure.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,8 +138,7 @@ const struct cmd_command cmd_pingpong = {
     .summary = "copyrpc_pingpong: one endpoint's round trip beside the raw transport",
     .operands = "",
     .description =
-        "Two processes, one endpoint, calls back and forth in a tight loop: what copyrpc can do "
-        "at\n"
+        "Two processes, one endpoint, calls back and forth in a tight loop: what copyrpc can do at "
         "best, and what the bare transport does in the same run with the same way of waiting.",
     .options = options,
     .environment =

@@ -63,7 +63,7 @@ static const struct cmd_option options[] = {
      "of --share: a request whose first token comes by then is in time", "TIME", "1s", HW_MS,
      3600 * HW_SEC},
     {"peer", 0, CMD_STRING, AT(peer),
-     "another server of the same model, llama-server for example, measured beside ours:\n"
+     "another server of the same model, llama-server for example, measured beside ours: "
      "http://host:port, or a command that starts it, with $MODEL and $PORT",
      "URL|COMMAND"},
     {"check", 0, CMD_FLAG, AT(check), "status 1 when a target is missed"},
@@ -431,13 +431,12 @@ const struct cmd_command cmd_bench_serve = {
     .summary = "tokens a second and time to the first token over HTTP, beside the worker alone",
     .operands = "",
     .description =
-        "Starts a server with a model and an HTTP address, and a gateway before it.  Clients ask\n"
-        "for the same text all at once: straight from the worker (engine), over HTTP, through the\n"
-        "gateway, and from --peer.  The engine is the baseline of each row; --peer adds rows that\n"
-        "have the peer as theirs.\n"
-        "With --share, bursts of the first of --clients requests go to one model after the other\n"
-        "(alternating), or to all at once (even).  The baseline is a server whose models each\n"
-        "have a fixed part of the same memory.",
+        "Starts a server with a model and an HTTP address, and a gateway before it.  Clients ask "
+        "for the same text all at once: straight from the worker (engine), over HTTP, through the "
+        "gateway, and from --peer.  The engine is the baseline of each row; --peer adds rows that "
+        "have the peer as theirs. With --share, bursts of the first of --clients requests go to "
+        "one model after the other (alternating), or to all at once (even).  The baseline is a "
+        "server whose models each have a fixed part of the same memory.",
     .options = options,
     .examples = "hawser bench-serve --model models/kjv.gguf\n"
                 "hawser bench-serve --model model.gguf --peer http://127.0.0.1:8080 --json\n"

@@ -18,8 +18,7 @@ static const struct cmd_option options[] = {
     {"quick", 'q', CMD_FLAG, AT(quick),
      "one repetition of 20 ms, transfers of 16 MiB: some seconds"},
     {"only", 'o', CMD_LIST, AT(only),
-     "only rows whose name holds TEXT, and what is measured with them: .tcp,\n"
-     "two-, Gbit, upload",
+     "only rows whose name holds TEXT, and what is measured with them: .tcp, two-, Gbit, upload",
      "TEXT"},
     {"native", 'n', CMD_FLAG, AT(native),
      "only the drivers of this machine, without any connection"},
@@ -406,12 +405,11 @@ const struct cmd_command cmd_bench_vulkan = {
     .operands = "[ADDR]",
     .operands_max = 1,
     .description =
-        "Measures a GPU through Hawser's driver over a Unix socket, over TCP, and over lines of\n"
-        "1 ms, 10 ms, 1, 10 and 25 Gbit/s, beside the same GPU through its own driver and the raw\n"
-        "limit of each line: record-submit-wait, what a cycle sends, recording, polling, uploads,\n"
+        "Measures a GPU through Hawser's driver over a Unix socket, over TCP, and over lines of 1 "
+        "ms, 10 ms, 1, 10 and 25 Gbit/s, beside the same GPU through its own driver and the raw "
+        "limit of each line: record-submit-wait, what a cycle sends, recording, polling, uploads, "
         "readbacks, written pages, early fences, two to eight programs at once.  The server is "
-        "started for\n"
-        "the run; with ADDR it is the one there, and the limit is our RPC's.",
+        "started for the run; with ADDR it is the one there, and the limit is our RPC's.",
     .options = options,
     .environment = environment,
     .examples = "hawser bench-vulkan --software --quick\n"

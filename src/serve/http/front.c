@@ -14,26 +14,26 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define AT(field) offsetof(struct http_options, field)
 const struct cmd_option http_table[] = {
-    {"http", 0, CMD_STRING, offsetof(struct http_options, http),
-     "answer OpenAI's clients over HTTP at host:port; beyond this host it\n"
-     "needs --cert, --key and --api-key-file, or --insecure",
+    {"http", 0, CMD_STRING, AT(http),
+     "answer OpenAI's clients over HTTP at host:port; beyond this host it needs --cert, --key and "
+     "--api-key-file, or --insecure",
      "ADDR"},
-    {"api-key-file", 0, CMD_STRING, offsetof(struct http_options, api_key_file),
+    {"api-key-file", 0, CMD_STRING, AT(api_key_file),
      "HTTP clients must send one of these keys, a line each (mode 0600)", "FILE"},
-    {"max-requests", 0, CMD_U64, offsetof(struct http_options, max_requests),
+    {"max-requests", 0, CMD_U64, AT(max_requests),
      "HTTP requests for a text at a time; the next is answered 429", "N", "256", 1, 65536},
-    {"max-requests-per-key", 0, CMD_U64, offsetof(struct http_options, max_requests_per_key),
-     "the same for each API key", "N", "64", 1, 65536},
-    {"max-tokens-per-key", 0, CMD_U64, offsetof(struct http_options, max_tokens_per_key),
-     "tokens of the prompts that an API key has under way; over it, 429\n"
-     "[default: no limit]",
-     "N", NULL, 0, UINT32_MAX},
-    {"share-per-key", 0, CMD_U64, offsetof(struct http_options, share_per_key),
-     "of the workers' places and KV that texts of one API key may take; its\n"
-     "others wait [default: 75 where there are several keys, else 100]",
+    {"max-requests-per-key", 0, CMD_U64, AT(max_requests_per_key), "the same for each API key", "N",
+     "64", 1, 65536},
+    {"max-tokens-per-key", 0, CMD_U64, AT(max_tokens_per_key),
+     "tokens of the prompts that an API key has under way; over it, 429 [default: no limit]", "N",
+     NULL, 0, UINT32_MAX},
+    {"share-per-key", 0, CMD_U64, AT(share_per_key),
+     "of the workers' places and KV that texts of one API key may take; its others wait [default: "
+     "75 where there are several keys, else 100]",
      "PERCENT", NULL, 1, 100},
-    {"worker-wait", 0, CMD_DURATION, offsetof(struct http_options, wait_ns),
+    {"worker-wait", 0, CMD_DURATION, AT(wait_ns),
      "how long a text waits for a worker that can compute it, then fails", "TIME", "30s", HW_MS,
      3600 * HW_SEC},
     {NULL},

@@ -30,6 +30,8 @@ class Help(Case):
                 for heading in ("Options:", "Environment:", "Exit status:", "Examples:"):
                     self.assertIn(f"\n{heading}\n", text)
                 self.assertIn("--help", text)
+                words = text[:text.index("\nExit status:")].splitlines()[1:]
+                self.assertEqual([line for line in words if len(line) > 80 and "[default:" not in line], [])
                 self.assertIn(f"hawser {command}", text.split("Examples:")[1])
                 for code in ("0", "1", "2", "69", "77"):
                     self.assertRegex(text, rf"\n +{code}  \w")
