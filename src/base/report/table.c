@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/grow.h"
 #include "base/utf8.h"
 
 struct column {
@@ -75,15 +76,8 @@ static bool room_for_cell(struct hw_table *table)
 {
     if (table->cell_count < table->cell_room)
         return true;
-    size_t room = table->cell_room ? table->cell_room * 2 : 64;
-    if (room * sizeof *table->cells > HW_TABLE_BYTES_MAX)
-        return false;
-    const char **cells = realloc(table->cells, room * sizeof *cells);
-    if (!cells)
-        return false;
-    table->cells = cells;
-    table->cell_room = room;
-    return true;
+    return table->cell_room * 2 * sizeof *table->cells <= HW_TABLE_BYTES_MAX &&
+           hw_grow(&table->cells, &table->cell_room, table->cell_count + 1, sizeof *table->cells);
 }
 
 /* text is the arena's; NULL: out of memory. */

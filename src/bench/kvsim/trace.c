@@ -1,26 +1,21 @@
 #include "bench/kvsim/trace.h"
 
+#include "base/grow.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_ROOM = 1024 };
-
 static const json_int_t timestamp_max = (json_int_t)1 << 42; /* ms: a century */
 
 struct reading {
     uint32_t *ids, *ends;
     uint64_t *at_ms;
-    uint32_t id_count, id_room, request_count, request_room;
+    uint32_t id_count, request_count;
+    size_t id_room, end_room, at_room;
 };
-
-/* Twice the room, of `size` bytes each: NULL, with `items` as they were, when there is none. */
-static void *more_room(void *items, uint32_t room, size_t size)
-{
-    return realloc(items, (room ? 2 * (size_t)room : FIRST_ROOM) * size);
-}
 
 static int add_id(struct reading *r, json_int_t id)
 {
@@ -28,26 +23,9 @@ static int add_id(struct reading *r, json_int_t id)
         return -EPROTO;
     if (r->id_count == KV_TRACE_BLOCKS_MAX)
         return -E2BIG;
-    if (r->id_count == r->id_room) {
-        uint32_t *ids = more_room(r->ids, r->id_room, sizeof(*ids));
-        if (!ids)
-            return -ENOMEM;
-        r->ids = ids;
-        r->id_room = r->id_room ? 2 * r->id_room : FIRST_ROOM;
-    }
-    r->ids[r->id_count++] = (uint32_t)id;
-    return 0;
-}
-
-static int make_request_room(struct reading *r)
-{
-    uint32_t *ends = more_room(r->ends, r->request_room, sizeof(*ends));
-    r->ends = ends ? ends : r->ends;
-    uint64_t *at_ms = ends ? more_room(r->at_ms, r->request_room, sizeof(*at_ms)) : NULL;
-    if (!at_ms)
+    if (!hw_grow(&r->ids, &r->id_room, (size_t)r->id_count + 1, sizeof(*r->ids)))
         return -ENOMEM;
-    r->at_ms = at_ms;
-    r->request_room = r->request_room ? 2 * r->request_room : FIRST_ROOM;
+    r->ids[r->id_count++] = (uint32_t)id;
     return 0;
 }
 
@@ -55,9 +33,10 @@ static int add_request(struct reading *r, json_int_t at_ms)
 {
     if (r->request_count == KV_TRACE_BLOCKS_MAX)
         return -E2BIG;
-    int rc = r->request_count == r->request_room ? make_request_room(r) : 0;
-    if (rc)
-        return rc;
+    size_t need = (size_t)r->request_count + 1;
+    if (!hw_grow(&r->ends, &r->end_room, need, sizeof(*r->ends)) ||
+        !hw_grow(&r->at_ms, &r->at_room, need, sizeof(*r->at_ms)))
+        return -ENOMEM;
     r->at_ms[r->request_count] = (uint64_t)at_ms;
     r->ends[r->request_count++] = r->id_count;
     return 0;

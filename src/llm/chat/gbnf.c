@@ -1,4 +1,5 @@
 /* GBNF to a grammar of bytes. */
+#include "base/grow.h"
 #include "base/utf8.h"
 #include "llm/chat/grammar_impl.h"
 
@@ -12,7 +13,8 @@
 /* Elements of an alternative under way. */
 struct sequence {
     struct element *items;
-    uint32_t count, room;
+    uint32_t count;
+    size_t room;
 };
 
 struct named {
@@ -29,7 +31,8 @@ struct parser {
     uint32_t line;
     struct llm_grammar *g;
     struct named *names;
-    uint32_t name_count, name_room;
+    uint32_t name_count;
+    size_t name_room;
     uint32_t *buckets; /* of names by hash: 1 + index, 0: empty */
     uint32_t bucket_mask;
     uint32_t nesting;
@@ -44,39 +47,26 @@ static void fail(struct parser *p, int err, const char *what)
 }
 
 /* Makes room for one more; false after an error. */
-static bool grow(struct parser *p, void **items, uint32_t count, uint32_t *room, size_t size,
+static bool grow(struct parser *p, void *items, uint32_t count, size_t *room, size_t size,
                  uint32_t max)
 {
-    if (p->err)
-        return false;
-    if (count < *room)
-        return true;
-    if (count >= max) {
+    if (!p->err && count >= max)
         fail(p, -E2BIG, "the grammar is too large");
-        return false;
-    }
-    uint32_t more = *room ? *room * 2 : 16;
-    void *grown = realloc(*items, more * size);
-    if (!grown) {
+    if (!p->err && !hw_grow(items, room, (size_t)count + 1, size))
         fail(p, -ENOMEM, "out of memory");
-        return false;
-    }
-    *items = grown;
-    *room = more;
-    return true;
+    return !p->err;
 }
 
 static void put(struct parser *p, struct sequence *s, enum element_kind kind, uint32_t value)
 {
-    if (grow(p, (void **)&s->items, s->count, &s->room, sizeof *s->items, LLM_GRAMMAR_ELEMENTS_MAX))
+    if (grow(p, &s->items, s->count, &s->room, sizeof *s->items, LLM_GRAMMAR_ELEMENTS_MAX))
         s->items[s->count++] = (struct element){.kind = kind, .value = value};
 }
 
 static uint32_t new_rule(struct parser *p)
 {
     struct llm_grammar *g = p->g;
-    if (!grow(p, (void **)&g->rules, g->rule_count, &g->rule_room, sizeof *g->rules,
-              LLM_GRAMMAR_RULES_MAX))
+    if (!grow(p, &g->rules, g->rule_count, &g->rule_room, sizeof *g->rules, LLM_GRAMMAR_RULES_MAX))
         return 0;
     g->rules[g->rule_count] = (struct grammar_rule){0};
     return g->rule_count++;
@@ -87,7 +77,7 @@ static void add_alternative(struct parser *p, uint32_t rule, const struct elemen
                             uint32_t count)
 {
     struct llm_grammar *g = p->g;
-    if (!grow(p, (void **)&g->starts, g->start_count, &g->start_room, sizeof *g->starts,
+    if (!grow(p, &g->starts, g->start_count, &g->start_room, sizeof *g->starts,
               LLM_GRAMMAR_ELEMENTS_MAX))
         return;
     if (g->rules[rule].count == 0)
@@ -96,7 +86,7 @@ static void add_alternative(struct parser *p, uint32_t rule, const struct elemen
     g->starts[g->start_count++] = g->element_count;
     g->rules[rule].count++;
     for (uint32_t i = 0; i <= count; i++) {
-        if (!grow(p, (void **)&g->elements, g->element_count, &g->element_room, sizeof *g->elements,
+        if (!grow(p, &g->elements, g->element_count, &g->element_room, sizeof *g->elements,
                   LLM_GRAMMAR_ELEMENTS_MAX))
             return;
         g->elements[g->element_count++] =
@@ -111,8 +101,7 @@ static uint32_t add_set(struct parser *p, const struct byte_set *set)
         if (memcmp(&g->sets[i - 1], set, sizeof *set) == 0)
             return i - 1;
     }
-    if (!grow(p, (void **)&g->sets, g->set_count, &g->set_room, sizeof *g->sets,
-              LLM_GRAMMAR_ELEMENTS_MAX))
+    if (!grow(p, &g->sets, g->set_count, &g->set_room, sizeof *g->sets, LLM_GRAMMAR_ELEMENTS_MAX))
         return 0;
     g->sets[g->set_count] = *set;
     return g->set_count++;
@@ -175,8 +164,7 @@ static struct named *take_name(struct parser *p)
             return known;
     }
     uint32_t rule = new_rule(p);
-    if (!grow(p, (void **)&p->names, p->name_count, &p->name_room, sizeof *p->names,
-              LLM_GRAMMAR_RULES_MAX))
+    if (!grow(p, &p->names, p->name_count, &p->name_room, sizeof *p->names, LLM_GRAMMAR_RULES_MAX))
         return NULL;
     p->names[p->name_count] =
         (struct named){.name = p->text + start, .bytes = n, .rule = rule, .line = p->line};
@@ -405,7 +393,8 @@ static void put_class(struct parser *p, struct sequence *s, const struct range *
 static void take_class(struct parser *p, struct sequence *s)
 {
     struct range *ranges = NULL;
-    uint32_t count = 0, room = 0;
+    uint32_t count = 0;
+    size_t room = 0;
     skip(p);
     bool negated = peek(p) == '^';
     if (negated)
@@ -419,7 +408,7 @@ static void take_class(struct parser *p, struct sequence *s)
                 fail(p, -EINVAL, "a range whose end is before its beginning");
         }
         /* Room for one more than there are, for the complement. */
-        if (grow(p, (void **)&ranges, count + 1, &room, sizeof *ranges, LLM_GRAMMAR_ELEMENTS_MAX))
+        if (grow(p, &ranges, count + 1, &room, sizeof *ranges, LLM_GRAMMAR_ELEMENTS_MAX))
             ranges[count++] = (struct range){first, last};
     }
     if (!p->err) {
@@ -586,10 +575,11 @@ static void take_alternatives(struct parser *p, uint32_t rule, bool nested)
     /* Kept until all are read: groups within add rules of their own. */
     struct sequence all = {0};
     uint32_t *ends = NULL;
-    uint32_t count = 0, room = 0;
+    uint32_t count = 0;
+    size_t room = 0;
     for (bool more = true; more && !p->err;) {
         take_sequence(p, &all, nested);
-        if (grow(p, (void **)&ends, count, &room, sizeof *ends, LLM_GRAMMAR_ELEMENTS_MAX))
+        if (grow(p, &ends, count, &room, sizeof *ends, LLM_GRAMMAR_ELEMENTS_MAX))
             ends[count++] = all.count;
         more = !at_end(p) && peek(p) == '|';
         if (more) {

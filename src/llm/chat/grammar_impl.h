@@ -45,13 +45,17 @@ struct grammar_rule {
 
 struct llm_grammar {
     struct element *elements;
-    uint32_t element_count, element_room;
+    uint32_t element_count;
+    size_t element_room;
     struct byte_set *sets;
-    uint32_t set_count, set_room;
+    uint32_t set_count;
+    size_t set_room;
     struct grammar_rule *rules;
-    uint32_t rule_count, rule_room;
+    uint32_t rule_count;
+    size_t rule_room;
     uint32_t *starts; /* of alternatives, in elements; those of a rule are together */
-    uint32_t start_count, start_room;
+    uint32_t start_count;
+    size_t start_room;
     uint32_t root;
     uint8_t class_of[256]; /* bytes of one class are never told apart */
     uint32_t class_count;

@@ -6,6 +6,8 @@
  * leaves nothing on the stack, so repetitions do not make it grow. */
 #include "llm/chat/grammar_impl.h"
 
+#include "base/grow.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -43,13 +45,18 @@ struct llm_matcher {
     const struct llm_grammar *g;
     const struct llm_pieces *pieces;
     struct node *nodes;
-    uint32_t node_count, node_room;
+    uint32_t node_count;
+    size_t node_room;
     uint32_t *node_buckets, node_bucket_count;
     struct state *states;
-    uint32_t state_count, state_room;
-    uint32_t *members, member_count, member_room;
-    uint32_t *found, found_count, found_room; /* of a state under construction */
-    uint32_t *todo, todo_count, todo_room;
+    uint32_t state_count;
+    size_t state_room;
+    uint32_t *members, member_count;
+    size_t member_room;
+    uint32_t *found, found_count; /* of a state under construction */
+    size_t found_room;
+    uint32_t *todo, todo_count;
+    size_t todo_room;
     uint32_t round;
     uint32_t now;
     uint32_t masks;
@@ -72,19 +79,12 @@ struct llm_pieces {
     uint64_t *ends;                           /* a bit for each end token */
 };
 
-static bool grow(struct llm_matcher *m, void **items, uint32_t count, uint32_t *room, size_t size)
+/* Room for one more than `count`. */
+static bool grow(struct llm_matcher *m, void *items, uint32_t count, size_t *room, size_t size)
 {
-    if (count < *room)
-        return true;
-    uint32_t more = *room ? *room * 2 : 64;
-    void *grown = realloc(*items, (size_t)more * size);
-    if (!grown) {
+    if (!hw_grow(items, room, (size_t)count + 1, size))
         m->failed = true;
-        return false;
-    }
-    *items = grown;
-    *room = more;
-    return true;
+    return !m->failed;
 }
 
 /* ---- pieces ---- */
@@ -240,7 +240,7 @@ static uint32_t intern(struct llm_matcher *m, uint32_t place, uint32_t parent)
         m->failed = true;
         return 0;
     }
-    if (!grow(m, (void **)&m->nodes, m->node_count, &m->node_room, sizeof *m->nodes))
+    if (!grow(m, &m->nodes, m->node_count, &m->node_room, sizeof *m->nodes))
         return 0;
     m->nodes[m->node_count] = (struct node){.place = place, .parent = parent, .depth = depth};
     m->node_buckets[at] = m->node_count;
@@ -255,7 +255,7 @@ static void push(struct llm_matcher *m, uint32_t place, uint32_t parent)
     if (m->failed || !id || m->nodes[id].seen == m->round)
         return;
     m->nodes[id].seen = m->round;
-    if (grow(m, (void **)&m->todo, m->todo_count, &m->todo_room, sizeof *m->todo))
+    if (grow(m, &m->todo, m->todo_count, &m->todo_room, sizeof *m->todo))
         m->todo[m->todo_count++] = id;
 }
 
@@ -282,7 +282,7 @@ static bool expand(struct llm_matcher *m)
                 push(m, g->starts[rule->first + i], parent);
         } else if (m->found_count == LLM_MATCHER_STACKS_MAX) {
             m->failed = true;
-        } else if (grow(m, (void **)&m->found, m->found_count, &m->found_room, sizeof *m->found)) {
+        } else if (grow(m, &m->found, m->found_count, &m->found_room, sizeof *m->found)) {
             m->found[m->found_count++] = id;
         }
     }
@@ -318,11 +318,11 @@ static uint32_t intern_state(struct llm_matcher *m, bool accepts)
         return DEAD;
     }
     for (uint32_t i = 0; i < m->found_count; i++) {
-        if (!grow(m, (void **)&m->members, m->member_count, &m->member_room, sizeof *m->members))
+        if (!grow(m, &m->members, m->member_count, &m->member_room, sizeof *m->members))
             return DEAD;
         m->members[m->member_count++] = m->found[i];
     }
-    if (!grow(m, (void **)&m->states, m->state_count, &m->state_room, sizeof *m->states))
+    if (!grow(m, &m->states, m->state_count, &m->state_room, sizeof *m->states))
         return DEAD;
     m->states[m->state_count] =
         (struct state){.first = first, .count = m->found_count, .hash = hash, .accepts = accepts};
@@ -419,12 +419,13 @@ static void forget(struct llm_matcher *m)
     m->state_count = 1;
     m->nodes = NULL;
     m->members = NULL;
-    m->node_count = m->node_room = m->member_count = m->member_room = 0;
+    m->node_count = m->member_count = 0;
+    m->node_room = m->member_room = 0;
     free(m->node_buckets);
     m->node_buckets = NULL;
     m->node_bucket_count = 0;
     begin_round(m);
-    if (grow(m, (void **)&m->nodes, 0, &m->node_room, sizeof *m->nodes)) {
+    if (grow(m, &m->nodes, 0, &m->node_room, sizeof *m->nodes)) {
         m->nodes[0] = (struct node){0};
         m->node_count = 1;
         for (uint32_t i = 0; i < now.count && !m->failed; i++) {
@@ -451,9 +452,9 @@ int llm_matcher_create(const struct llm_grammar *grammar, const struct llm_piece
         return -ENOMEM;
     m->g = grammar;
     m->pieces = pieces;
-    if (grow(m, (void **)&m->nodes, 0, &m->node_room, sizeof *m->nodes) &&
-        grow(m, (void **)&m->states, 0, &m->state_room, sizeof *m->states) &&
-        grow(m, (void **)&m->found, 0, &m->found_room, sizeof *m->found)) {
+    if (grow(m, &m->nodes, 0, &m->node_room, sizeof *m->nodes) &&
+        grow(m, &m->states, 0, &m->state_room, sizeof *m->states) &&
+        grow(m, &m->found, 0, &m->found_room, sizeof *m->found)) {
         m->nodes[0] = (struct node){0};
         m->states[DEAD] = (struct state){0};
         m->node_count = m->state_count = 1;

@@ -1,17 +1,16 @@
 #include "llm/convert/safetensors.h"
 
 #include "llm/convert/json_file.h"
+#include "llm/model/file.h"
 #include "llm/model/why.h"
 #include "wire/le.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LENGTH_BYTES = 8, NAME_SHOWN = 80 };
@@ -180,33 +179,13 @@ struct llm_st_tensor *llm_st_find(const struct llm_st *st, const char *name)
 
 /* ---- a folder ---- */
 
-static int map_file(const char *path, struct llm_st_file *out, char *why)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
-    void *map = MAP_FAILED;
-    if (fd < 0)
-        return llm_why(why, -errno, "cannot open %s: %s", path, strerror(errno));
-    if (fstat(fd, &st))
-        err = llm_why(why, -errno, "cannot look at %s: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode) || st.st_size == 0)
-        err = llm_why(why, -EPROTO, "%s is %s", path,
-                      S_ISREG(st.st_mode) ? "empty" : "no regular file");
-    else if ((map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
-        err = llm_why(why, -errno, "cannot map %s: %s", path, strerror(errno));
-    close(fd);
-    if (!err)
-        *out = (struct llm_st_file){.mapping = map, .size = (uint64_t)st.st_size};
-    return err;
-}
-
 static int add_file(struct llm_st *st, const char *folder, const char *name, char *why)
 {
     char *path, cause[LLM_WHY_CHARS];
     struct llm_st_file *file = &st->files[st->file_count];
     if (asprintf(&path, "%s/%s", folder, name) < 0)
         return llm_why(why, -ENOMEM, "out of memory");
-    int err = map_file(path, file, why);
+    int err = llm_file_map(path, "", &file->mapping, &file->size, why);
     if (!err) {
         st->file_count++;
         err = llm_st_parse(st, file->mapping, file->size, cause);

@@ -96,7 +96,7 @@ static bool is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
     return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && path[0] != '.' &&
-           !strstr(path, ".gguf") && !strstr(path, ".bin");
+           !strstr(path, ".gguf") && !strstr(path, ".bin") && !strstr(path, ".safetensors");
 }
 
 int llm_file_missing(const char *path, int err, char *why)
@@ -111,41 +111,57 @@ int llm_file_missing(const char *path, int err, char *why)
     return llm_why(why, -err, "cannot open %s: %s", path, strerror(err));
 }
 
-static int map_file(const char *path, void **mapping, uint64_t *size, char *why)
+int llm_file_open_regular(const char *path, const char * not, int *fd_out, uint64_t *size,
+                          char *why)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* open of a pipe must not block */
+    struct stat st;
+    int err = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe: do not block */
     if (fd < 0)
         return llm_file_missing(path, errno, why);
-    struct stat st;
-    int err = 0;
-    void *map = MAP_FAILED;
     if (fstat(fd, &st))
         err = llm_why(why, -errno, "cannot look at %s: %s", path, strerror(errno));
-    else if (S_ISDIR(st.st_mode))
-        err = llm_why(why, -EPROTO, "%s is a folder; hawser model import %s makes a file of it",
-                      path, path);
     else if (!S_ISREG(st.st_mode) || st.st_size == 0)
-        err = llm_why(why, -EPROTO, "%s is %s, not a model", path,
-                      S_ISREG(st.st_mode) ? "empty" : "no regular file");
-    else if ((map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        err = llm_why(why, -EPROTO, "%s is %s%s", path,
+                      S_ISREG(st.st_mode) ? "empty" : "no regular file", not );
+    if (err) {
+        close(fd);
+        return err;
+    }
+    *fd_out = fd;
+    *size = (uint64_t)st.st_size;
+    return 0;
+}
+
+int llm_file_map(const char *path, const char * not, void **mapping, uint64_t *size_out, char *why)
+{
+    uint64_t size = 0;
+    int fd = -1, err = llm_file_open_regular(path, not, &fd, &size, why);
+    if (err)
+        return err;
+    void *map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
         err = llm_why(why, -errno, "cannot map %s: %s", path, strerror(errno));
     close(fd);
     if (err)
         return err;
     *mapping = map;
-    *size = (uint64_t)st.st_size;
+    *size_out = size;
     return 0;
 }
 
 int llm_file_open(const char *path, struct llm_file **out, char *why)
 {
+    struct stat st;
     void *mapping = NULL;
     uint64_t size = 0;
     uint32_t no = 0, count = 0;
     size_t stem = 0;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return llm_why(why, -EPROTO, "%s is a folder; hawser model import %s makes a file of it",
+                       path, path);
     int err = llm_split_parse_name(path, &no, &count, &stem) && no == 1
                   ? llm_split_map(path, count, stem, &mapping, &size, why)
-                  : map_file(path, &mapping, &size, why);
+                  : llm_file_map(path, ", not a model", &mapping, &size, why);
     if (err)
         return err;
     char cause[LLM_WHY_CHARS];

@@ -35,6 +35,12 @@ void llm_file_close(struct llm_file *file);
 
 /* Returns -err, and why the path could not be opened: for a name of a hub, what to download. */
 int llm_file_missing(const char *path, int err, char *why);
+/* Opens, or maps, a regular file that is not empty; `not` ends the message about another, such as
+ * ", not a model".  0, or a negative errno with the cause; outputs are written only on 0. */
+int llm_file_open_regular(const char *path, const char * not, int *fd_out, uint64_t *size,
+                          char *why) MUST_CHECK;
+int llm_file_map(const char *path, const char * not, void **mapping, uint64_t *size_out,
+                 char *why) MUST_CHECK;
 
 const struct llm_config *llm_file_config(const struct llm_file *file);
 const char *llm_file_name(const struct llm_file *file);   /* general.name, or "" */

@@ -1,17 +1,16 @@
 #include "llm/model/split.h"
 
+#include "llm/model/file.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DIGITS = 5, ENDING_CHARS = 1 + DIGITS + 4 + DIGITS + 5 }; /* "-00001-of-00003.gguf" */
@@ -199,26 +198,6 @@ struct source {
     uint64_t size;
 };
 
-static int open_part(const char *path, struct source *out, char *why)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* open of a pipe must not block */
-    if (fd < 0)
-        return llm_why(why, -errno, "cannot open %s: %s", path, strerror(errno));
-    int err = 0;
-    if (fstat(fd, &st))
-        err = llm_why(why, -errno, "cannot look at %s: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode) || st.st_size == 0)
-        err = llm_why(why, -EPROTO, "%s is %s, not a part of a model", path,
-                      S_ISREG(st.st_mode) ? "empty" : "no regular file");
-    if (err) {
-        close(fd);
-        return err;
-    }
-    *out = (struct source){.fd = fd, .size = (uint64_t)st.st_size};
-    return 0;
-}
-
 static int open_parts(const char *path, uint32_t count, size_t stem, struct source *sources,
                       uint32_t *opened, char *why)
 {
@@ -227,7 +206,8 @@ static int open_parts(const char *path, uint32_t count, size_t stem, struct sour
     for (*opened = 0; *opened < count && !err;) {
         if (asprintf(&name, "%.*s-%05u-of-%05u.gguf", (int)stem, path, *opened + 1, count) < 0)
             return llm_why(why, -ENOMEM, "out of memory");
-        err = open_part(name, &sources[*opened], why);
+        err = llm_file_open_regular(name, ", not a part of a model", &sources[*opened].fd,
+                                    &sources[*opened].size, why);
         free(name);
         *opened += err == 0;
     }

@@ -1,5 +1,7 @@
 #include "llm/tokenizer/merge.h"
 
+#include "base/grow.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -23,27 +25,10 @@ void llm_merger_clear(struct llm_merger *m)
     m->count = m->heap_count = 0;
 }
 
-/* Room for one more element: doubles, so that n additions cost O(n). */
-static int grow(void **array, uint32_t count, uint32_t *room, size_t size)
-{
-    if (count < *room)
-        return 0;
-    uint32_t more = *room ? 2 * *room : 64;
-    void *grown = more > *room ? reallocarray(*array, more, size) : NULL;
-    if (!grown)
-        return -ENOMEM;
-    *array = grown;
-    *room = more;
-    return 0;
-}
-
 int llm_merger_add(struct llm_merger *m, uint32_t start, uint32_t bytes, int32_t token)
 {
-    void *symbols = m->symbols;
-    int err = grow(&symbols, m->count, &m->room, sizeof(*m->symbols));
-    m->symbols = symbols;
-    if (err)
-        return err;
+    if (!hw_grow(&m->symbols, &m->room, (size_t)m->count + 1, sizeof(*m->symbols)))
+        return -ENOMEM;
     uint32_t previous = m->count ? m->count - 1 : UINT32_MAX;
     if (m->count)
         m->symbols[previous].next = m->count;
@@ -59,11 +44,8 @@ static bool goes_before(const struct llm_candidate *a, const struct llm_candidat
 
 static int push(struct llm_merger *m, struct llm_candidate candidate)
 {
-    void *heap = m->heap;
-    int err = grow(&heap, m->heap_count, &m->heap_room, sizeof(*m->heap));
-    m->heap = heap;
-    if (err)
-        return err;
+    if (!hw_grow(&m->heap, &m->heap_room, (size_t)m->heap_count + 1, sizeof(*m->heap)))
+        return -ENOMEM;
     uint32_t at = m->heap_count++;
     while (at > 0 && goes_before(&candidate, &m->heap[(at - 1) / 2])) {
         m->heap[at] = m->heap[(at - 1) / 2];

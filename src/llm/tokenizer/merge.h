@@ -33,9 +33,11 @@ typedef bool (*llm_merge_find)(const void *user, const struct llm_symbol *left,
 
 struct llm_merger {
     struct llm_symbol *symbols;
-    uint32_t count, room;
+    uint32_t count;
+    size_t room;
     struct llm_candidate *heap; /* private */
-    uint32_t heap_count, heap_room;
+    uint32_t heap_count;
+    size_t heap_room;
 };
 
 void llm_merger_fini(struct llm_merger *merger);

@@ -1,6 +1,7 @@
 #include "page/trace/trace.h"
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -88,7 +89,8 @@ void page_trace_add(struct page_trace *t, bool is_map, const uint32_t *ids, size
 struct reader {
     struct page_trace_file f;
     uint8_t *mapped; /* of each id */
-    uint32_t mapped_count, batch_room, id_room;
+    uint32_t mapped_count;
+    size_t batch_room, id_room;
 };
 
 /* A decimal number up to most, and nothing like a sign or a blank before it. */
@@ -119,19 +121,9 @@ static bool take_word(const char **text, const char *word)
 }
 
 /* Room for one more of `count` things. */
-static int grow(void **things, uint32_t *room, uint32_t count, uint32_t most, size_t size)
+static int grow(void *things, size_t *room, uint32_t count, uint32_t most, size_t size)
 {
-    if (count < *room)
-        return 0;
-    if (count == most)
-        return -E2BIG;
-    uint32_t more = *room ? 2 * *room : 64;
-    void *larger = realloc(*things, more * size);
-    if (!larger)
-        return -ENOMEM;
-    *things = larger;
-    *room = more;
-    return 0;
+    return count == most ? -E2BIG : hw_grow(things, room, (size_t)count + 1, size) ? 0 : -ENOMEM;
 }
 
 static int add_id(struct reader *r, struct page_trace_batch *b, uint32_t id)
@@ -140,8 +132,7 @@ static int add_id(struct reader *r, struct page_trace_batch *b, uint32_t id)
         return -EPROTO;
     if (b->count == PAGE_BATCH_MAX)
         return -E2BIG;
-    int rc =
-        grow((void **)&r->f.ids, &r->id_room, r->f.id_count, PAGE_TRACE_IDS_MAX, sizeof *r->f.ids);
+    int rc = grow(&r->f.ids, &r->id_room, r->f.id_count, PAGE_TRACE_IDS_MAX, sizeof *r->f.ids);
     if (rc)
         return rc;
     r->mapped[id] = b->is_map;
@@ -181,7 +172,7 @@ static int take_batch(struct reader *r, const char *text)
     if (rc == 0 && strcmp(text, "\n") != 0)
         rc = -EPROTO;
     if (rc == 0)
-        rc = grow((void **)&r->f.batches, &r->batch_room, r->f.batch_count, PAGE_TRACE_BATCHES_MAX,
+        rc = grow(&r->f.batches, &r->batch_room, r->f.batch_count, PAGE_TRACE_BATCHES_MAX,
                   sizeof *r->f.batches);
     if (rc == 0)
         r->f.batches[r->f.batch_count++] = b;

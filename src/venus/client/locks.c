@@ -1,6 +1,8 @@
 /* See locks.h. */
 #include "venus/client/locks.h"
 
+#include "base/grow.h"
+
 #include <stdlib.h>
 
 static pthread_mutex_t admin = PTHREAD_MUTEX_INITIALIZER; /* guards the rest */
@@ -31,15 +33,8 @@ static void watch_forks(void)
 
 static void note(pthread_mutex_t *lock)
 {
-    if (count == room) {
-        size_t more = room ? 2 * room : 64;
-        pthread_mutex_t **grown = realloc(known, more * sizeof(pthread_mutex_t *));
-        if (!grown)
-            return;
-        known = grown;
-        room = more;
-    }
-    known[count++] = lock;
+    if (hw_grow(&known, &room, count + 1, sizeof(*known)))
+        known[count++] = lock;
 }
 
 static void forget(const pthread_mutex_t *lock)

@@ -41,11 +41,11 @@ void *__wrap_calloc(size_t n, size_t size)
     return allocation_fails() ? NULL : __real_calloc(n, size);
 }
 
-void *__real_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size);
-void *__wrap_reallocarray(void *p, size_t n, size_t size)
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n)
 {
-    return allocation_fails() ? NULL : __real_reallocarray(p, n, size);
+    return allocation_fails() ? NULL : __real_realloc(p, n);
 }
 
 /* ---- vocabularies ---- */
