@@ -3,7 +3,7 @@
 
 #include "base/report/bench.h"
 #include "base/units.h"
-#include "command/software.h"
+#include "command/drivers.h"
 #include "rpc/rpc.h"
 #include "venus/memory/track/kernel.h"
 #include "venus/memory/track/track.h"

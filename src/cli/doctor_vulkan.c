@@ -1,7 +1,7 @@
 /* Hawser's driver as a loader would find it, the loader, and the GPUs of this machine. */
 #include "cli/doctor.h"
 
-#include "command/manifest.h"
+#include "command/drivers.h"
 #include "serve/devices.h"
 
 #include <dlfcn.h>

@@ -3,9 +3,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "command/connect.h"
 #include "command/kvmembers.h"
 #include "command/kvranks.h"
-#include "command/listen.h"
 #include "kv/common/cpus.h"
 #include "kv/daemon/host.h"
 #include "kv/resp/door.h"

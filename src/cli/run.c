@@ -2,7 +2,7 @@
 #include "cli/commands.h"
 #include "command/connect.h"
 
-#include "command/manifest.h"
+#include "command/drivers.h"
 #include "rpc/servers.h"
 #include "venus/common/protocol.h"
 

@@ -1,4 +1,4 @@
-/* command/connect.h - from what the user said to a connected endpoint.
+/* command/connect.h - from what the user said to a connected endpoint, or an address to listen on.
  *
  * The address: the operand, else the first of VENUS_SERVERS, else VENUS_SERVER_HOST and
  * VENUS_SERVER_PORT, else 127.0.0.1:28100.  Security: options, else VENUS_TLS_CA,
@@ -55,5 +55,14 @@ void cmd_link_close(struct cmd_link *link);
 
 /* CMD_REFUSED for token, TLS, version and limits; CMD_UNREACHABLE for the rest. */
 enum cmd_exit cmd_exit_for(int error);
+
+/* An address on which a command listens, as the user wrote it; `option` is named in the message:
+ * "--listen".  CMD_DONE, or CMD_USAGE after a message where it cannot be read or nobody knows its
+ * name.  Whether others may reach it is for the caller to judge. */
+enum cmd_exit cmd_listen_read(const char *command, const char *option, const char *text,
+                              struct rpc_addr *out) MUST_CHECK;
+/* The second half, of an address that was read before. */
+enum cmd_exit cmd_listen_resolve(const char *command, const char *option,
+                                 const struct rpc_addr *addr) MUST_CHECK;
 
 #endif

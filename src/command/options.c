@@ -79,8 +79,8 @@ static size_t edit_distance(const char *a, const char *b)
 const char *cmd_nearest(const char *typed, const void *table, size_t stride)
 {
     const char *best = NULL;
-    /* A third of the letters wrong is a typing error; more is another word. */
-    size_t best_distance = strlen(typed) / 3 + 2;
+    /* A third of the letters wrong is a typing error; more is another word, as 2 of 3 are. */
+    size_t best_distance = strlen(typed) > 3 ? strlen(typed) / 3 + 2 : 2;
     for (const char *entry = table;; entry += stride) {
         const char *name;
         memcpy(&name, entry, sizeof(name));

@@ -4,9 +4,8 @@
 #include "bench/bench.h"
 
 #include "base/clock.h"
+#include "command/drivers.h"
 #include "command/interrupt.h"
-#include "command/manifest.h"
-#include "command/software.h"
 
 #include <errno.h>
 #include <stdio.h>

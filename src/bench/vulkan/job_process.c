@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "bench/serve/child.h"
 #include "bench/vulkan/gpu.h"
-#include "command/manifest.h"
+#include "command/drivers.h"
 
 #include <errno.h>
 #include <signal.h>

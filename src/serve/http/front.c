@@ -1,7 +1,7 @@
 #include "serve/http/front.h"
 
 #include "base/log.h"
-#include "command/listen.h"
+#include "command/connect.h"
 #include "serve/http/impl.h"
 #include "serve/http/listen.h"
 
