@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,4 +226,15 @@ int measure_upload(struct rpc_ep *ep, const void *data, size_t len, uint64_t cou
     if (rc == 0)
         *elapsed_ns = hw_now_ns() - start;
     return rc;
+}
+
+enum cmd_exit measure_print(const char *command, const struct hw_bench *bench, bool json,
+                            bool check)
+{
+    int rc = hw_bench_print(bench, json, stdout);
+    if (rc)
+        return cmd_fail(CMD_FAILED, "%s: cannot write the output: %s", command, strerror(-rc));
+    if (check && hw_bench_failed(bench))
+        return cmd_fail(CMD_FAILED, "%s: a row missed its target or is invalid", command);
+    return CMD_DONE;
 }

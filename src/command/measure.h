@@ -1,5 +1,5 @@
-/* command/measure.h - calls, round trips and streams over an endpoint, timed; for info and
- * bench-rpc.
+/* command/measure.h - calls, round trips and streams over an endpoint, timed, for info and
+ * bench-rpc; and how every benchmark prints its rows.
  *
  * These drive the endpoint themselves (flush, wait, poll), because where they flush and how they
  * wait is part of what is measured.
@@ -12,6 +12,8 @@
 #include "base/attr.h"
 #include "base/clock.h"
 #include "base/hist.h"
+#include "base/report/bench.h"
+#include "command/command.h"
 #include "rpc/rpc.h"
 
 #include <stddef.h>
@@ -63,5 +65,10 @@ static inline void measure_slice(struct hw_hist *hist, uint64_t i, uint64_t *las
         hw_hist_record(hist, now - *last_ns);
     *last_ns = now;
 }
+
+/* Prints the rows of a benchmark, which stay the caller's.  CMD_DONE; CMD_FAILED after a message
+ * where they cannot be written, or with `check` where a row missed its target. */
+enum cmd_exit measure_print(const char *command, const struct hw_bench *bench, bool json,
+                            bool check) MUST_CHECK;
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "bench/kv/bench_blocks_remote.h"
 #include "bench/rpc/link.h"
+#include "command/measure.h"
 #include "kv/client/client.h"
 #include "kv/common/checksum.h"
 #include "kv/daemon/host.h"
@@ -287,7 +288,7 @@ static double rate_of(const struct bench *b, const struct hw_hist *times)
     return (double)b->o->size / (1 << 30) * 1e9 / (double)(median ? median : 1);
 }
 
-static int print(const struct bench *b, const struct hw_hist times[SIDES])
+static enum cmd_exit print(const struct bench *b, const struct hw_hist times[SIDES])
 {
     struct hw_bench bench;
     char text[HW_FORMAT_CHARS];
@@ -301,10 +302,9 @@ static int print(const struct bench *b, const struct hw_hist times[SIDES])
         hw_bench_field(&bench, "size", "%s", hw_format_size(text, b->o->size));
         hw_bench_field(&bench, "blocks", "%llu", (unsigned long long)b->o->blocks);
     }
-    int rc =
-        b->o->json ? hw_bench_print_json(&bench, stdout) : hw_bench_print_table(&bench, stdout);
+    enum cmd_exit code = measure_print("bench-blocks", &bench, b->o->json, false);
     hw_bench_end(&bench);
-    return rc;
+    return code;
 }
 
 static enum cmd_exit measure_and_print(struct bench *b)
@@ -316,11 +316,9 @@ static enum cmd_exit measure_and_print(struct bench *b)
             code = cmd_fail(CMD_FAILED, "out of memory");
     if (code == CMD_DONE) {
         measure(b, times);
-        if (b->failed != KV_OK)
-            code = cmd_fail(CMD_FAILED, "bench-blocks: a block ended in %s",
-                            kv_result_name(b->failed));
-        else if (print(b, times))
-            code = cmd_fail(CMD_FAILED, "cannot write the output");
+        code = b->failed == KV_OK ? print(b, times)
+                                  : cmd_fail(CMD_FAILED, "bench-blocks: a block ended in %s",
+                                             kv_result_name(b->failed));
     }
     for (size_t i = 0; i < SIDES; i++)
         hw_hist_fini(&times[i]);

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "bench/kvsim/replay.h"
 #include "bench/kvsim/trace.h"
+#include "command/measure.h"
 #include "kv/store/blocks.h"
 
 #include <math.h>
@@ -78,9 +79,8 @@ static enum cmd_exit replay_all(const struct kvreplay_options *o, const struct k
     hw_bench_begin(&bench, "kvreplay");
     for (size_t i = 0; i < (given ? given : ARRAY_LEN(default_capacities)) && code == CMD_DONE; i++)
         code = replay_at(&bench, o, trace, given ? o->capacities.items[i] : default_capacities[i]);
-    if (code == CMD_DONE &&
-        (o->json ? hw_bench_print_json(&bench, stdout) : hw_bench_print_table(&bench, stdout)))
-        code = cmd_fail(CMD_FAILED, "cannot write the output");
+    if (code == CMD_DONE)
+        code = measure_print("kvreplay", &bench, o->json, false);
     hw_bench_end(&bench);
     return code;
 }

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "bench/kvsim/scale.h"
 #include "bench/kvsim/trace.h"
+#include "command/measure.h"
 #include "kv/cluster/members.h"
 #include "kv/store/blocks.h"
 
@@ -185,11 +186,9 @@ static void add_rows(struct hw_bench *b, const struct kv_scale_result *r)
 static enum cmd_exit print(const struct kvscale_options *o, const struct kv_scale_result *r)
 {
     struct hw_bench bench;
-    enum cmd_exit code = CMD_DONE;
     hw_bench_begin(&bench, "kvscale");
     add_rows(&bench, r);
-    if (o->json ? hw_bench_print_json(&bench, stdout) : hw_bench_print_table(&bench, stdout))
-        code = cmd_fail(CMD_FAILED, "cannot write the output");
+    enum cmd_exit code = measure_print("kvscale", &bench, o->json, false);
     hw_bench_end(&bench);
     return code;
 }

@@ -9,6 +9,7 @@
 #include "bench/llm/moves.h"
 #include "bench/llm/serving.h"
 #include "bench/rpc/delay.h"
+#include "command/measure.h"
 #include "llm/cpu/pool.h"
 #include "llm/engine/engine.h"
 #include "llm/tp/tp.h"
@@ -291,12 +292,6 @@ static double bytes_a_token(const struct bench_run *r)
     return (double)bytes;
 }
 
-static enum cmd_exit print(const struct bench_llm_options *o, const struct hw_bench *bench)
-{
-    int rc = hw_bench_print(bench, o->json, stdout);
-    return rc ? cmd_fail(CMD_FAILED, "bench-llm: %s", strerror(-rc)) : CMD_DONE;
-}
-
 /* A backend without a GPU has no such time. */
 static void add_kernel(struct hw_bench *bench, double ms)
 {
@@ -374,7 +369,7 @@ static enum cmd_exit report(struct bench_run *r)
         hw_bench_field(&bench, "made", "%llu", (unsigned long long)r->warm_made);
     }
     report_first(r, &bench);
-    enum cmd_exit code = print(o, &bench);
+    enum cmd_exit code = measure_print("bench-llm", &bench, o->json, false);
     hw_bench_end(&bench);
     return code;
 }
@@ -492,7 +487,7 @@ static enum cmd_exit run_serving(struct bench_run *r)
     if (bench_serving_run(&serving, &bench, r->why))
         code = cmd_fail(CMD_FAILED, "bench-llm: %s", r->why);
     else
-        code = print(o, &bench);
+        code = measure_print("bench-llm", &bench, o->json, false);
     hw_bench_end(&bench);
     return code;
 }
@@ -528,7 +523,7 @@ static enum cmd_exit run_moves(struct bench_run *r)
     hw_bench_begin(&bench, "llm-moves");
     enum cmd_exit code = measure_moves(r, &bench);
     if (code == CMD_DONE)
-        code = print(r->o, &bench);
+        code = measure_print("bench-llm", &bench, r->o->json, false);
     hw_bench_end(&bench);
     return code;
 }

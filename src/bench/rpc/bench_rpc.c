@@ -510,16 +510,6 @@ static enum cmd_exit measure_plan(struct run *r, const struct plan *plan)
     return cmd_fail(CMD_FAILED, "bench-rpc: %s: %s", plan->items[i - 1].name, cause);
 }
 
-static enum cmd_exit report(const struct run *r)
-{
-    int rc = hw_bench_print(&r->bench, r->o->json, stdout);
-    if (rc)
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
-    if (r->o->check && hw_bench_failed(&r->bench))
-        return cmd_fail(CMD_FAILED, "bench-rpc: a row missed its target or is invalid");
-    return CMD_DONE;
-}
-
 static enum cmd_exit run_plan(struct run *r, const struct plan *plan)
 {
     if (hw_hist_init(&r->hist))
@@ -532,7 +522,7 @@ static enum cmd_exit run_plan(struct run *r, const struct plan *plan)
         bench_dir_remove(&r->dir);
     }
     if (code == CMD_DONE)
-        code = report(r);
+        code = measure_print("bench-rpc", &r->bench, r->o->json, r->o->check);
     hw_hist_fini(&r->hist);
     return code;
 }

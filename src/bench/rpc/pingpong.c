@@ -65,7 +65,8 @@ static int measure(const struct pingpong_options *o, struct bench_link *link, st
     return rc;
 }
 
-static int print(const struct pingpong_options *o, struct figures f[2], const char *raw_name)
+static enum cmd_exit print(const struct pingpong_options *o, struct figures f[2],
+                           const char *raw_name)
 {
     struct hw_bench bench;
     char text[HW_FORMAT_CHARS];
@@ -87,9 +88,9 @@ static int print(const struct pingpong_options *o, struct figures f[2], const ch
         hw_bench_field(&bench, "depth", "%llu", (unsigned long long)o->depth);
         hw_bench_field(&bench, "against", "%s", raw_name);
     }
-    int rc = hw_bench_print(&bench, o->json, stdout);
+    enum cmd_exit code = measure_print("pingpong", &bench, o->json, false);
     hw_bench_end(&bench);
-    return rc;
+    return code;
 }
 
 static enum cmd_exit run_in(const struct pingpong_options *o, const struct bench_dir *dir)
@@ -103,16 +104,14 @@ static enum cmd_exit run_in(const struct pingpong_options *o, const struct bench
     struct figures *f = calloc(2, sizeof(*f));
     if (!f)
         return cmd_fail(CMD_FAILED, "out of memory");
-    enum cmd_exit code = CMD_DONE;
+    enum cmd_exit code;
     int rc = bench_link_open(&spec, &link, why);
     if (rc) {
         code = cmd_fail(CMD_FAILED, "pingpong: %s", why[0] ? why : strerror(-rc));
     } else {
         rc = measure(o, link, f);
-        if (rc)
-            code = cmd_fail(CMD_FAILED, "pingpong: %s", strerror(-rc));
-        else if (print(o, f, bench_link_raw_name(link)))
-            code = cmd_fail(CMD_FAILED, "cannot write the output");
+        code = rc ? cmd_fail(CMD_FAILED, "pingpong: %s", strerror(-rc))
+                  : print(o, f, bench_link_raw_name(link));
         bench_link_close(link);
     }
     free(f);

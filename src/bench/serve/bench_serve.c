@@ -8,6 +8,7 @@
 #include "bench/serve/child.h"
 #include "bench/serve/load.h"
 #include "bench/serve/share.h"
+#include "command/measure.h"
 #include "llm/chat/chat.h"
 #include "llm/engine/backend.h"
 
@@ -255,10 +256,8 @@ static enum cmd_exit measure_all(struct bench_run *r)
         else
             code = measure(r, &bench, (uint32_t)clients);
     }
-    if (code == CMD_DONE && hw_bench_print(&bench, r->o->json, stdout))
-        code = cmd_fail(CMD_FAILED, "cannot write the output");
-    if (code == CMD_DONE && r->o->check && hw_bench_failed(&bench))
-        code = CMD_FAILED;
+    if (code == CMD_DONE)
+        code = measure_print("bench-serve", &bench, r->o->json, r->o->check);
     hw_bench_end(&bench);
     return code;
 }

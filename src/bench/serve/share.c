@@ -5,6 +5,7 @@
 #include "base/report/bench.h"
 #include "bench/serve/child.h"
 #include "bench/serve/load.h"
+#include "command/measure.h"
 #include "llm/engine/backend.h"
 
 #include <pthread.h>
@@ -233,14 +234,10 @@ static enum cmd_exit measure(struct share_run *r)
 static enum cmd_exit print(struct share_run *r)
 {
     struct hw_bench bench;
-    enum cmd_exit code = CMD_DONE;
     hw_bench_begin(&bench, "serve-share");
     for (int load = 0; load < LOADS; load++)
         add_rows(r, &bench, (enum load)load);
-    if (hw_bench_print(&bench, r->c->json, stdout))
-        code = cmd_fail(CMD_FAILED, "cannot write the output");
-    if (code == CMD_DONE && r->c->check && hw_bench_failed(&bench))
-        code = CMD_FAILED;
+    enum cmd_exit code = measure_print("bench-serve", &bench, r->c->json, r->c->check);
     hw_bench_end(&bench);
     return code;
 }

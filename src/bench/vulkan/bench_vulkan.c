@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "command/drivers.h"
 #include "command/interrupt.h"
+#include "command/measure.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -302,16 +303,6 @@ static int measure_sites(struct bench_vk_run *r)
 
 /* ---- the command ---- */
 
-static enum cmd_exit report(const struct bench_vk_run *r)
-{
-    int rc = hw_bench_print(&r->bench, r->o->json, stdout);
-    if (rc)
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
-    if (r->o->check && hw_bench_failed(&r->bench))
-        return cmd_fail(CMD_FAILED, "bench-vulkan: a row missed its target or is invalid");
-    return CMD_DONE;
-}
-
 /* With ADDR the GPU is somewhere else: one here is worth a comparison, but not needed. */
 static enum cmd_exit measure(struct bench_vk_run *r, const char *operand)
 {
@@ -363,7 +354,7 @@ static enum cmd_exit run_all(struct bench_vk_run *r, const char *operand)
         bench_dir_remove(&r->dir);
     }
     if (code == CMD_DONE)
-        code = report(r);
+        code = measure_print("bench-vulkan", &r->bench, r->o->json, r->o->check);
     hw_bench_end(&r->bench);
     hw_hist_fini(&r->hist);
     return code;

@@ -354,17 +354,12 @@ static VKAPI_ATTR void VKAPI_CALL get_features(VkPhysicalDevice handle,
 
 /* ---- extensions and layers ---- */
 
-/* The two-call idiom: how many of `have` go into the program's array. */
-static VkResult fit(uint32_t have, uint32_t *count, const void *array, uint32_t *copied)
+VkResult vnc_fit(uint32_t have, uint32_t *count, const void *array, uint32_t *copied)
 {
-    if (!array) {
-        *count = have;
-        *copied = 0;
-        return VK_SUCCESS;
-    }
-    *copied = *count < have ? *count : have;
-    *count = *copied;
-    return *copied < have ? VK_INCOMPLETE : VK_SUCCESS;
+    uint32_t fits = *count < have ? *count : have;
+    *copied = array ? fits : 0;
+    *count = array ? fits : have;
+    return *count < have ? VK_INCOMPLETE : VK_SUCCESS;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL enumerate_extensions(VkPhysicalDevice handle,
@@ -375,7 +370,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL enumerate_extensions(VkPhysicalDevice hand
     uint32_t copied;
     if (layer)
         return VK_ERROR_LAYER_NOT_PRESENT;
-    VkResult result = fit(device->extension_count, count, out, &copied);
+    VkResult result = vnc_fit(device->extension_count, count, out, &copied);
     for (uint32_t i = 0; i < copied; i++)
         out[i] = device->extensions[i];
     return result;
@@ -460,7 +455,7 @@ static VKAPI_ATTR void VKAPI_CALL get_families2(VkPhysicalDevice handle, uint32_
 {
     const struct vnc_physical_device *device = physical_of(handle);
     uint32_t copied;
-    (void)fit(device->queue_family_count, count, out, &copied);
+    (void)vnc_fit(device->queue_family_count, count, out, &copied);
     for (uint32_t i = 0; i < copied; i++) {
         check(device, vnc_snapshot_family(device->snapshot, i, &out[i]));
         out[i].queueFamilyProperties.queueFlags &= ~(VkQueueFlags)QUEUE_NOT_OFFERED;

@@ -21,4 +21,8 @@ bool vnc_physical_device_has(const struct vnc_physical_device *device, const cha
 
 extern const struct vnc_entry vnc_entries_physical_device[];
 
+/* Vulkan's call for a list, made twice: of `have` things *copied go into the program's array, which
+ * has room for *count; without an array *count becomes `have`.  VK_SUCCESS or VK_INCOMPLETE. */
+VkResult vnc_fit(uint32_t have, uint32_t *count, const void *array, uint32_t *copied);
+
 #endif

@@ -140,18 +140,6 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities(VkPhysicalDevice handle,
     return VK_SUCCESS;
 }
 
-/* The two-call idiom: how many of `have` go into the program's array. */
-static VkResult fit(uint32_t have, uint32_t *count, const void *array, uint32_t *copied)
-{
-    *copied = 0;
-    if (!array) {
-        *count = have;
-        return VK_SUCCESS;
-    }
-    *copied = *count = *count < have ? *count : have;
-    return *copied < have ? VK_INCOMPLETE : VK_SUCCESS;
-}
-
 /* ---- modes ---- */
 
 enum { MODES_MAX = 4 };
@@ -183,7 +171,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_modes(VkPhysicalDevice device, VkSurfa
     VkResult result = modes_of(VNC_OBJECT(vnc_surface, surface), modes, &have);
     if (result != VK_SUCCESS)
         return result;
-    result = fit(have, count, out, &copied);
+    result = vnc_fit(have, count, out, &copied);
     for (uint32_t i = 0; i < copied; i++)
         out[i] = modes[i];
     return result;
@@ -200,7 +188,7 @@ static VkResult fill_compatible(const struct vnc_surface *surface, VkPresentMode
     VkResult result = modes_of(surface, modes, &have);
     if (result != VK_SUCCESS)
         return result;
-    (void)fit(have, &out->presentModeCount, out->pPresentModes, &copied);
+    (void)vnc_fit(have, &out->presentModeCount, out->pPresentModes, &copied);
     if (copied)
         out->pPresentModes[0] = first;
     for (uint32_t i = 0, at = 1; i < have && at < copied; i++) {
@@ -277,7 +265,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_formats(VkPhysicalDevice device, VkSur
     VkResult result = formats_of(VNC_OBJECT(vnc_surface, surface), formats, &have);
     if (result != VK_SUCCESS)
         return result;
-    result = fit(have, count, out, &copied);
+    result = vnc_fit(have, count, out, &copied);
     for (uint32_t i = 0; i < copied; i++)
         out[i] = (VkSurfaceFormatKHR){formats[i], VK_COLOR_SPACE_SRGB_NONLINEAR_KHR};
     return result;
@@ -292,7 +280,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_formats2(VkPhysicalDevice device,
     VkResult result = get_formats(device, info->surface, &have, formats);
     if (result != VK_SUCCESS)
         return result;
-    result = fit(have, count, out, &copied);
+    result = vnc_fit(have, count, out, &copied);
     for (uint32_t i = 0; i < copied; i++)
         out[i].surfaceFormat = formats[i];
     return result;
@@ -308,7 +296,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_rectangles(VkPhysicalDevice device, Vk
     if (result != VK_SUCCESS)
         return result;
     uint32_t copied;
-    result = fit(1, count, out, &copied);
+    result = vnc_fit(1, count, out, &copied);
     if (copied)
         *out = (VkRect2D){{0, 0}, look.extent};
     return result;
