@@ -456,37 +456,7 @@ int kv_client_wait(struct kv_client *c, struct kv_answer *answers, int max, uint
     }
 }
 
-/* ---- one at a time, and many ---- */
-
-static enum kv_result one(struct kv_client *c, const struct kv_ask *ask, uint32_t *len)
-{
-    struct kv_answer answer = {.result = KV_REFUSED};
-    if (kv_client_batch(c, ask, &answer, 1))
-        return KV_REFUSED;
-    if (len && answer.result == KV_OK)
-        *len = answer.value_len;
-    return answer.result;
-}
-
-enum kv_result kv_client_get(struct kv_client *c, struct kv_key key, void *buffer,
-                             uint32_t buffer_len, uint32_t *len)
-{
-    struct kv_ask ask = {.op = KV_GET, .key = key, .buffer = buffer, .buffer_len = buffer_len};
-    return one(c, &ask, len);
-}
-
-enum kv_result kv_client_put(struct kv_client *c, struct kv_key key, const void *value,
-                             uint32_t len)
-{
-    struct kv_ask ask = {.op = KV_PUT, .key = key, .value = value, .value_len = len};
-    return one(c, &ask, NULL);
-}
-
-enum kv_result kv_client_delete(struct kv_client *c, struct kv_key key)
-{
-    struct kv_ask ask = {.op = KV_DELETE, .key = key};
-    return one(c, &ask, NULL);
-}
+/* ---- many together ---- */
 
 static enum kv_result result_of_refusal(int rc)
 {
@@ -619,8 +589,13 @@ enum kv_result kv_client_block_ask(struct kv_client *c, struct kv_key key, const
                          .value_len = len,
                          .buffer = answer,
                          .buffer_len = size};
+    struct kv_answer end;
     *asked_ns = hw_now_ns();
-    return one(c, &ask, answer_len);
+    if (kv_client_batch(c, &ask, &end, 1))
+        return KV_REFUSED;
+    if (answer_len && end.result == KV_OK)
+        *answer_len = end.value_len;
+    return end.result;
 }
 
 bool kv_client_block_tell(struct kv_client *c, struct kv_key key, const void *payload, uint32_t len)

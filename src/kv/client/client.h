@@ -69,15 +69,7 @@ int kv_client_wait(struct kv_client *client, struct kv_answer *answers, int max,
  * host's daemons: a value can change, and a member that comes back could serve an old one.  What
  * all members shall see is a block (below) or a named value (kv/client/named.h).
  *
- * One request and its answer; nothing else may be in flight.  The value's length goes to *len,
- * which may be NULL. */
-enum kv_result kv_client_get(struct kv_client *client, struct kv_key key, void *buffer,
-                             uint32_t buffer_len, uint32_t *len);
-enum kv_result kv_client_put(struct kv_client *client, struct kv_key key, const void *value,
-                             uint32_t len);
-enum kv_result kv_client_delete(struct kv_client *client, struct kv_key key);
-
-/* Many requests together, each with its own result; `user` is ignored.  They are no transaction and
+ * Many requests together, each with its own result; `user` is ignored.  They are no transaction and
  * run in any order.  0, or -EBUSY while others are in flight. */
 int kv_client_batch(struct kv_client *client, const struct kv_ask *asks, struct kv_answer *answers,
                     uint32_t count) MUST_CHECK;

@@ -11,6 +11,7 @@
 #include "kv/client/client.h"
 #include "kv/common/attach.h"
 #include "kv/daemon/host.h"
+#include "unit/kv/value_calls.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -148,7 +149,7 @@ static enum kv_result ask_while(struct kv_client *client, struct kv_key key, enu
     enum kv_result result;
     uint64_t until = hw_now_ns() + 240 * HW_SEC;
     do
-        result = kv_client_get(client, key, NULL, 0, NULL);
+        result = value_get(client, key, NULL, 0, NULL);
     while (result != stop_at && hw_now_ns() < until);
     return result;
 }
@@ -193,7 +194,7 @@ static pid_t after_requests(const struct cluster *c, uint32_t rank, int signal_n
     if (helper == 0) {
         struct kv_client *client = open_client(c, 0, 5 * HW_SEC);
         for (int i = 0; i < 200; i++) /* the load is under way when these are through */
-            (void)kv_client_get(client, kv_key_u64(1), NULL, 0, NULL);
+            (void)value_get(client, kv_key_u64(1), NULL, 0, NULL);
         kill(victim, signal_number);
         _exit(0);
     }
@@ -207,14 +208,14 @@ static void a_killed_rank_is_lost_and_comes_back(enum rpc_scheme scheme)
     struct kv_client *client = open_client(&c, 0, 10 * HW_SEC);
     struct kv_key there = key_at(&c, 1), here = key_at(&c, 0);
     assert_int_equal(ask_while(client, there, KV_MISS), KV_MISS);
-    assert_int_equal(kv_client_put(client, here, "mine", 4), KV_OK);
+    assert_int_equal(value_put(client, here, "mine", 4), KV_OK);
     pid_t helper = after_requests(&c, 1, SIGKILL);
     assert_int_equal(load_until_trouble(client, there), KV_PEER_LOST);
     drain(client);
     assert_int_equal(waitpid(helper, NULL, 0), helper);
     assert_int_equal(waitpid(c.pids[1], NULL, 0), c.pids[1]);
-    assert_int_equal(kv_client_get(client, there, NULL, 0, NULL), KV_PEER_LOST);
-    assert_int_equal(kv_client_get(client, here, NULL, 0, NULL), KV_OK);
+    assert_int_equal(value_get(client, there, NULL, 0, NULL), KV_PEER_LOST);
+    assert_int_equal(value_get(client, here, NULL, 0, NULL), KV_OK);
     rank_start(&c, 1);
     assert_int_equal(ask_while(client, there, KV_MISS), KV_MISS);
     kv_client_close(client);
@@ -266,7 +267,7 @@ static void the_own_daemon_killed_under_load(void **state)
     assert_int_equal(waitpid(c.pids[0], NULL, 0), c.pids[0]);
     rank_start(&c, 0); /* the stale socket is replaced */
     client = open_client(&c, 0, 10 * HW_SEC);
-    assert_int_equal(kv_client_get(client, kv_key_u64(5), NULL, 0, NULL), KV_MISS);
+    assert_int_equal(value_get(client, kv_key_u64(5), NULL, 0, NULL), KV_MISS);
     kv_client_close(client);
     cluster_stop(&c);
 }
@@ -279,17 +280,17 @@ static void the_own_daemon_stopped_and_late_answers_dropped(void **state)
     struct kv_client *client = open_client(&c, 0, 50 * HW_MS);
     struct kv_client *patient = open_client(&c, 0, 240 * HW_SEC);
     char got[8] = "";
-    assert_int_equal(kv_client_put(patient, kv_key_u64(1), "one", 3), KV_OK);
+    assert_int_equal(value_put(patient, kv_key_u64(1), "one", 3), KV_OK);
     assert_int_equal(kill(c.pids[0], SIGSTOP), 0);
     for (int i = 0; i < 10; i++) /* more than it has slots: the last find none free */
-        assert_int_equal(kv_client_get(client, kv_key_u64(1), got, sizeof(got), NULL), KV_TIMEOUT);
+        assert_int_equal(value_get(client, kv_key_u64(1), got, sizeof(got), NULL), KV_TIMEOUT);
     assert_string_equal(got, "");
     assert_int_equal(kill(c.pids[0], SIGCONT), 0);
-    assert_int_equal(kv_client_put(patient, kv_key_u64(1), "two", 3), KV_OK);
+    assert_int_equal(value_put(patient, kv_key_u64(1), "two", 3), KV_OK);
     enum kv_result result;
     uint64_t until = hw_now_ns() + 240 * HW_SEC;
     do
-        result = kv_client_get(client, kv_key_u64(1), got, sizeof(got), NULL);
+        result = value_get(client, kv_key_u64(1), got, sizeof(got), NULL);
     while (result == KV_TIMEOUT && hw_now_ns() < until);
     assert_int_equal(result, KV_OK);
     assert_memory_equal(got, "two", 3); /* not what a late answer brought */
@@ -367,7 +368,7 @@ static void ten_thousand_attaches_leave_nothing_behind(void **state)
     for (int i = 0; i < ATTACH_CYCLES; i++) {
         struct kv_client *client = open_client(&c, 0, 10 * HW_SEC);
         if (i % 16 == 0)
-            assert_int_equal(kv_client_put(client, kv_key_u64(7), "x", 1), KV_OK);
+            assert_int_equal(value_put(client, kv_key_u64(7), "x", 1), KV_OK);
         if (i == 0)
             expect_nameless_memory(c.pids[0]);
         kv_client_close(client);
@@ -409,10 +410,10 @@ static void clients_killed_under_load_harm_nobody(void **state)
         close(ready[1]);
         assert_int_equal(read(ready[0], &byte, 1), 1);
         close(ready[0]);
-        assert_int_equal(kv_client_put(client, there, "ok", 2), KV_OK);
+        assert_int_equal(value_put(client, there, "ok", 2), KV_OK);
         assert_int_equal(kill(victim, SIGKILL), 0);
         assert_int_equal(waitpid(victim, NULL, 0), victim);
-        assert_int_equal(kv_client_get(client, there, NULL, 0, NULL), KV_OK);
+        assert_int_equal(value_get(client, there, NULL, 0, NULL), KV_OK);
     }
     await_descriptors(c.pids[0], fds);
     kv_client_close(client);
@@ -427,7 +428,7 @@ static void scribbling_over_a_region_harms_its_owner_alone(void **state)
     cluster_start(&c, 1, RPC_SCHEME_UNIX);
     struct kv_client *good = open_client(&c, 0, 10 * HW_SEC);
     char value[32] = "what must stay as it is";
-    assert_int_equal(kv_client_put(good, kv_key_u64(1), value, sizeof(value)), KV_OK);
+    assert_int_equal(value_put(good, kv_key_u64(1), value, sizeof(value)), KV_OK);
     for (unsigned round = 1; round <= 30; round++) {
         pid_t victim = fork();
         assert_true(victim >= 0);
@@ -462,12 +463,12 @@ static void scribbling_over_a_region_harms_its_owner_alone(void **state)
             _exit(0);
         }
         int status;
-        assert_int_equal(kv_client_put(good, kv_key_u64(round + 10), value, 8), KV_OK);
+        assert_int_equal(value_put(good, kv_key_u64(round + 10), value, 8), KV_OK);
         assert_int_equal(waitpid(victim, &status, 0), victim);
         assert_int_equal(status, 0);
     }
     char got[32];
-    assert_int_equal(kv_client_get(good, kv_key_u64(1), got, sizeof(got), NULL), KV_OK);
+    assert_int_equal(value_get(good, kv_key_u64(1), got, sizeof(got), NULL), KV_OK);
     assert_int_equal(kill(c.pids[0], 0), 0); /* alive */
     kv_client_close(good);
     cluster_stop(&c);
@@ -491,7 +492,7 @@ static void callers_that_say_nothing_or_nonsense_are_dropped(void **state)
             assert_true(silent[i]->ops->send(silent[i], &iov, 1) > 0);
     }
     struct kv_client *client = open_client(&c, 0, 10 * HW_SEC); /* served meanwhile */
-    assert_int_equal(kv_client_get(client, kv_key_u64(1), NULL, 0, NULL), KV_MISS);
+    assert_int_equal(value_get(client, kv_key_u64(1), NULL, 0, NULL), KV_MISS);
     kv_client_close(client);
     for (int i = 0; i < 8; i++)
         rpc_transport_destroy(silent[i]);

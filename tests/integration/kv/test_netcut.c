@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "kv/client/client.h"
 #include "kv/daemon/host.h"
+#include "unit/kv/value_calls.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -114,7 +115,7 @@ static enum kv_result ask_until(struct kv_client *client, struct kv_key key, enu
     enum kv_result result;
     uint64_t until = hw_now_ns() + 240 * HW_SEC;
     do {
-        result = kv_client_get(client, key, NULL, 0, NULL);
+        result = value_get(client, key, NULL, 0, NULL);
         *misses_seen += result == KV_MISS;
     } while (result != wanted && hw_now_ns() < until);
     return result;
@@ -148,7 +149,7 @@ static void a_cut_is_no_miss_and_heals(void **state)
         n++;
     struct kv_key there = kv_key_u64(n);
     assert_int_equal(ask_until(client, there, KV_MISS, &misses), KV_MISS);
-    assert_int_equal(kv_client_put(patient, there, "kept", 4), KV_OK);
+    assert_int_equal(value_put(patient, there, "kept", 4), KV_OK);
     assert_true(succeeds("ip link set kv0 down"));
     misses = 0;
     assert_int_equal(ask_until(client, there, KV_TIMEOUT, &misses), KV_TIMEOUT);

@@ -6,6 +6,7 @@
 #include "block_calls.h"
 #include "kv/common/arena.h"
 #include "kv/daemon/host.h"
+#include "value_calls.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -245,7 +246,7 @@ static void without_staging_or_arena_blocks_are_refused(void **state)
     rank_start(&r, 1, ARENA, 0);
     struct kv_client *c = open_client(r.socket, 0);
     assert_int_equal(put(c, 0, 10), KV_REFUSED);
-    assert_int_equal(kv_client_put(c, kv_key_u64(1), "v", 1), KV_OK); /* values go on */
+    assert_int_equal(value_put(c, kv_key_u64(1), "v", 1), KV_OK); /* values go on */
     kv_client_close(c);
     rank_stop(&r);
     rank_start(&r, 1, 0, 0);

@@ -5,6 +5,7 @@
 #include "kv/client/client.h"
 #include "kv/common/attach.h"
 #include "kv/daemon/host.h"
+#include "value_calls.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -111,7 +112,7 @@ static enum kv_result ask_while(struct kv_client *client, struct kv_key key,
     enum kv_result result = while_result;
     uint64_t until = hw_now_ns() + 240 * HW_SEC;
     while (result == while_result && hw_now_ns() < until)
-        result = kv_client_get(client, key, NULL, 0, NULL);
+        result = value_get(client, key, NULL, 0, NULL);
     return result;
 }
 
@@ -121,17 +122,17 @@ static void exercise(struct kv_client *client, struct kv_key key)
     uint32_t len = 0;
     for (uint32_t size = 0; size <= sizeof(value); size = size ? size * 3 : 1) {
         memset(value, (int)('a' + size % 26), sizeof(value));
-        assert_int_equal(kv_client_put(client, key, value, size), KV_OK);
-        assert_int_equal(kv_client_get(client, key, got, sizeof(got), &len), KV_OK);
+        assert_int_equal(value_put(client, key, value, size), KV_OK);
+        assert_int_equal(value_get(client, key, got, sizeof(got), &len), KV_OK);
         assert_int_equal(len, size);
         assert_memory_equal(got, value, size);
     }
-    assert_int_equal(kv_client_put(client, key, "four", 4), KV_OK);
-    assert_int_equal(kv_client_get(client, key, got, 3, &len), KV_TOO_LARGE);
-    assert_int_equal(kv_client_put(client, key, value, KV_VALUE_DEFAULT + 1), KV_TOO_LARGE);
-    assert_int_equal(kv_client_delete(client, key), KV_OK);
-    assert_int_equal(kv_client_delete(client, key), KV_MISS);
-    assert_int_equal(kv_client_get(client, key, got, sizeof(got), &len), KV_MISS);
+    assert_int_equal(value_put(client, key, "four", 4), KV_OK);
+    assert_int_equal(value_get(client, key, got, 3, &len), KV_TOO_LARGE);
+    assert_int_equal(value_put(client, key, value, KV_VALUE_DEFAULT + 1), KV_TOO_LARGE);
+    assert_int_equal(value_delete(client, key), KV_OK);
+    assert_int_equal(value_delete(client, key), KV_MISS);
+    assert_int_equal(value_get(client, key, got, sizeof(got), &len), KV_MISS);
 }
 
 static void one_rank_answers_every_operation(void **state)
@@ -157,10 +158,10 @@ static void ranks_answer_for_each_other(enum rpc_scheme scheme, uint32_t ranks, 
             struct kv_key key = key_at(&c, to, from + 1);
             assert_int_equal(ask_while(clients[from], key, KV_PEER_LOST), KV_MISS);
             exercise(clients[from], key);
-            assert_int_equal(kv_client_put(clients[from], key, "seen", 4), KV_OK);
+            assert_int_equal(value_put(clients[from], key, "seen", 4), KV_OK);
             char got[8];
             assert_int_equal(ask_while(clients[to], key, KV_PEER_LOST), KV_OK);
-            assert_int_equal(kv_client_get(clients[to], key, got, sizeof(got), NULL), KV_OK);
+            assert_int_equal(value_get(clients[to], key, got, sizeof(got), NULL), KV_OK);
             assert_memory_equal(got, "seen", 4);
         }
     }
@@ -200,7 +201,7 @@ static void a_batch_has_a_result_for_each(void **state)
     assert_int_equal(ask_while(client, key_at(&c, 1, 1), KV_PEER_LOST), KV_MISS);
     assert_int_equal(ask_while(client, kv_key_u64(3), KV_PEER_LOST), KV_MISS);
     while (kv_client_peers_up(client) < 1)
-        (void)kv_client_get(client, kv_key_u64(3), NULL, 0, NULL);
+        (void)value_get(client, kv_key_u64(3), NULL, 0, NULL);
     for (uint64_t i = 0; i < COUNT; i++) {
         numbers[i] = i * i;
         asks[i] = (struct kv_ask){.op = KV_PUT,
@@ -236,10 +237,10 @@ static void a_lost_rank_is_told_apart_from_a_miss_and_may_come_back(void **state
     struct kv_client *client = open_client(&c, 0, 4);
     struct kv_key there = key_at(&c, 1, 1), here = key_at(&c, 0, 1);
     assert_int_equal(ask_while(client, there, KV_PEER_LOST), KV_MISS);
-    assert_int_equal(kv_client_put(client, there, "x", 1), KV_OK);
+    assert_int_equal(value_put(client, there, "x", 1), KV_OK);
     host_stop(&c, 1, 0);
     assert_int_equal(ask_while(client, there, KV_OK), KV_PEER_LOST);
-    assert_int_equal(kv_client_get(client, here, NULL, 0, NULL), KV_MISS);
+    assert_int_equal(value_get(client, here, NULL, 0, NULL), KV_MISS);
     host_start(&c, 1, 0);
     assert_int_equal(ask_while(client, there, KV_PEER_LOST), KV_MISS);
     kv_client_close(client);
@@ -252,11 +253,11 @@ static void the_end_of_the_own_daemon_ends_what_is_in_flight(void **state)
     struct cluster c;
     cluster_start(&c, RPC_SCHEME_UNIX, 1, 1);
     struct kv_client *client = open_client(&c, 0, 4);
-    assert_int_equal(kv_client_put(client, kv_key_u64(1), "x", 1), KV_OK);
+    assert_int_equal(value_put(client, kv_key_u64(1), "x", 1), KV_OK);
     host_stop(&c, 0, 0);
-    assert_int_equal(kv_client_get(client, kv_key_u64(1), NULL, 0, NULL), KV_PEER_LOST);
+    assert_int_equal(value_get(client, kv_key_u64(1), NULL, 0, NULL), KV_PEER_LOST);
     assert_int_equal(kv_client_status(client), -ECONNRESET);
-    assert_int_equal(kv_client_get(client, kv_key_u64(1), NULL, 0, NULL), KV_PEER_LOST);
+    assert_int_equal(value_get(client, kv_key_u64(1), NULL, 0, NULL), KV_PEER_LOST);
     kv_client_close(client);
     cluster_stop(&c);
 }
@@ -271,12 +272,12 @@ static void a_full_store_says_so_and_changes_nothing(void **state)
     enum kv_result result = KV_OK;
     uint64_t i = 0;
     for (; result == KV_OK && i < 1000; i++)
-        result = kv_client_put(client, kv_key_u64(i), value, sizeof(value));
+        result = value_put(client, kv_key_u64(i), value, sizeof(value));
     assert_int_equal(result, KV_FULL);
     assert_int_equal(i, (1 << 20) / sizeof(value) + 1);
-    assert_int_equal(kv_client_get(client, kv_key_u64(i - 1), NULL, 0, NULL), KV_MISS);
-    assert_int_equal(kv_client_delete(client, kv_key_u64(0)), KV_OK);
-    assert_int_equal(kv_client_put(client, kv_key_u64(i), value, sizeof(value)), KV_OK);
+    assert_int_equal(value_get(client, kv_key_u64(i - 1), NULL, 0, NULL), KV_MISS);
+    assert_int_equal(value_delete(client, kv_key_u64(0)), KV_OK);
+    assert_int_equal(value_put(client, kv_key_u64(i), value, sizeof(value)), KV_OK);
     kv_client_close(client);
     cluster_stop(&c);
 }
@@ -297,8 +298,8 @@ static void *work(void *user)
     for (uint64_t i = 0; i < 200; i++) {
         uint64_t value = w->id << 32 | i, got = 0;
         struct kv_key key = kv_key_u64(w->id * 1000 + i % 7);
-        w->errors += kv_client_put(client, key, &value, sizeof(value)) != KV_OK;
-        w->errors += kv_client_get(client, key, &got, sizeof(got), NULL) != KV_OK;
+        w->errors += value_put(client, key, &value, sizeof(value)) != KV_OK;
+        w->errors += value_get(client, key, &got, sizeof(got), NULL) != KV_OK;
         w->errors += got != value;
     }
     kv_client_close(client);
