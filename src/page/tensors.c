@@ -502,12 +502,14 @@ int page_tensors_read(struct page_tensors *t, const struct page_place *at, void 
                       struct page_error *why)
 {
     int rc = check_place(t, at, len, why);
-    return rc ? rc : t->backend->ops->read(t->backend, offset_of(t, at), dst, len, why);
+    return rc ? rc : t->backend->ops->copy(t->backend, offset_of(t, at), dst, len, false, why);
 }
 
 int page_tensors_write(struct page_tensors *t, const struct page_place *at, const void *src,
                        size_t len, struct page_error *why)
 {
     int rc = check_place(t, at, len, why);
-    return rc ? rc : t->backend->ops->write(t->backend, offset_of(t, at), src, len, why);
+    return rc ? rc
+              : t->backend->ops->copy(t->backend, offset_of(t, at), (void *)(uintptr_t)src, len,
+                                      true, why);
 }

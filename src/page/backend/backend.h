@@ -76,11 +76,10 @@ struct page_backend_ops {
     /* Waits for all work of the device that may use a page. */
     int (*finish)(struct page_backend *b, struct page_error *why);
 
-    /* For tests and for moving pages; the caller keeps to bound pieces where stray is FAULTS. */
-    int (*read)(struct page_backend *b, uint64_t offset, void *dst, size_t len,
+    /* For tests: contents go `in`, from data, or come out.  The caller keeps to bound pieces where
+     * stray is FAULTS. */
+    int (*copy)(struct page_backend *b, uint64_t offset, void *data, size_t len, bool in,
                 struct page_error *why);
-    int (*write)(struct page_backend *b, uint64_t offset, const void *src, size_t len,
-                 struct page_error *why);
 };
 
 /* Embedded first in each backend's own struct. */

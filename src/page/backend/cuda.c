@@ -356,22 +356,14 @@ static int cuda_finish(struct page_backend *b, struct page_error *why)
     return result ? fail(c, -EIO, "cuCtxSynchronize", result, why) : 0;
 }
 
-static int cuda_read(struct page_backend *b, uint64_t offset, void *dst, size_t len,
+static int cuda_copy(struct page_backend *b, uint64_t offset, void *data, size_t len, bool in,
                      struct page_error *why)
 {
     struct cuda_backend *c = cuda_of(b);
     (void)c->cu.context_use(c->context);
-    cu_result result = c->cu.copy_out(dst, c->range + offset, len);
-    return result ? fail(c, -EIO, "cuMemcpyDtoH", result, why) : 0;
-}
-
-static int cuda_write(struct page_backend *b, uint64_t offset, const void *src, size_t len,
-                      struct page_error *why)
-{
-    struct cuda_backend *c = cuda_of(b);
-    (void)c->cu.context_use(c->context);
-    cu_result result = c->cu.copy_in(c->range + offset, src, len);
-    return result ? fail(c, -EIO, "cuMemcpyHtoD", result, why) : 0;
+    cu_result result = in ? c->cu.copy_in(c->range + offset, data, len)
+                          : c->cu.copy_out(data, c->range + offset, len);
+    return result ? fail(c, -EIO, in ? "cuMemcpyHtoD" : "cuMemcpyDtoH", result, why) : 0;
 }
 
 const struct page_backend_ops page_backend_cuda = {
@@ -384,6 +376,5 @@ const struct page_backend_ops page_backend_cuda = {
     .bind = cuda_bind,
     .unbind = cuda_unbind,
     .finish = cuda_finish,
-    .read = cuda_read,
-    .write = cuda_write,
+    .copy = cuda_copy,
 };

@@ -386,19 +386,12 @@ static int host_finish(struct page_backend *b, struct page_error *why)
     return 0;
 }
 
-static int host_read(struct page_backend *b, uint64_t offset, void *dst, size_t len,
+static int host_copy(struct page_backend *b, uint64_t offset, void *data, size_t len, bool in,
                      struct page_error *why)
 {
     (void)why;
-    memcpy(dst, host_of(b)->range + offset, len);
-    return 0;
-}
-
-static int host_write(struct page_backend *b, uint64_t offset, const void *src, size_t len,
-                      struct page_error *why)
-{
-    (void)why;
-    memcpy(host_of(b)->range + offset, src, len);
+    uint8_t *at = host_of(b)->range + offset;
+    memcpy(in ? at : data, in ? data : at, len);
     return 0;
 }
 
@@ -412,6 +405,5 @@ const struct page_backend_ops page_backend_host = {
     .bind = host_bind,
     .unbind = host_unbind,
     .finish = host_finish,
-    .read = host_read,
-    .write = host_write,
+    .copy = host_copy,
 };

@@ -78,18 +78,12 @@ static int null_finish(struct page_backend *b, struct page_error *why)
     return 0;
 }
 
-static int null_read(struct page_backend *b, uint64_t offset, void *dst, size_t len,
+static int null_copy(struct page_backend *b, uint64_t offset, void *data, size_t len, bool in,
                      struct page_error *why)
 {
     (void)b, (void)offset, (void)why;
-    memset(dst, 0, len);
-    return 0;
-}
-
-static int null_write(struct page_backend *b, uint64_t offset, const void *src, size_t len,
-                      struct page_error *why)
-{
-    (void)b, (void)offset, (void)src, (void)len, (void)why;
+    if (!in)
+        memset(data, 0, len);
     return 0;
 }
 
@@ -103,6 +97,5 @@ const struct page_backend_ops page_backend_null = {
     .bind = null_change,
     .unbind = null_change,
     .finish = null_finish,
-    .read = null_read,
-    .write = null_write,
+    .copy = null_copy,
 };

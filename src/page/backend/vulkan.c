@@ -634,7 +634,7 @@ static int vulkan_finish(struct page_backend *b, struct page_error *why)
 
 /* ---- contents ---- */
 
-static VkResult copy(struct vulkan_backend *v, uint64_t offset, uint64_t len, bool in)
+static VkResult copy_staged(struct vulkan_backend *v, uint64_t offset, uint64_t len, bool in)
 {
     VkBuffer chunk = v->chunks[offset / v->chunk_bytes];
     VkBufferCopy region = {.srcOffset = in ? 0 : offset % v->chunk_bytes,
@@ -662,32 +662,19 @@ static VkResult copy(struct vulkan_backend *v, uint64_t offset, uint64_t len, bo
     return result ? result : v->vk.WaitForFences(v->device, 1, &v->fence, VK_TRUE, WAIT_NS);
 }
 
-static int vulkan_read(struct page_backend *b, uint64_t offset, void *dst, size_t len,
+static int vulkan_copy(struct page_backend *b, uint64_t offset, void *data, size_t len, bool in,
                        struct page_error *why)
 {
     struct vulkan_backend *v = vulkan_of(b);
-    for (size_t at = 0; at < len;) {
-        uint64_t n = len - at < STAGING_BYTES ? len - at : STAGING_BYTES;
-        VkResult result = copy(v, offset + at, n, false);
+    for (size_t at = 0, n; at < len; at += n) {
+        n = len - at < STAGING_BYTES ? len - at : STAGING_BYTES;
+        if (in)
+            memcpy(v->staging_map, (uint8_t *)data + at, n);
+        VkResult result = copy_staged(v, offset + at, n, in);
         if (result)
             return fail(-EIO, "vkCmdCopyBuffer", result, why);
-        memcpy((uint8_t *)dst + at, v->staging_map, n);
-        at += n;
-    }
-    return 0;
-}
-
-static int vulkan_write(struct page_backend *b, uint64_t offset, const void *src, size_t len,
-                        struct page_error *why)
-{
-    struct vulkan_backend *v = vulkan_of(b);
-    for (size_t at = 0; at < len;) {
-        uint64_t n = len - at < STAGING_BYTES ? len - at : STAGING_BYTES;
-        memcpy(v->staging_map, (const uint8_t *)src + at, n);
-        VkResult result = copy(v, offset + at, n, true);
-        if (result)
-            return fail(-EIO, "vkCmdCopyBuffer", result, why);
-        at += n;
+        if (!in)
+            memcpy((uint8_t *)data + at, v->staging_map, n);
     }
     return 0;
 }
@@ -702,6 +689,5 @@ const struct page_backend_ops page_backend_vulkan = {
     .bind = vulkan_bind,
     .unbind = vulkan_unbind,
     .finish = vulkan_finish,
-    .read = vulkan_read,
-    .write = vulkan_write,
+    .copy = vulkan_copy,
 };
