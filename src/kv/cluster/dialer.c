@@ -7,20 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 enum { THREADS = 4 };
 
 struct dial {
-    struct dial *next;
+    STAILQ_ENTRY(dial) next;
     uint32_t index;
     struct rpc_addr addr;
     struct rpc_transport *result;
 };
 
-struct queue {
-    struct dial *first, **end; /* end: where the next is linked */
-};
+STAILQ_HEAD(queue, dial);
 
 struct kv_dialer {
     struct rpc_net_options options;
@@ -33,22 +32,12 @@ struct kv_dialer {
     int fd;
 };
 
-static void push(struct queue *q, struct dial *dial)
-{
-    dial->next = NULL;
-    *q->end = dial;
-    q->end = &dial->next;
-}
-
 /* NULL: there is none. */
 static struct dial *pop(struct queue *q)
 {
-    struct dial *dial = q->first;
-    if (dial) {
-        q->first = dial->next;
-        if (!q->first)
-            q->end = &q->first;
-    }
+    struct dial *dial = STAILQ_FIRST(q);
+    if (dial)
+        STAILQ_REMOVE_HEAD(q, next);
     return dial;
 }
 
@@ -74,7 +63,7 @@ static void *dialer_main(void *user)
         pthread_mutex_unlock(&d->lock);
         run(d, dial);
         pthread_mutex_lock(&d->lock);
-        push(&d->ended, dial);
+        STAILQ_INSERT_TAIL(&d->ended, dial, next);
         (void)eventfd_write(d->fd, 1); /* a full one is readable anyway */
     }
     pthread_mutex_unlock(&d->lock);
@@ -99,8 +88,8 @@ int kv_dialer_create(const struct rpc_net_options *options, struct kv_dialer **o
         return -ENOMEM;
     d->options = *options;
     d->options.timeout_ns = KV_DIAL_NS;
-    d->wanted.end = &d->wanted.first;
-    d->ended.end = &d->ended.first;
+    STAILQ_INIT(&d->wanted);
+    STAILQ_INIT(&d->ended);
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->asked, NULL);
     d->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -148,7 +137,7 @@ int kv_dialer_ask(struct kv_dialer *d, uint32_t index, const struct rpc_addr *ad
     dial->index = index;
     dial->addr = *addr;
     pthread_mutex_lock(&d->lock);
-    push(&d->wanted, dial);
+    STAILQ_INSERT_TAIL(&d->wanted, dial, next);
     pthread_cond_signal(&d->asked);
     pthread_mutex_unlock(&d->lock);
     return 0;

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 enum {
@@ -30,7 +31,7 @@ enum {
 /* A message.  It belongs to the server's thread, then the queue, the stage's thread, and the
  * server's again.  One that the stage's thread made is a push. */
 struct job {
-    struct job *next;
+    STAILQ_ENTRY(job) next;
     struct rpc_ep *ep;   /* NULL: a push whose endpoint is gone */
     struct rpc_msg *msg; /* to answer; NULL: the endpoint is gone (server) */
     bool is_gone;        /* the endpoint (lock) */
@@ -42,9 +43,7 @@ struct job {
     uint8_t bytes[]; /* of the request */
 };
 
-struct jobs {
-    struct job *first, **end;
-};
+STAILQ_HEAD(jobs, job);
 
 struct llm_stage {
     struct llm_stage_options options;
@@ -83,27 +82,11 @@ struct llm_stage {
     struct llm_stage_step step;
 };
 
-static void jobs_init(struct jobs *jobs)
-{
-    jobs->first = NULL;
-    jobs->end = &jobs->first;
-}
-
-static void jobs_append(struct jobs *jobs, struct job *job)
-{
-    job->next = NULL;
-    *jobs->end = job;
-    jobs->end = &job->next;
-}
-
 static struct job *jobs_take(struct jobs *jobs)
 {
-    struct job *job = jobs->first;
-    if (job) {
-        jobs->first = job->next;
-        if (!jobs->first)
-            jobs->end = &jobs->first;
-    }
+    struct job *job = STAILQ_FIRST(jobs);
+    if (job)
+        STAILQ_REMOVE_HEAD(jobs, next);
     return job;
 }
 
@@ -299,12 +282,12 @@ static struct job *await_part(struct llm_stage *s)
     uint64_t left_ns = HW_NEVER;
     pthread_mutex_lock(&s->lock);
     news.seen = atomic_load_explicit(&s->news, memory_order_relaxed);
-    bool spins = !s->parts.first && !s->front_left && !s->stopping;
+    bool spins = STAILQ_EMPTY(&s->parts) && !s->front_left && !s->stopping;
     pthread_mutex_unlock(&s->lock);
     if (spins)
         (void)hw_wait_until(&s->wait, are_there, &news, &left_ns);
     pthread_mutex_lock(&s->lock);
-    while (!s->parts.first && !s->front_left && !s->stopping)
+    while (STAILQ_EMPTY(&s->parts) && !s->front_left && !s->stopping)
         pthread_cond_wait(&s->wake, &s->lock);
     struct job *part = s->front_left || s->stopping ? NULL : jobs_take(&s->parts);
     s->part_count -= part != NULL;
@@ -437,9 +420,9 @@ static void hand_over(struct llm_stage *s, struct job *job)
     pthread_mutex_lock(&s->lock);
     if (s->front_left && job->method == PUSH)
         job->ep = NULL;
-    bool lent = s->lent = s->server_sleeps && !s->done.first;
+    bool lent = s->lent = s->server_sleeps && STAILQ_EMPTY(&s->done);
     if (!lent)
-        jobs_append(&s->done, job);
+        STAILQ_INSERT_TAIL(&s->done, job, next);
     pthread_mutex_unlock(&s->lock);
     if (!lent) {
         (void)eventfd_write(s->event_fd, 1);
@@ -478,7 +461,7 @@ static void *work(void *user)
 static void enqueue(struct llm_stage *s, struct job *job)
 {
     pthread_mutex_lock(&s->lock);
-    jobs_append(&s->queue, job);
+    STAILQ_INSERT_TAIL(&s->queue, job, next);
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }
@@ -517,7 +500,7 @@ static void take_post(struct llm_stage *s, struct rpc_ep *ep, struct rpc_msg *ms
     pthread_mutex_lock(&s->lock);
     bool takes = ep == s->front && !s->front_left;
     if (takes && part && s->part_count < PARTS_MAX) {
-        jobs_append(&s->parts, part);
+        STAILQ_INSERT_TAIL(&s->parts, part, next);
         s->part_count++;
         part = NULL;
     } else if (takes) {
@@ -584,12 +567,11 @@ static void forget_job(struct llm_stage *s, const struct job *job)
 /* What an endpoint asked before it left, and what has not begun, is not done.  Under the lock. */
 static void drop_queued(struct llm_stage *s, const struct rpc_ep *ep)
 {
-    struct job *next = s->queue.first;
-    jobs_init(&s->queue);
-    for (struct job *job = next; job; job = next) {
-        next = job->next;
+    struct jobs all = STAILQ_HEAD_INITIALIZER(all);
+    STAILQ_CONCAT(&all, &s->queue);
+    for (struct job *job; (job = jobs_take(&all));) {
         if (job->ep != ep || !job->msg) {
-            jobs_append(&s->queue, job);
+            STAILQ_INSERT_TAIL(&s->queue, job, next);
             continue;
         }
         rpc_release(job->ep, job->msg);
@@ -611,9 +593,11 @@ void llm_stage_closed(struct llm_stage *s, struct rpc_ep *ep)
         job->msg = NULL;
         job->is_gone = true;
     }
-    for (struct job *job = s->done.first; job; job = job->next) {
-        if (job->ep == ep)
-            job->ep = NULL;
+    struct job *done;
+    STAILQ_FOREACH(done, &s->done, next)
+    {
+        if (done->ep == ep)
+            done->ep = NULL;
     }
     if (s->front == ep) {
         s->front_left = true;
@@ -656,14 +640,12 @@ int llm_stage_event_fd(const struct llm_stage *s)
 void llm_stage_deliver(void *stage)
 {
     struct llm_stage *s = stage;
-    struct jobs jobs;
+    struct jobs jobs = STAILQ_HEAD_INITIALIZER(jobs);
     uint64_t rung;
     ssize_t n = read(s->event_fd, &rung, sizeof rung);
     (void)n; /* 0: an earlier call took the answers */
     pthread_mutex_lock(&s->lock);
-    jobs.first = s->done.first;
-    jobs.end = jobs.first ? s->done.end : &jobs.first;
-    jobs_init(&s->done);
+    STAILQ_CONCAT(&jobs, &s->done);
     pthread_mutex_unlock(&s->lock);
     for (struct job *job; (job = jobs_take(&jobs));)
         (void)finish(s, job); /* this is the server's own turn */
@@ -734,9 +716,9 @@ int llm_stage_create(const struct llm_stage_options *options, struct llm_stage *
         return llm_why(why, -ENOMEM, "no memory for a stage");
     s->options = *options;
     s->config = llm_file_config(options->file);
-    jobs_init(&s->queue);
-    jobs_init(&s->done);
-    jobs_init(&s->parts);
+    STAILQ_INIT(&s->queue);
+    STAILQ_INIT(&s->done);
+    STAILQ_INIT(&s->parts);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     pthread_cond_init(&s->returned, NULL);

@@ -11,17 +11,15 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 struct image {
-    struct image *next; /* in the list it is in, if any */
+    STAILQ_ENTRY(image) next; /* in the list it is in, if any */
     const uint8_t *picture;
     struct vnc_present present; /* while pending */
 };
 
-/* First in, first out. */
-struct list {
-    struct image *first, **last;
-};
+STAILQ_HEAD(list, image);
 
 struct vnc_presenter {
     struct vnc_presenter_params params;
@@ -39,29 +37,6 @@ struct vnc_presenter {
     bool retired, stopping;
     struct image images[];
 };
-
-static void list_init(struct list *list)
-{
-    list->first = NULL;
-    list->last = &list->first;
-}
-
-static void list_push(struct list *list, struct image *image)
-{
-    image->next = NULL;
-    *list->last = image;
-    list->last = &image->next;
-}
-
-static struct image *list_pop(struct list *list)
-{
-    struct image *image = list->first;
-    assert(image);
-    list->first = image->next;
-    if (!list->first)
-        list->last = &list->first;
-    return image;
-}
 
 /* ---- the thread ---- */
 
@@ -85,7 +60,7 @@ static bool is_overtaken(struct vnc_presenter *p, const struct image *image)
     if (image->present.mode != VK_PRESENT_MODE_MAILBOX_KHR)
         return false;
     pthread_mutex_lock(&p->lock);
-    const struct image *next = image->next;
+    const struct image *next = STAILQ_NEXT(image, next);
     bool overtaken = next && vnc_queue_has_done(next->present.queue, next->present.number);
     pthread_mutex_unlock(&p->lock);
     return overtaken;
@@ -105,11 +80,11 @@ static void *run(void *arg)
     struct vnc_presenter *p = arg;
     pthread_mutex_lock(&p->lock);
     for (;;) {
-        while (!p->pending.first && !p->stopping)
+        while (STAILQ_EMPTY(&p->pending) && !p->stopping)
             pthread_cond_wait(&p->work, &p->lock);
-        if (!p->pending.first)
+        if (STAILQ_EMPTY(&p->pending))
             break;
-        struct image *image = p->pending.first;
+        struct image *image = STAILQ_FIRST(&p->pending);
         bool failed = p->status != VK_SUCCESS;
         pthread_mutex_unlock(&p->lock);
         VkResult result = finish(p, image, failed);
@@ -118,7 +93,8 @@ static void *run(void *arg)
             p->status = result;
         if (image->present.id > p->shown_id)
             p->shown_id = image->present.id;
-        list_push(&p->free, list_pop(&p->pending));
+        STAILQ_REMOVE_HEAD(&p->pending, next);
+        STAILQ_INSERT_TAIL(&p->free, image, next);
         pthread_cond_broadcast(&p->moved);
     }
     pthread_mutex_unlock(&p->lock);
@@ -149,11 +125,11 @@ VkResult vnc_presenter_create(const struct vnc_presenter_params *params, struct 
     vnc_lock_init(&p->lock);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->moved, NULL);
-    list_init(&p->free);
-    list_init(&p->pending);
+    STAILQ_INIT(&p->free);
+    STAILQ_INIT(&p->pending);
     for (uint32_t i = 0; i < params->count; i++) {
         p->images[i].picture = params->canvas ? params->pictures[i] : NULL;
-        list_push(&p->free, &p->images[i]);
+        STAILQ_INSERT_TAIL(&p->free, &p->images[i], next);
     }
     if (hw_thread_start(&p->thread, run, p)) {
         presenter_free(p);
@@ -193,9 +169,10 @@ static VkResult status_of(const struct vnc_presenter *p)
 static bool wait_for_image(struct vnc_presenter *p, uint64_t timeout_ns)
 {
     uint64_t until = hw_after(timeout_ns);
-    while (!p->free.first && status_of(p) == VK_SUCCESS && hw_cond_wait(&p->moved, &p->lock, until))
+    while (STAILQ_EMPTY(&p->free) && status_of(p) == VK_SUCCESS &&
+           hw_cond_wait(&p->moved, &p->lock, until))
         ;
-    return p->free.first || status_of(p) != VK_SUCCESS;
+    return !STAILQ_EMPTY(&p->free) || status_of(p) != VK_SUCCESS;
 }
 
 VkResult vnc_presenter_acquire(struct vnc_presenter *p, uint64_t timeout_ns, uint32_t *index)
@@ -204,14 +181,16 @@ VkResult vnc_presenter_acquire(struct vnc_presenter *p, uint64_t timeout_ns, uin
         return VK_ERROR_DEVICE_LOST;
     pthread_mutex_lock(&p->lock);
     VkResult result;
-    if (!p->free.first && status_of(p) == VK_SUCCESS && timeout_ns == 0)
+    if (STAILQ_EMPTY(&p->free) && status_of(p) == VK_SUCCESS && timeout_ns == 0)
         result = VK_NOT_READY;
     else if (!wait_for_image(p, timeout_ns))
         result = VK_TIMEOUT;
     else
         result = status_of(p);
-    if (result == VK_SUCCESS)
-        *index = (uint32_t)(list_pop(&p->free) - p->images);
+    if (result == VK_SUCCESS) {
+        *index = (uint32_t)(STAILQ_FIRST(&p->free) - p->images);
+        STAILQ_REMOVE_HEAD(&p->free, next);
+    }
     pthread_mutex_unlock(&p->lock);
     return result;
 }
@@ -225,7 +204,7 @@ VkResult vnc_presenter_present(struct vnc_presenter *p, uint32_t index,
     struct image *image = &p->images[index];
     pthread_mutex_lock(&p->lock);
     image->present = *present;
-    list_push(&p->pending, image);
+    STAILQ_INSERT_TAIL(&p->pending, image, next);
     pthread_cond_signal(&p->work);
     VkResult result = p->status;
     pthread_mutex_unlock(&p->lock);
@@ -239,7 +218,7 @@ VkResult vnc_presenter_release(struct vnc_presenter *p, uint32_t count, const ui
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < count; i++) {
         assert(indices[i] < p->params.count);
-        list_push(&p->free, &p->images[indices[i]]);
+        STAILQ_INSERT_TAIL(&p->free, &p->images[indices[i]], next);
     }
     pthread_cond_broadcast(&p->moved);
     pthread_mutex_unlock(&p->lock);
@@ -268,7 +247,7 @@ void vnc_presenter_retire(struct vnc_presenter *p)
     pthread_mutex_lock(&p->lock);
     p->retired = true;
     pthread_cond_broadcast(&p->moved);
-    while (p->pending.first)
+    while (!STAILQ_EMPTY(&p->pending))
         pthread_cond_wait(&p->moved, &p->lock);
     pthread_mutex_unlock(&p->lock);
 }
