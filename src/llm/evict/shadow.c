@@ -11,13 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct queue {
-    struct llm_shadow_task *first, **end;
-    uint32_t count;
-};
+STAILQ_HEAD(tasks, llm_shadow_task);
+STAILQ_HEAD(questions, llm_shadow_question);
 
-struct questions {
-    struct llm_shadow_question *first, **end;
+struct queue {
+    struct tasks tasks;
+    uint32_t count;
 };
 
 struct channel {
@@ -88,25 +87,16 @@ int llm_shadow_get_bytes(struct llm_shadow *s, const struct kv_block_key *key,
 
 /* ---- tasks ---- */
 
-static void queue_init(struct queue *q)
-{
-    q->end = &q->first;
-}
-
 static void queue_add(struct queue *q, struct llm_shadow_task *task)
 {
-    task->next = NULL;
-    *q->end = task;
-    q->end = &task->next;
+    STAILQ_INSERT_TAIL(&q->tasks, task, next);
     q->count++;
 }
 
 static struct llm_shadow_task *queue_take(struct queue *q)
 {
-    struct llm_shadow_task *task = q->first;
-    q->first = task->next;
-    if (!q->first)
-        q->end = &q->first;
+    struct llm_shadow_task *task = STAILQ_FIRST(&q->tasks);
+    STAILQ_REMOVE_HEAD(&q->tasks, next);
     q->count--;
     return task;
 }
@@ -161,16 +151,14 @@ bool llm_shadow_is_done(struct llm_shadow *s, const struct llm_shadow_task *task
 }
 
 /* Whether it was there. */
-static bool queue_remove(struct queue *q, const struct llm_shadow_task *task)
+static bool queue_remove(struct queue *q, struct llm_shadow_task *task)
 {
-    struct llm_shadow_task **to = &q->first;
-    while (*to && *to != task)
-        to = &(*to)->next;
-    if (!*to)
+    struct llm_shadow_task *at = STAILQ_FIRST(&q->tasks);
+    while (at && at != task)
+        at = STAILQ_NEXT(at, next);
+    if (!at)
         return false;
-    *to = task->next;
-    if (!*to)
-        q->end = to;
+    STAILQ_REMOVE(&q->tasks, task, llm_shadow_task, next);
     q->count--;
     return true;
 }
@@ -198,7 +186,7 @@ bool llm_shadow_takes(struct llm_shadow *s)
 bool llm_shadow_is_storing(struct llm_shadow *s)
 {
     pthread_mutex_lock(&s->lock);
-    bool storing = s->stores.first || s->storing;
+    bool storing = s->stores.count || s->storing;
     pthread_mutex_unlock(&s->lock);
     return storing;
 }
@@ -209,9 +197,7 @@ void llm_shadow_ask(struct llm_shadow *s, struct llm_shadow_question *q)
 {
     pthread_mutex_lock(&s->lock);
     q->done = q->disowned = false;
-    q->next = NULL;
-    *s->questions.end = q;
-    s->questions.end = &q->next;
+    STAILQ_INSERT_TAIL(&s->questions, q, next);
     pthread_cond_broadcast(&s->work);
     pthread_mutex_unlock(&s->lock);
 }
@@ -239,15 +225,13 @@ static void *answer_all(void *user)
 {
     struct llm_shadow *s = ((struct channel *)user)->shadow;
     pthread_mutex_lock(&s->lock);
-    while (s->questions.first || !s->stopping) {
-        struct llm_shadow_question *q = s->questions.first;
+    while (!STAILQ_EMPTY(&s->questions) || !s->stopping) {
+        struct llm_shadow_question *q = STAILQ_FIRST(&s->questions);
         if (!q) {
             pthread_cond_wait(&s->work, &s->lock);
             continue;
         }
-        s->questions.first = q->next;
-        if (!q->next)
-            s->questions.end = &s->questions.first;
+        STAILQ_REMOVE_HEAD(&s->questions, next);
         bool wanted = !q->disowned;
         pthread_mutex_unlock(&s->lock);
         int rc = wanted ? q->run(s, q) : -ECANCELED;
@@ -272,9 +256,9 @@ static bool is_outgoing(const struct llm_shadow *s, const struct kv_block_key *k
 {
     if (s->storing && kv_block_key_equal(&s->storing->key, key))
         return true;
-    const struct llm_shadow_task *task = s->stores.first;
+    const struct llm_shadow_task *task = STAILQ_FIRST(&s->stores.tasks);
     while (task && !kv_block_key_equal(&task->key, key))
-        task = task->next;
+        task = STAILQ_NEXT(task, next);
     return task != NULL;
 }
 
@@ -331,8 +315,8 @@ static void *store_all(void *user)
     struct channel *channel = user;
     struct llm_shadow *s = channel->shadow;
     pthread_mutex_lock(&s->lock);
-    while (s->stores.first || !s->stopping) {
-        if (!s->stores.first) {
+    while (s->stores.count || !s->stopping) {
+        if (!s->stores.count) {
             pthread_cond_wait(&s->work, &s->lock);
             continue;
         }
@@ -522,9 +506,9 @@ int llm_shadow_create(const struct llm_shadow_ops *ops, const struct llm_shadow_
     s->wake_user = config->wake_user;
     s->takes = true;
     s->rest_ns = LLM_SHADOW_REST_NS;
-    queue_init(&s->fetches);
-    queue_init(&s->stores);
-    s->questions.end = &s->questions.first;
+    STAILQ_INIT(&s->fetches.tasks);
+    STAILQ_INIT(&s->stores.tasks);
+    STAILQ_INIT(&s->questions);
     wire_enc_init(&s->enc, WIRE_MESSAGE_MAX);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
@@ -544,7 +528,7 @@ void llm_shadow_destroy(struct llm_shadow *s)
 {
     if (!s)
         return;
-    assert(!s->fetches.first);
+    assert(!s->fetches.count);
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
     pthread_cond_broadcast(&s->work);

@@ -22,6 +22,8 @@
 #include "base/clock.h"
 #include "kv/common/blockkey.h"
 
+#include <sys/queue.h>
+
 enum {
     LLM_SHADOW_THREADS = 2, /* that fetch: one copies while the other waits for a daemon */
     LLM_SHADOW_STORE_CHANNEL = LLM_SHADOW_THREADS + 1,
@@ -106,7 +108,7 @@ struct llm_shadow_question {
     int status; /* once it is done */
 
     bool done, disowned; /* private, like next */
-    struct llm_shadow_question *next;
+    STAILQ_ENTRY(llm_shadow_question) next;
 };
 
 void llm_shadow_ask(struct llm_shadow *shadow, struct llm_shadow_question *question);
@@ -140,7 +142,7 @@ struct llm_shadow_task {
     uint64_t ns;     /* fetched: what it took; stored: what packing took */
 
     bool done, disowned; /* private, like next */
-    struct llm_shadow_task *next;
+    STAILQ_ENTRY(llm_shadow_task) next;
 };
 
 /* A fetch of a chunk that is on its way to the store waits for that first. */
