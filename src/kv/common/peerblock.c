@@ -102,9 +102,11 @@ void kv_peer_opened_encode(const struct kv_peer_opened *o, uint8_t out[KV_PEER_O
     wire_put_u64(&e, o->checksum);
     wire_put_u64(&e, o->tenant);
     wire_put_u64(&e, o->version);
+    wire_put_u64(&e, o->permit);
     wire_put_u32(&e, o->len);
     wire_put_u32(&e, o->chunk);
     wire_put_u8(&e, o->same);
+    wire_put_u8(&e, o->agreed);
     assert(wire_enc_error(&e) == 0 && wire_enc_len(&e) == KV_PEER_OPENED_BYTES);
 }
 
@@ -116,12 +118,14 @@ int kv_peer_opened_decode(const uint8_t *data, size_t len, struct kv_peer_opened
     o.checksum = wire_get_u64(&d);
     o.tenant = wire_get_u64(&d);
     o.version = wire_get_u64(&d);
+    o.permit = wire_get_u64(&d);
     o.len = wire_get_u32(&d);
     o.chunk = wire_get_u32(&d);
-    uint8_t same = wire_get_u8(&d);
+    uint8_t same = wire_get_u8(&d), agreed = wire_get_u8(&d);
     o.same = same;
-    if (wire_dec_end(&d) || same > 1 || o.len < 1 || o.len > KV_BLOCK_MAX || o.chunk < 1 ||
-        o.chunk > KV_PEER_CHUNK)
+    o.agreed = agreed;
+    if (wire_dec_end(&d) || same > 1 || agreed > 1 || o.len < 1 || o.len > KV_BLOCK_MAX ||
+        o.chunk < 1 || o.chunk > KV_PEER_CHUNK)
         return -EPROTO;
     *out = o;
     return 0;

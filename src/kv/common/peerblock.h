@@ -3,22 +3,27 @@
  *   request   epoch u64, handle u64, checksum u64, tenant u64, at u32, len u32, flag u8, 0 u8,
  *             keys u16; then the keys: length u8 and bytes each; WRITE: then bytes to the end
  *   answer    result u8; KV_PEER_STALE_VIEW: the epoch of who answers, u64; with KV_OK:
- *     OPEN_GET    lease u64, checksum u64, tenant u64, version u64, len u32, chunk u32, same u8
+ *     OPEN_GET    lease u64, checksum u64, tenant u64, version u64, permit u64, len u32, chunk u32,
+ *                 same u8, agreed u8
  *     OPEN_PUT    ticket u64, version u64 of the key's block (0: none)
  *     READ        `len` bytes
  *     EXISTS      a byte a key, 0 or 1; with flag u64 a key, 0 or its block's version plus 1
+ *     COMMIT, DELETE  nothing: done; or u64: not done, to be asked again in so many ns
  *     all others  nothing
  *
  *   OPEN_GET       a key, and the checksum of our cached replica (0: none); same: it is the owner's
  *                  block, and no lease is given.  handle: the version of what the asker has from an
- *                  owner; same: the owner's block is not newer
+ *                  owner; same: the owner's block is not newer.  permit, agreed: see
+ *                  kv/daemon/permits.h; 0: none
  *   READ           a lease, at and len, at most `chunk`
  *   CLOSE          a lease; posted
  *   OPEN_PUT       a key, tenant and len; flag: to replace what is there
  *   WRITE          a ticket and at
- *   COMMIT         a ticket and the checksum; tenant: the version
+ *   COMMIT         a ticket and the checksum; tenant: the version; flag: another owner promised no
+ *                  room; len: 1 when asked again
  *   ABORT          a ticket; posted
- *   DELETE         a key; flag: unless its block is newer than version `handle`
+ *   DELETE         a key; flag: unless its block is newer than version `handle`; len: 1 when asked
+ *                  again
  *   EXISTS         up to KV_BLOCK_CHAIN_MAX keys; flag: of blocks, not of cached replicas
  *   CORRUPT        a key; posted: bytes that came from there differ from their checksum
  *   REPAIR         a key and len; posted: another owner has the block and this one lacks it, or has
@@ -86,12 +91,17 @@ struct kv_peer_answer {
  * asking side can find (KV_PEER_LOST, KV_TIMEOUT). */
 int kv_peer_answer_decode(const uint8_t *data, size_t len, struct kv_peer_answer *out) MUST_CHECK;
 
-enum { KV_PEER_OPENED_BYTES = 41, KV_PEER_TICKET_BYTES = 16, KV_PEER_EPOCH_BYTES = 8 };
+enum {
+    KV_PEER_OPENED_BYTES = 50,
+    KV_PEER_TICKET_BYTES = 16,
+    KV_PEER_EPOCH_BYTES = 8,
+    KV_PEER_WAIT_BYTES = 8
+};
 
 struct kv_peer_opened {
-    uint64_t lease, checksum, tenant, version;
+    uint64_t lease, checksum, tenant, version, permit;
     uint32_t len, chunk;
-    bool same;
+    bool same, agreed;
 };
 
 void kv_peer_opened_encode(const struct kv_peer_opened *opened, uint8_t out[KV_PEER_OPENED_BYTES]);

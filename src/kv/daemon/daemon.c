@@ -3,6 +3,7 @@
 #include "kv/daemon/local_requests.h"
 #include "kv/daemon/peer_requests.h"
 #include "kv/daemon/peers.h"
+#include "kv/daemon/permits.h"
 #include "kv/daemon/remote.h"
 #include "kv/daemon/view_peers.h"
 
@@ -89,6 +90,8 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
                                     .memory = c.memory};
     rc = kv_store_create(&store, &d->store);
     d->config.blocks.secret = hw_rng_u64(&rng);
+    d->permits = hw_rng_u64(&rng);
+    d->permits_until_ns = c.copies > 1 ? d->now_ns + KV_PERMIT_NS : 0;
     if (rc == 0)
         rc = blocks_init(d);
     if (rc) {

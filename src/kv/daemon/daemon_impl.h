@@ -10,6 +10,7 @@
  *   remote.c                            remote requests and their sub-requests
  *   peers.c                             connections to other daemons
  *   client_slots.c                      local clients: regions, answers, wake-ups
+ *   permits.c                           when a named value may be read without the other owner
  *   view_peers.c                        the view's members as peers; who owns a block
  *
  * Two things go up, as callbacks: an answer to rpc_call, and remote.c's call of a kind's functions.
@@ -116,6 +117,8 @@ struct kv_peer {
     bool fresh;     /* and read or written: the next turn would find nothing, most likely */
     uint64_t dial_at_ns;
     uint32_t failures;
+    uint64_t permit, permit_until_ns; /* what it gave us last: see permits.h */
+    uint64_t given, given_until_ns;   /* what we give it (0: another next time), and gave last */
     struct kv_pending *queue, *queue_last; /* waiting for room to send */
 };
 
@@ -148,8 +151,10 @@ struct kv_daemon {
     struct kv_remote_put *remote_puts;
     struct kv_chunk *chunks; /* spare ones */
     uint32_t chunk_count;
-    uint64_t self; /* our id in the view */
-    bool alone;    /* the only member: every block is ours */
+    uint64_t permits;          /* the number that was given last */
+    uint64_t permits_until_ns; /* of other views and lives: see permits.h */
+    uint64_t self;             /* our id in the view */
+    bool alone;                /* the only member: every block is ours */
     struct kv_view view;
     uint32_t peer_of[KV_MEMBERS_MAX]; /* by place in the view; KV_PEER_NONE: ourselves, or none */
     uint32_t peer_count;              /* every peer number in use is below it */

@@ -5,6 +5,7 @@
  * turns, so that requests for small values do not wait for it. */
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/local_requests.h"
+#include "kv/daemon/permits.h"
 #include "kv/daemon/remote.h"
 #include "kv/daemon/view_peers.h"
 
@@ -233,16 +234,23 @@ static bool is_sole(const struct kv_daemon *d, uint32_t count)
 
 /* Whether the key's block is here and may be read without asking another owner.  Of a named value
  * another owner may have a newer one. */
-static bool may_read(const struct kv_daemon *d, const struct kv_block_key *key)
+static bool may_read(struct kv_daemon *d, const struct kv_block_key *key)
 {
-    return kv_share_of(d, key) == KV_SHARE_COPY && !kv_block_key_is_named(key) &&
-           kv_blocks_exists(d->blocks, key);
+    if (kv_block_key_is_named(key))
+        return kv_permit_reads(d, key);
+    return kv_share_of(d, key) == KV_SHARE_COPY && kv_blocks_exists(d->blocks, key);
+}
+
+/* Whether a change of a named value has to wait also where nobody else owns it. */
+static bool must_wait(const struct kv_daemon *d, const struct kv_block_key *key)
+{
+    return d->now_ns < d->permits_until_ns && kv_block_key_is_named(key);
 }
 
 struct kv_blocks *kv_daemon_sole_blocks(struct kv_daemon *d, const struct kv_block_key *key,
                                         bool change)
 {
-    if (!d->blocks || (change && d->config.min_copies > 1))
+    if (!d->blocks || (change && (d->config.min_copies > 1 || must_wait(d, key))))
         return NULL;
     bool here = kv_share_of(d, key) == KV_SHARE_SOLE || (!change && may_read(d, key));
     return here ? d->blocks : NULL;
@@ -255,11 +263,13 @@ void kv_daemon_count_visit(struct kv_daemon *d, enum kv_result result)
 }
 
 /* The remote request that this needs; NULL: none. */
-static const struct kv_remote_kind *remote_for(const struct kv_daemon *d,
+static const struct kv_remote_kind *remote_for(struct kv_daemon *d,
                                                const struct kv_block_request *r)
 {
     const struct kv_block_key *key = &d->scratch->keys[0];
-    if (d->alone || r->key_count == 0 || is_sole(d, r->key_count))
+    bool change = r->op == KV_BLOCK_PUT_START || r->op == KV_BLOCK_DELETE;
+    if (r->key_count == 0 ||
+        ((d->alone || is_sole(d, r->key_count)) && !(change && must_wait(d, key))))
         return NULL;
     switch (r->op) {
     case KV_BLOCK_PUT_START:

@@ -105,7 +105,7 @@ void kv_daemon_detach(struct kv_daemon *d, struct kv_client_slot *s)
     }
     if (d->blocks) {
         kv_remote_put_leave(d, s);
-        kv_blocks_leave(d->blocks, &s->holder);
+        kv_blocks_leave(d->blocks, &s->holder, d->now_ns);
     }
     kv_client_slot_free(d, s);
 }

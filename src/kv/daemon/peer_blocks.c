@@ -6,6 +6,7 @@
 #include "kv/daemon/peer_requests.h"
 
 #include "kv/daemon/copies.h"
+#include "kv/daemon/permits.h"
 #include "kv/daemon/remote.h"
 #include "kv/daemon/view_peers.h"
 
@@ -60,6 +61,7 @@ static struct reply open_get(struct kv_daemon *d, struct kv_peer *peer,
                                     .same = has_newest(r, &lease)};
     if (opened.same)
         (void)kv_blocks_release(d->blocks, &peer->holder, lease.handle, d->now_ns);
+    kv_permit_give(d, peer, r, &opened);
     kv_peer_opened_encode(&opened, d->scratch->answer + 1);
     return (struct reply){.result = KV_OK, .len = KV_PEER_OPENED_BYTES};
 }
@@ -87,6 +89,41 @@ static struct reply open_put(struct kv_daemon *d, struct kv_peer *peer,
     wire_store64(d->scratch->answer + 1, ticket);
     wire_store64(d->scratch->answer + 1 + 8, version);
     return (struct reply){.result = KV_OK, .len = KV_PEER_TICKET_BYTES};
+}
+
+/* Whether a change of the key's named value has to wait; then *reply says how long. */
+static bool must_wait(struct kv_daemon *d, const struct kv_block_key *key,
+                      const struct kv_peer_request *r, bool alone, struct reply *reply)
+{
+    bool again = r->len > 0;
+    uint64_t ns = kv_permit_wait(d, key, !again && (alone || r->epoch != d->view.epoch));
+    wire_store64(d->scratch->answer + 1, ns);
+    *reply = (struct reply){.result = KV_OK, .len = KV_PEER_WAIT_BYTES};
+    return ns > 0;
+}
+
+static struct reply commit(struct kv_daemon *d, struct kv_peer *peer,
+                           const struct kv_peer_request *r)
+{
+    struct kv_block_key key;
+    struct reply reply;
+    if (kv_blocks_put_key(d->blocks, &peer->holder, r->handle, &key) &&
+        kv_block_key_is_named(&key) && must_wait(d, &key, r, r->flag, &reply))
+        return reply;
+    enum kv_result result = kv_blocks_put_commit_as(d->blocks, &peer->holder, r->handle,
+                                                    r->checksum, r->tenant, d->now_ns);
+    return plain(result == KV_MISS ? KV_REFUSED : result);
+}
+
+static struct reply delete_block(struct kv_daemon *d, const struct kv_peer_request *r)
+{
+    const struct kv_block_key *key = d->scratch->keys;
+    struct reply reply;
+    if (!r->flag)
+        return plain(kv_blocks_delete(d->blocks, key));
+    if (must_wait(d, key, r, false, &reply))
+        return reply;
+    return plain(kv_blocks_delete_old(d->blocks, key, r->handle));
 }
 
 static struct reply exists(struct kv_daemon *d, uint32_t count)
@@ -129,7 +166,6 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
     struct kv_blocks *b = d->blocks;
     struct kv_block_holder *holder = &peer->holder;
     const struct kv_block_key *keys = d->scratch->keys;
-    enum kv_result result;
     switch (r->method) {
     case KV_PEER_OPEN_GET:
         return open_get(d, peer, r);
@@ -142,11 +178,9 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
         return plain(
             kv_blocks_put_write(b, holder, r->handle, r->at, r->bytes, r->byte_count, d->now_ns));
     case KV_PEER_COMMIT:
-        result = kv_blocks_put_commit_as(b, holder, r->handle, r->checksum, r->tenant, d->now_ns);
-        return plain(result == KV_MISS ? KV_REFUSED : result);
+        return commit(d, peer, r);
     case KV_PEER_DELETE:
-        return plain(r->flag ? kv_blocks_delete_old(b, keys, r->handle)
-                             : kv_blocks_delete(b, keys));
+        return delete_block(d, r);
     case KV_PEER_EXISTS:
         return r->flag ? versions(d, r->key_count) : exists(d, r->key_count);
     case KV_PEER_CLOSE:

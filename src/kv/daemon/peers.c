@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "kv/common/message.h"
 #include "kv/daemon/client_slots.h"
+#include "kv/daemon/permits.h"
 #include "kv/daemon/view_peers.h"
 
 #include <assert.h>
@@ -321,7 +322,7 @@ static void disconnect(struct kv_daemon *d, struct kv_peer *peer)
     rpc_ep_destroy(ep); /* ends its calls: their clients get PEER_LOST */
     assert(peer->in_flight == 0 && peer->chunks == 0);
     if (d->blocks)
-        kv_blocks_leave(d->blocks, &peer->holder);
+        kv_blocks_leave(d->blocks, &peer->holder, d->now_ns);
     while (peer->queue) {
         struct kv_pending *p = peer->queue;
         queue_remove(peer, p);
@@ -375,6 +376,7 @@ static void peer_leave(struct kv_daemon *d, struct kv_peer *peer)
 void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
 {
     assert(d->config.member);
+    kv_permits_end(d);
     /* First: a remote request that loses a peer by it then sees another epoch. */
     kv_view_copy(&d->view, view);
     d->disowning = false;

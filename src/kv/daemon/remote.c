@@ -3,6 +3,7 @@
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/peers.h"
 #include "kv/daemon/view_peers.h"
+#include "wire/le.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -236,6 +237,15 @@ bool kv_sub_write(struct kv_sub *sub, struct kv_peer_request *request, struct kv
     if (!goes)
         chunk_give(chunk);
     return goes;
+}
+
+bool kv_sub_put_off(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    if (a->result != KV_OK || a->payload_len != KV_PEER_WAIT_BYTES)
+        return false;
+    sub->not_before_ns = sub->remote->daemon->now_ns + wire_load64(a->payload);
+    sub->phase = KV_SUB_MOVING;
+    return true;
 }
 
 void kv_sub_post(struct kv_sub *sub, struct kv_peer_request *request,
@@ -512,11 +522,16 @@ uint32_t kv_remotes_step(struct kv_daemon *d)
     return events;
 }
 
-/* When a sub-request that waits for a connection gives up, if that is earlier. */
+/* When a sub-request that waits for a connection gives up, or one that was put off goes on, if that
+ * is earlier. */
 static uint64_t wait_end(const struct kv_sub *sub, uint64_t due)
 {
-    bool earlier = sub->phase == KV_SUB_BEGIN && sub->waits && sub->until_ns && sub->until_ns < due;
-    return earlier ? sub->until_ns : due;
+    uint64_t end = 0;
+    if (sub->phase == KV_SUB_BEGIN && sub->waits)
+        end = sub->until_ns;
+    else if (sub->phase == KV_SUB_MOVING)
+        end = sub->not_before_ns;
+    return end && end < due ? end : due;
 }
 
 uint64_t kv_remotes_next_tick(const struct kv_daemon *d)
@@ -528,8 +543,8 @@ uint64_t kv_remotes_next_tick(const struct kv_daemon *d)
             due = remote->wait_until_ns;
         if (remote->again_until_ns > d->now_ns && remote->again_until_ns < due)
             due = remote->again_until_ns;
-        if (remote->sub_count > 0)
-            due = wait_end(&remote->subs[remote->sub_at], due);
+        for (uint32_t i = 0; i < remote->sub_count; i++)
+            due = wait_end(&remote->subs[i], due);
         next = due < next ? due : next;
     }
     return next;

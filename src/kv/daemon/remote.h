@@ -67,6 +67,9 @@ struct kv_sub {
     uint64_t handle; /* the owner's lease or ticket; 0: none */
     uint32_t chunk;
     uint32_t asked, moved; /* bytes */
+    uint64_t sent_ns;      /* get: before it asked; put_count: kv_blocks_opened then */
+    uint32_t put_count;
+    uint64_t not_before_ns; /* of a change that the owner has put off; 0: it has not */
     uint32_t busy;
     struct kv_sub_call calls[KV_SUB_CALLS];
 };
@@ -218,6 +221,8 @@ bool kv_sub_write(struct kv_sub *sub, struct kv_peer_request *request, struct kv
 /* The same for a message that nobody answers, with at most one key; best effort. */
 void kv_sub_post(struct kv_sub *sub, struct kv_peer_request *request,
                  const struct kv_block_key *key);
+/* Whether the owner's answer to a change puts it off; it is then in phase KV_SUB_MOVING again. */
+bool kv_sub_put_off(struct kv_sub *sub, const struct kv_peer_answer *answer);
 /* Whether another chunk may be under way, and whether this turn's bytes allow it. */
 bool kv_sub_may_move(const struct kv_sub *sub);
 

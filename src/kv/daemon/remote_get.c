@@ -12,6 +12,7 @@
 #include "kv/daemon/remote.h"
 
 #include "kv/daemon/client_slots.h"
+#include "kv/daemon/permits.h"
 #include "kv/daemon/view_peers.h"
 
 static void get_begin(struct kv_remote *remote)
@@ -42,6 +43,8 @@ static bool open_sub(struct kv_remote *remote, struct kv_sub *sub)
     (void)kv_blocks_peek(b, &remote->keys[0], &r.checksum);
     if (is_put_here(remote)) /* we are an owner, too */
         r.handle = kv_blocks_version(b, &remote->keys[0]);
+    sub->sent_ns = kv_daemon_now(remote->daemon);
+    sub->put_count = kv_blocks_opened(b, &remote->keys[0]);
     if (!kv_sub_call(sub, &r, remote->keys))
         return sub->phase == KV_SUB_DONE;
     sub->phase = KV_SUB_OPENING;
@@ -127,6 +130,7 @@ static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
         kv_sub_done(sub, KV_REFUSED);
         return;
     }
+    kv_permit_take(d, sub->peer, &remote->keys[0], &opened, sub->sent_ns, sub->put_count);
     remote->opened = opened;
     sub->handle = opened.same ? 0 : opened.lease;
     if (opened.version > remote->version)

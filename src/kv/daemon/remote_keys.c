@@ -2,6 +2,7 @@
 #include "kv/daemon/remote.h"
 
 #include "kv/daemon/copies.h"
+#include "kv/daemon/permits.h"
 #include "kv/daemon/view_peers.h"
 
 #include "wire/le.h"
@@ -259,12 +260,20 @@ static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
     struct kv_blocks *b = remote->daemon->blocks;
     bool named = kv_block_key_is_named(&remote->keys[0]);
     enum kv_sub_phase before = sub->phase;
-    struct kv_peer_request r = {
-        .method = KV_PEER_DELETE, .flag = named, .handle = remote->version, .key_count = 1};
+    struct kv_peer_request r = {.method = KV_PEER_DELETE,
+                                .flag = named,
+                                .handle = remote->version,
+                                .len = sub->not_before_ns != 0,
+                                .key_count = 1};
     if (before == KV_SUB_BEGIN && named)
         return ask_version(remote, sub);
     if (before != (named ? KV_SUB_MOVING : KV_SUB_BEGIN) || (named && !may_delete(remote, sub)))
         return sub->phase != before;
+    if (sub->self && named && !sub->not_before_ns)
+        sub->not_before_ns =
+            remote->daemon->now_ns + kv_permit_wait(remote->daemon, remote->keys, false);
+    if (remote->daemon->now_ns < sub->not_before_ns)
+        return false;
     if (sub->self)
         kv_sub_done(sub, named ? kv_blocks_delete_old(b, remote->keys, remote->version)
                                : kv_blocks_delete(b, remote->keys));
@@ -275,7 +284,10 @@ static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
 
 static void delete_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 {
-    if (sub->phase == KV_SUB_CLOSING || a->result != KV_OK) {
+    bool closing = sub->phase == KV_SUB_CLOSING;
+    if (closing && kv_sub_put_off(sub, a))
+        return;
+    if (closing || a->result != KV_OK) {
         kv_sub_done(sub, a->result);
     } else if (a->payload_len != 8) {
         kv_sub_done(sub, KV_REFUSED);

@@ -12,6 +12,7 @@
 #include "kv/daemon/remote.h"
 
 #include "kv/daemon/client_slots.h"
+#include "kv/daemon/permits.h"
 #include "kv/daemon/view_peers.h"
 #include "wire/le.h"
 
@@ -321,17 +322,37 @@ static void count(struct kv_remote *remote, uint32_t at, const uint8_t *bytes, u
     remote->summed += n - counted;
 }
 
+/* Whether an owner of a named value has promised no room, and so may serve its old one. */
+static bool is_alone(const struct kv_remote *remote)
+{
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t without = kv_remote_owners(remote, owners);
+    for (uint32_t i = 0; i < remote->sub_count; i++)
+        without -= remote->subs[i].phase != KV_SUB_DONE || remote->subs[i].result == KV_OK;
+    return without > 0 && kv_block_key_is_named(&remote->keys[0]);
+}
+
 static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_daemon *d = remote->daemon;
     struct kv_peer_request r = {.method = KV_PEER_COMMIT,
                                 .handle = sub->handle,
                                 .checksum = remote->sum,
-                                .tenant = remote->put.version};
+                                .tenant = remote->put.version,
+                                .flag = !sub->not_before_ns && is_alone(remote),
+                                .len = sub->not_before_ns != 0};
+    if (d->now_ns < sub->not_before_ns)
+        return false;
     if (!sub->self) {
         if (kv_sub_call(sub, &r, NULL))
             sub->phase = KV_SUB_CLOSING;
         return sub->phase != KV_SUB_MOVING;
+    }
+    uint64_t wait =
+        kv_block_key_is_named(remote->keys) ? kv_permit_wait(d, remote->keys, r.flag) : 0;
+    if (wait) {
+        sub->not_before_ns = d->now_ns + wait;
+        return true;
     }
     enum kv_result result = kv_blocks_put_commit_as(d->blocks, &remote->client->holder, sub->handle,
                                                     r.checksum, remote->put.version, d->now_ns);
@@ -448,7 +469,7 @@ static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
         kv_sub_done(sub, a->result);
     } else if (sub->phase == KV_SUB_OPENING) {
         on_opened(sub, a);
-    } else if (sub->phase == KV_SUB_CLOSING) {
+    } else if (sub->phase == KV_SUB_CLOSING && !kv_sub_put_off(sub, a)) {
         sub->handle = 0;
         kv_sub_done(sub, KV_OK);
     } else if (sub->busy == 0 && sub->asked == len) {

@@ -40,7 +40,7 @@ void resp_local_fini(struct resp_session *s)
         if (holder->leases.count == 0 && holder->open_puts.count == 0)
             continue;
         enter(s, s->options.hosts[i]);
-        kv_blocks_leave(kv_daemon_blocks(kv_host_daemon(s->visited)), holder);
+        kv_blocks_leave(kv_daemon_blocks(kv_host_daemon(s->visited)), holder, now_of(s->visited));
     }
     resp_leave(s);
 }

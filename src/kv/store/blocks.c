@@ -10,6 +10,7 @@
 enum {
     NONE = UINT32_MAX,
     CACHED = KV_BLOCK_TENANTS_MAX,
+    OPENED_PLACES = 256,
     DELETED_KEPT = 256, /* remembered deletes: a replica on its way here may be older than these */
     PUTS_DEFAULT = 256,
     LEASES_DEFAULT = 4096,
@@ -29,6 +30,7 @@ struct entry {
     uint8_t state;
     uint32_t len, extent, tenant, leases;
     uint64_t offset, checksum, hash, version;
+    uint64_t agreed;       /* see kv_blocks_agree; 0: not */
     uint32_t chain;        /* the next in its bucket; free: the next free one */
     uint32_t older, newer; /* of one tenant, by commit */
 };
@@ -45,8 +47,15 @@ struct put {
     bool replaces;
 };
 
+/* Puts of all keys whose hash has the same place. */
+struct opened {
+    uint32_t ever, now;
+};
+
 struct kv_blocks {
     struct kv_blocks_config config;
+    struct opened opened[OPENED_PLACES];
+    uint64_t doubt_until_ns; /* see kv_blocks_agree */
     uint8_t *arena;
     struct kv_extents *extents;
     struct kv_policy *policy;
@@ -191,11 +200,26 @@ static void lease_end(struct kv_blocks *b, uint32_t place)
         entry_free(b, at);
 }
 
-static void put_end(struct kv_blocks *b, uint32_t place)
+/* The entry of a put that ends. */
+static uint32_t put_close(struct kv_blocks *b, uint32_t place)
 {
     uint32_t at = kv_claims_entry(b->open_puts, place);
+    b->opened[b->entries[at].hash % OPENED_PLACES].now--;
     kv_claims_drop(b->open_puts, place);
-    entry_free(b, at);
+    return at;
+}
+
+static void put_end(struct kv_blocks *b, uint32_t place)
+{
+    entry_free(b, put_close(b, place));
+}
+
+/* The end of a put that nobody asked for: its block may be committed at another owner still. */
+static void put_lose(struct kv_blocks *b, uint32_t place, uint64_t now)
+{
+    if (!is_cached(&b->entries[kv_claims_entry(b->open_puts, place)]))
+        b->doubt_until_ns = now + 2 * b->config.put_lasts_ns;
+    put_end(b, place);
 }
 
 void kv_blocks_tick(struct kv_blocks *b, uint64_t now)
@@ -203,7 +227,7 @@ void kv_blocks_tick(struct kv_blocks *b, uint64_t now)
     uint32_t place;
     while ((place = kv_claims_next(b->open_puts)) != NONE &&
            now >= kv_claims_expires_ns(b->open_puts, place)) {
-        put_end(b, place);
+        put_lose(b, place, now);
         b->stat.puts_expired++;
     }
     while ((place = kv_claims_next(b->leases)) != NONE &&
@@ -221,10 +245,10 @@ uint64_t kv_blocks_next_tick(const struct kv_blocks *b)
     return put_at < lease_at ? put_at : lease_at;
 }
 
-void kv_blocks_leave(struct kv_blocks *b, struct kv_block_holder *holder)
+void kv_blocks_leave(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t now)
 {
     while (holder->open_puts.count > 0)
-        put_end(b, holder->open_puts.first);
+        put_lose(b, holder->open_puts.first, now);
     while (holder->leases.count > 0)
         lease_end(b, holder->leases.first);
 }
@@ -326,6 +350,8 @@ static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *hol
     uint32_t place = kv_claims_take(b->open_puts, &holder->open_puts, b->spare, now);
     assert(place != NONE);
     entry_open(b, e);
+    b->opened[e->hash % OPENED_PLACES].ever++;
+    b->opened[e->hash % OPENED_PLACES].now++;
     b->put_states[place] = (struct put){.replaces = replaces};
     *ticket = kv_claims_handle(b->open_puts, place);
     return KV_OK;
@@ -354,6 +380,8 @@ static enum kv_result open_put(struct kv_blocks *b, struct kv_block_holder *hold
     uint32_t there = find_hashed(b, key, e.hash);
     if (there != NONE && !replaces && !is_cached(&b->entries[there]))
         return KV_EXISTS;
+    if (there != NONE)
+        b->entries[there].agreed = 0;
     if (there != NONE && is_cached(&b->entries[there]))
         entry_drop(b, there); /* the put replaces the cached replica */
     e.tenant = tenant_place(b, tenant);
@@ -526,8 +554,7 @@ static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder
         return result;
     }
     e->checksum = put->sum;
-    kv_claims_drop(b->open_puts, place);
-    publish(b, at);
+    publish(b, put_close(b, place));
     return KV_OK;
 }
 
@@ -785,6 +812,43 @@ uint64_t kv_blocks_version(const struct kv_blocks *b, const struct kv_block_key 
 {
     uint32_t at = find(b, key);
     return at == NONE ? 0 : b->entries[at].version;
+}
+
+bool kv_blocks_put_key(const struct kv_blocks *b, const struct kv_block_holder *holder,
+                       uint64_t ticket, struct kv_block_key *out)
+{
+    uint32_t place;
+    if (kv_claims_find(b->open_puts, &holder->open_puts, ticket, &place))
+        return false;
+    *out = b->entries[kv_claims_entry(b->open_puts, place)].key;
+    return true;
+}
+
+uint32_t kv_blocks_opened(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    return b->opened[hash_of(b, key) % OPENED_PLACES].ever;
+}
+
+bool kv_blocks_may_agree(const struct kv_blocks *b, const struct kv_block_key *key,
+                         uint64_t version, uint64_t checksum, uint64_t now)
+{
+    uint32_t at = find(b, key);
+    const struct entry *e = &b->entries[at == NONE ? 0 : at];
+    return at != NONE && !is_cached(e) && e->version == version && e->checksum == checksum &&
+           b->opened[e->hash % OPENED_PLACES].now == 0 && now >= b->doubt_until_ns;
+}
+
+void kv_blocks_agree(struct kv_blocks *b, const struct kv_block_key *key, uint64_t number)
+{
+    uint32_t at = find(b, key);
+    if (at != NONE)
+        b->entries[at].agreed = number;
+}
+
+uint64_t kv_blocks_agreed(const struct kv_blocks *b, const struct kv_block_key *key)
+{
+    uint32_t at = find(b, key);
+    return at == NONE ? 0 : b->entries[at].agreed;
 }
 
 uint32_t kv_blocks_len(const struct kv_blocks *b, const struct kv_block_key *key)

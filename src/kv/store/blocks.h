@@ -87,7 +87,7 @@ void kv_blocks_tick(struct kv_blocks *blocks, uint64_t now_ns);
 /* When the next one is overdue; HW_NEVER: none. */
 uint64_t kv_blocks_next_tick(const struct kv_blocks *blocks);
 /* Ends all puts and leases of a holder that goes. */
-void kv_blocks_leave(struct kv_blocks *blocks, struct kv_block_holder *holder);
+void kv_blocks_leave(struct kv_blocks *blocks, struct kv_block_holder *holder, uint64_t now_ns);
 
 /* ---- putting ---- */
 
@@ -187,6 +187,23 @@ bool kv_blocks_exists(const struct kv_blocks *blocks, const struct kv_block_key 
 /* The checksum of the key's block; false: no block. */
 bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
                     uint64_t *checksum);
+/* The key of a put in progress; false: it has ended, or is another holder's. */
+bool kv_blocks_put_key(const struct kv_blocks *blocks, const struct kv_block_holder *holder,
+                       uint64_t ticket, struct kv_block_key *out);
+
+/* Two owners agree on a named value: both have the same block, and whoever replaces it will have
+ * asked both for room, or have waited (kv/daemon/permits.h).  The start of a put of the key
+ * ends that.  A put that ends without a word, with its connection or its time, may be committed at
+ * the other owner still: until that cannot be any more nothing is agreed on.
+ *
+ * Whether the key's block is this one, and no put of it is in progress or in doubt. */
+bool kv_blocks_may_agree(const struct kv_blocks *blocks, const struct kv_block_key *key,
+                         uint64_t version, uint64_t checksum, uint64_t now_ns);
+/* Another number if a put of the key was started meanwhile. */
+uint32_t kv_blocks_opened(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* Notes on the key's block a number that the other owner gave; what was noted last (0: nothing). */
+void kv_blocks_agree(struct kv_blocks *blocks, const struct kv_block_key *key, uint64_t number);
+uint64_t kv_blocks_agreed(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* The version of the key's block; 0: none, or no block. */
 uint64_t kv_blocks_version(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* What a block of the key gets that is newer than version `seen`; 0 unless it is a named value. */

@@ -46,8 +46,8 @@ static void start(struct fixture *f)
 
 static void stop(struct fixture *f)
 {
-    kv_blocks_leave(f->b, &f->me);
-    kv_blocks_leave(f->b, &f->other);
+    kv_blocks_leave(f->b, &f->me, f->now);
+    kv_blocks_leave(f->b, &f->other, f->now);
     kv_blocks_destroy(f->b);
 }
 
@@ -362,7 +362,7 @@ static void a_holder_that_goes_takes_its_claims_along(void **state)
     assert_int_equal(kv_blocks_get(f.b, &f.other, &key, f.now, &theirs), KV_OK);
     assert_int_equal(kv_blocks_put_start(f.b, &f.other, &fresh, 1, BLOCK, f.now, &ticket), KV_OK);
     assert_int_equal(kv_blocks_release(f.b, &f.me, theirs.handle, f.now), KV_REFUSED);
-    kv_blocks_leave(f.b, &f.other);
+    kv_blocks_leave(f.b, &f.other, f.now);
     assert_int_equal(stat_of(&f).leases, 1);
     assert_int_equal(stat_of(&f).open_puts, 0);
     assert_int_equal(stat_of(&f).room_used, BLOCK);
@@ -781,7 +781,7 @@ static void a_cached_replica_that_is_adopted_is_a_tenants_block(void **state)
     assert_false(kv_blocks_drop_cached(f.b, &key));
     assert_int_equal(get(&f, 1, &lease), KV_OK);
     assert_int_equal(lease.tenant, 9);
-    kv_blocks_leave(f.b, &f.me);
+    kv_blocks_leave(f.b, &f.me, f.now);
     /* Nothing comes back behind a delete, whether it was here or on its way. */
     assert_int_equal(kv_blocks_delete(f.b, &key), KV_OK);
     assert_int_equal(kv_blocks_delete(f.b, &other), KV_MISS);

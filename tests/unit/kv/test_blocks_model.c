@@ -279,7 +279,7 @@ static void op_delete(struct model *m)
 static void op_leave(struct model *m)
 {
     int holder = (int)below(m, HOLDERS);
-    kv_blocks_leave(m->b, &m->holders[holder]);
+    kv_blocks_leave(m->b, &m->holders[holder], m->now);
     for (int i = 0; i < CLAIMS; i++) {
         m->puts[i].live = m->puts[i].live && m->puts[i].holder != holder;
         m->leases[i].live = m->leases[i].live && m->leases[i].holder != holder;
@@ -365,7 +365,7 @@ static void run(uint64_t seed, uint32_t results[KV_RESULT_COUNT])
         check(m);
     }
     for (int i = 0; i < HOLDERS; i++)
-        kv_blocks_leave(m->b, &m->holders[i]);
+        kv_blocks_leave(m->b, &m->holders[i], m->now);
     kv_blocks_destroy(m->b);
     for (int i = 0; i < KV_RESULT_COUNT; i++)
         results[i] += m->results[i];
