@@ -127,13 +127,15 @@ static uint64_t time_left(const struct kv_remote *remote)
     return remote->deadline_ns > now ? remote->deadline_ns - now : 1;
 }
 
-/* Whether the request can be served without this owner: by one that is asked later or, unless this
- * one is known to have something newer, by what an earlier one gave or this daemon has as one. */
+/* Whether the request can be served without this owner: by another one or, of those that are asked
+ * one after the other, by one that is asked later or, unless this one is known to have something
+ * newer, by what an earlier one gave or this daemon has as one. */
 static bool has_another(const struct kv_remote *remote, const struct kv_sub *sub)
 {
     const struct kv_daemon *d = remote->daemon;
     if (!remote->kind->one_by_one)
-        return false;
+        return !(remote->kind->needs_all && remote->kind->needs_all(remote)) &&
+               (remote->sub_count > 1 || kv_share_of(d, &remote->keys[0]) != KV_SHARE_NONE);
     bool found = kv_blocks_owns(d->blocks, &remote->keys[0]) &&
                  kv_share_of(d, &remote->keys[0]) != KV_SHARE_NONE;
     for (const struct kv_sub *other = remote->subs; other < sub; other++)

@@ -110,6 +110,8 @@ struct kv_remote_kind {
     void (*answered)(struct kv_sub *sub, const struct kv_peer_answer *answer);
     /* Gives back what a sub-request holds at its owner and here. */
     void (*undo)(struct kv_remote *remote, struct kv_sub *sub);
+    /* Whether no owner can be done without; NULL: one can. */
+    bool (*needs_all)(const struct kv_remote *remote);
     /* Every sub-request is done: the result; its answer, if any, is in the daemon's scratch. */
     enum kv_result (*finish)(struct kv_remote *remote, uint32_t *answer_len);
 };

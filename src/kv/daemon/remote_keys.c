@@ -296,15 +296,22 @@ static void delete_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     }
 }
 
+/* Of a named value a set takes the delete's place, if there is time for it (kv_named_delete). */
+static bool delete_needs_all(const struct kv_remote *remote)
+{
+    return !kv_block_key_is_named(&remote->keys[0]);
+}
+
 /* A block is deleted only if every owner was reached. */
 static enum kv_result delete_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
+    bool named = kv_block_key_is_named(&remote->keys[0]);
     enum kv_result result = remote->sub_count ? KV_MISS : KV_PEER_LOST;
     (void)answer_len;
     for (uint32_t i = 0; i < remote->sub_count; i++) {
         enum kv_result one = remote->subs[i].stale_view ? KV_MISS : remote->subs[i].result;
         if (one != KV_OK && one != KV_MISS)
-            return one;
+            return named && one == KV_TIMEOUT ? KV_PEER_LOST : one;
         result = one == KV_OK ? KV_OK : result;
     }
     return result;
@@ -315,4 +322,5 @@ const struct kv_remote_kind kv_remote_kind_delete = {.subs_max = KV_COPIES_MAX,
                                                      .begin = delete_begin,
                                                      .step = delete_step,
                                                      .answered = delete_answered,
+                                                     .needs_all = delete_needs_all,
                                                      .finish = delete_finish};

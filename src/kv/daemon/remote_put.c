@@ -196,6 +196,11 @@ static enum kv_result judge_copies(const struct kv_remote *remote, enum kv_resul
     return few && (result == KV_OK || result == KV_EXISTS) ? KV_TOO_FEW : result;
 }
 
+static bool needs_all(const struct kv_remote *remote)
+{
+    return remote->daemon->config.min_copies > 1;
+}
+
 /* ---- starting ---- */
 
 static bool start_step(struct kv_remote *remote, struct kv_sub *sub)
@@ -259,6 +264,7 @@ const struct kv_remote_kind kv_remote_kind_put_start = {.subs_max = KV_COPIES_MA
                                                         .step = start_step,
                                                         .answered = start_answered,
                                                         .undo = put_undo,
+                                                        .needs_all = needs_all,
                                                         .finish = start_finish};
 
 /* ---- committing ---- */
@@ -491,6 +497,7 @@ static const struct kv_remote_kind commit_kind = {.subs_max = KV_COPIES_MAX,
                                                   .step = commit_step,
                                                   .answered = commit_answered,
                                                   .undo = put_undo,
+                                                  .needs_all = needs_all,
                                                   .finish = commit_finish};
 
 /* ---- what clients ask of a remote put ---- */

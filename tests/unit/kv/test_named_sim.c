@@ -359,16 +359,25 @@ static void what_is_over_is_not_read_and_all_agree(void **state)
 
 /* ---- a member that was just stopped ---- */
 
-static void set_all(struct sim *s, uint32_t member)
+/* Value 0: deletes it. */
+static void change(struct sim *s, uint32_t member, uint32_t key, uint32_t value)
 {
     struct client *c = &s->clients[member];
-    for (uint32_t k = 0; k < KEYS; k++) {
-        *c = (struct client){.key = k, .write = k};
-        s->writes[k] = (struct write){.key = k, .value = k + 1};
+    *c = (struct client){.key = key, .write = key};
+    s->writes[key] = (struct write){.key = key, .value = value};
+    if (value)
         start_put(s, member);
-        while (c->at != IDLE)
-            turn_all(s);
-    }
+    else
+        submit(s, member, DELETING,
+               (struct kv_block_request){.op = KV_BLOCK_DELETE, .key_count = 1});
+    while (c->at != IDLE)
+        turn_all(s);
+}
+
+static void set_all(struct sim *s, uint32_t member)
+{
+    for (uint32_t k = 0; k < KEYS; k++)
+        change(s, member, k, k + 1);
     assert_int_equal(s->acknowledged, KEYS);
 }
 
@@ -398,6 +407,28 @@ static void values_of_a_member_just_stopped_are_read_at_the_other_owner(void **s
         all_are_read(&s, stopped);
         cluster_close(&s.cluster);
     }
+}
+
+/* Sets and deletes are done at the other owner. */
+static void values_of_a_member_just_stopped_are_changed_at_the_other_owner(void **state)
+{
+    (void)state;
+    static struct sim s;
+    for (uint32_t stopped = 0; stopped < MEMBERS; stopped++)
+        for (uint32_t setter = 0; setter < MEMBERS; setter++) {
+            if (setter == stopped)
+                continue;
+            open_and_stop(&s, stopped);
+            for (uint32_t k = 0; k < KEYS; k++) {
+                s.acknowledged = 0;
+                change(&s, setter, k, 7);
+                assert_int_equal(read_calmly(&s, setter, k), 7);
+                change(&s, setter, k, 0);
+                assert_int_equal(s.acknowledged, 2);
+                assert_int_equal(read_calmly(&s, setter, k), 0);
+            }
+            cluster_close(&s.cluster);
+        }
 }
 
 /* A dial is answered by nobody, too, and it is the first one to that member. */
@@ -505,6 +536,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_over_is_not_read_and_all_agree),
         cmocka_unit_test(values_of_a_member_just_stopped_are_read_at_the_other_owner),
+        cmocka_unit_test(values_of_a_member_just_stopped_are_changed_at_the_other_owner),
         cmocka_unit_test(values_of_a_member_that_never_answered_are_read_at_the_other_owner),
         cmocka_unit_test(what_one_owner_has_is_not_hidden_by_the_other),
     };
