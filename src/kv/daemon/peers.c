@@ -420,6 +420,9 @@ static void on_joined(void *user, int status, const struct rpc_msg *reply)
             hw_warn(HW_CAT_KV,
                     "%s does not let us join: another daemon with our name or rank " STILL_THERE,
                     name_of(peer));
+        else if (status == -ETIMEDOUT)
+            hw_warn(HW_CAT_KV, "%s does not answer our JOIN: it is stopped, or the network is cut",
+                    name_of(peer));
         else
             hw_warn(HW_CAT_KV,
                     "%s does not let us join: %s; do all daemons have the same --peers, "

@@ -159,12 +159,27 @@ static void a_daemon_whose_host_died_is_replaced_after_its_heartbeat(void **stat
     fixture_close(&f);
 }
 
+/* Its host takes the dial; the options of the daemons are not the reason. */
+static void a_stopped_daemon_is_said_to_be_silent(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_open(&f);
+    f.cluster.members[f.listens].stalled_until_ns = HW_NEVER;
+    turn_for(&f, 20 * HW_SEC);
+    assert_null(strstr(f.log, "does not let us join"));
+    assert_non_null(
+        strstr(f.log, "does not answer our JOIN: it is stopped, or the network is cut"));
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_second_daemon_of_a_name_is_refused_and_both_sides_say_why),
         cmocka_unit_test(a_restarted_daemon_joins_once_the_first_is_known_to_be_gone),
         cmocka_unit_test(a_daemon_whose_host_died_is_replaced_after_its_heartbeat),
+        cmocka_unit_test(a_stopped_daemon_is_said_to_be_silent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
