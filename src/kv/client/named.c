@@ -158,9 +158,17 @@ enum kv_result kv_named_set(struct kv_client *c, const struct kv_named_set *set,
 enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t name_len)
 {
     struct kv_block_key key = key_of(c, name, name_len);
+    struct kv_named v;
     bool there;
     enum kv_result result = kv_block_exists(c, &key, 1, &there);
-    return result == KV_OK && !there ? KV_MISS : result;
+    if (result != KV_OK || !there)
+        return result == KV_OK ? KV_MISS : result;
+    result = kv_block_lease(c, &key, &v.block); /* it may be past its end */
+    if (result != KV_OK)
+        return result;
+    bool lives = kv_named_read(&v) && (!v.end_ms || v.end_ms > kv_named_now_ms());
+    kv_named_let_go(c, &v);
+    return lives ? KV_OK : KV_MISS;
 }
 
 enum kv_result kv_named_delete(struct kv_client *c, const void *name, size_t name_len)

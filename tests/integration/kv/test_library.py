@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 import types
 import unittest
 
@@ -76,6 +77,10 @@ class Library(Case):
             with self.assertRaises(ZeroDivisionError), store.write("aborted", 10):
                 1 / 0
             self.assertFalse(store.exists("aborted"))
+            store.put("short", b"x", ttl_ms=1)
+            end = time.monotonic() + TIMEOUT
+            while store.exists("short"):  # past its end it is there still, and does not count
+                self.assertLess(time.monotonic(), end)
             self.assertTrue(store.exists(b"big"))
             self.assertTrue(store.delete("big"))
             self.assertFalse(store.delete("big"))
