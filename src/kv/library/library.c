@@ -157,13 +157,13 @@ PUBLIC int hawser_kv_get(struct hawser_kv *kv, const void *name, size_t name_len
 PUBLIC int hawser_kv_check(struct hawser_kv *kv, const struct hawser_kv_value *value)
 {
     const struct kv_named *lease = value->lease;
-    return result_of(kv_block_check(kv->client, &lease->block));
+    return lease ? result_of(kv_block_check(kv->client, &lease->block)) : HAWSER_KV_REFUSED;
 }
 
 PUBLIC int hawser_kv_renew(struct hawser_kv *kv, const struct hawser_kv_value *value)
 {
     struct kv_named *lease = value->lease;
-    return result_of(kv_block_renew(kv->client, &lease->block));
+    return lease ? result_of(kv_block_renew(kv->client, &lease->block)) : HAWSER_KV_REFUSED;
 }
 
 PUBLIC void hawser_kv_release(struct hawser_kv *kv, struct hawser_kv_value *value)

@@ -93,6 +93,47 @@ class Library(Case):
             hawser_kv.Store(str(self.dir / "nobody"))
         self.assertIn("hawser kvd", str(caught.exception))
 
+    def test_bad_arguments_are_refused(self):
+        with hawser_kv.Store(self.socket) as store:
+            for name in (5, None, 1.5, ["a"]):
+                with self.assertRaisesRegex(TypeError, "a name is str or bytes"):
+                    store.put(name, b"x")
+            for ttl in (-1, 1 << 64):
+                with self.assertRaisesRegex(ValueError, "ttl_ms is"):
+                    store.put("name", b"x", ttl_ms=ttl)
+            with self.assertRaisesRegex(ValueError, "size is -1"), store.write("name", -1):
+                pass
+            with self.assertRaises(TypeError):
+                store.put("name", b"x", ttl_ms=1.5)
+            self.assertIsNone(store.get("name"))
+
+    def test_values_last_as_long_as_their_memory_is_used(self):
+        store = hawser_kv.Store(self.socket)
+        store.put("name", b"bytes")
+        store.put("empty", b"")
+        for _ in range(5000):  # more than a daemon has leases
+            self.assertEqual(bytes(store.get("name")) + bytes(store.get("empty")), b"bytes")
+        released = store.get("name")
+        data = released.data
+        released.release()
+        with self.assertRaisesRegex(ValueError, "released"):
+            bytes(data)
+        for use in (released.check, released.renew):
+            with self.assertRaisesRegex(hawser_kv.Error, "refused"):
+                use()
+        value, part = store.get("name"), store.get("name").data[1:3]
+        array = store.get("name").array() if numpy else b"bytes"
+        write = store.write("other", 10)
+        buffer = write.__enter__()
+        store.close()
+        with self.assertRaisesRegex(hawser_kv.Error, "closed"):
+            bytes(value)
+        buffer[0] = 1
+        self.assertEqual((bytes(value.data), bytes(part), bytes(array)), (b"bytes", b"yt", b"bytes"))
+        value.release()
+        with self.assertRaisesRegex(hawser_kv.Error, "closed"):
+            write.__exit__(None, None, None)
+
     def test_the_connector_is_what_lmcache_calls(self):
         torch, format_ = stand_in()
         from hawser_kv.lmcache import HawserConnector

@@ -12,8 +12,10 @@ Threads may share a Store; one calls at a time.
 """
 import contextlib
 import ctypes
+import operator
 import os
 import threading
+import weakref
 
 __all__ = ["Error", "Store", "Value"]
 
@@ -63,20 +65,44 @@ class Error(Exception):
 
 
 def _bytes(name):
-    return name.encode() if isinstance(name, str) else bytes(name)
+    if isinstance(name, str):
+        return name.encode()
+    if not isinstance(name, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a name is str or bytes, not {type(name).__name__}")
+    return bytes(name)
 
 
-def _view(address, size, writable):
-    view = memoryview((ctypes.c_char * size).from_address(address)).cast("B") if size else memoryview(b"")
-    return view if writable else view.toreadonly()
+def _number(what, value):
+    number = operator.index(value)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"{what} is {number}: give 0 to 2**64 - 1")
+    return number
+
+
+class _Handle:
+    """What is open: until its store is closed and no memory of it is in use any more."""
+
+    def __init__(self, library, pointer):
+        self.library, self.pointer, self.lock = library, pointer, threading.RLock()
+
+    def __del__(self):
+        self.library.hawser_kv_close(self.pointer)
+
+    def release(self, raw):
+        with self.lock:
+            self.library.hawser_kv_release(self.pointer, ctypes.byref(raw))
 
 
 class Value:
-    """A value where it lies.  Leave it with `release`, or with the end of a `with`."""
+    """A value where it lies.  Leave it with `release`, or with the end of a `with`; else it is left when nothing
+    refers to its memory any more, neither a slice of `data` nor an array."""
 
-    def __init__(self, store, raw):
+    def __init__(self, store, handle, raw):
+        memory = (ctypes.c_char * raw.len).from_address(raw.data) if raw.len else self
         self._store, self._raw = store, raw
-        self.data = _view(raw.data, raw.len, False)
+        self._end = weakref.finalize(memory, handle.release, raw)
+        self._end.atexit = False
+        self.data = memoryview(memory if raw.len else b"").cast("B").toreadonly()
 
     def __len__(self):
         return self._raw.len
@@ -99,9 +125,11 @@ class Value:
         self._store._call("renew", ctypes.byref(self._raw))
 
     def release(self):
-        if self._raw is not None:
-            self._store._release(self._raw)
-        self._raw = self.data = None
+        if self.data is not None:
+            with contextlib.suppress(BufferError):  # an array uses it
+                self.data.release()
+        self._end()
+        self.data = None
 
     def __enter__(self):
         return self
@@ -116,29 +144,29 @@ class Store:
     def __init__(self, socket=None, timeout_ms=0):
         why = ctypes.create_string_buffer(_WHY_CHARS)
         self._library = _load()
-        self._lock = threading.RLock()
-        self._handle = self._library.hawser_kv_open(os.fsencode(socket) if socket else None, timeout_ms, why)
-        if not self._handle:
+        pointer = self._library.hawser_kv_open(os.fsencode(socket) if socket else None, timeout_ms, why)
+        if not pointer:
             raise Error(-1, why.value.decode(errors="replace"))
+        self._handle = _Handle(self._library, pointer)
+
+    def _open(self):
+        handle = self._handle
+        if not handle:
+            raise Error(-1, "the store is closed")
+        return handle
 
     def _call(self, name, *arguments, fine=(OK,)):
-        with self._lock:
-            if not self._handle:
-                raise Error(-1, "the store is closed")
-            result = getattr(self._library, "hawser_kv_" + name)(self._handle, *arguments)
+        handle = self._open()
+        with handle.lock:
+            result = getattr(self._library, "hawser_kv_" + name)(handle.pointer, *arguments)
         if result not in fine:
             raise Error(result, f"{name}: {self._library.hawser_kv_result_name(result).decode()}")
         return result
 
-    def _release(self, raw):
-        with self._lock:
-            if self._handle:
-                self._library.hawser_kv_release(self._handle, ctypes.byref(raw))
-
     def put(self, name, data, ttl_ms=0, only_new=False):
         """Stores a copy of anything with a contiguous buffer.  How many members have it."""
         view = memoryview(data).cast("B")
-        copies, name = ctypes.c_uint32(), _bytes(name)
+        copies, name, ttl_ms = ctypes.c_uint32(), _bytes(name), _number("ttl_ms", ttl_ms)
         if view.readonly:
             address = ctypes.c_char_p(view.obj if isinstance(view.obj, bytes) and len(view.obj) == len(view)
                                       else bytes(view))
@@ -152,11 +180,13 @@ class Store:
     @contextlib.contextmanager
     def write(self, name, size, ttl_ms=0, only_new=False):
         """Memory of the store to fill; stored when the block ends, not after an exception."""
-        raw, name = _Write(), _bytes(name)
-        with self._lock:
+        raw, name, ttl_ms, size = _Write(), _bytes(name), _number("ttl_ms", ttl_ms), _number("size", size)
+        handle = self._open()
+        with handle.lock:
             self._call("write_start", name, len(name), size, ttl_ms, _ONLY_NEW if only_new else 0,
                        ctypes.byref(raw))
-            view = _view(raw.data, size, True)
+            memory = (ctypes.c_char * size).from_address(raw.data) if size else b""
+            view = memoryview(memory).cast("B")
             try:
                 yield view
             except BaseException:
@@ -168,10 +198,10 @@ class Store:
 
     def get(self, name):
         """A Value, or None."""
-        raw, name = _Value(), _bytes(name)
+        raw, name, handle = _Value(), _bytes(name), self._open()
         if self._call("get", name, len(name), ctypes.byref(raw), fine=(OK, MISS)) == MISS:
             return None
-        return Value(self, raw)
+        return Value(self, handle, raw)
 
     def exists(self, name):
         name = _bytes(name)
@@ -183,10 +213,7 @@ class Store:
         return self._call("delete", name, len(name), fine=(OK, MISS)) == OK
 
     def close(self):
-        with self._lock:
-            handle, self._handle = self._handle, None
-        if handle:
-            self._library.hawser_kv_close(handle)
+        self._handle = None
 
     def __enter__(self):
         return self
