@@ -500,14 +500,33 @@ static void do_config(struct resp_session *s, const struct resp_arg *args, uint3
     }
 }
 
+/* The name of the connection.  False: told why not. */
+static bool set_name(struct resp_session *s, const struct resp_arg *name)
+{
+    bool fine = name->len < sizeof(s->name);
+    for (size_t i = 0; i < name->len && fine; i++)
+        fine = name->data[i] > ' ' && name->data[i] <= '~';
+    if (fine)
+        snprintf(s->name, sizeof(s->name), "%.*s", (int)name->len, name->data);
+    else
+        resp_error(s, "ERR a client's name has at most %d printable characters and no spaces",
+                   RESP_NAME_CHARS - 1);
+    return fine;
+}
+
 static void do_client(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     if (count == 2 && resp_is(&args[1], "ID"))
         resp_integer(s, (int64_t)s->options.id);
+    else if (count == 2 && resp_is(&args[1], "GETNAME") && s->name[0])
+        resp_text(s, s->name);
     else if (count == 2 && resp_is(&args[1], "GETNAME"))
         resp_null(s);
-    else if (count >= 3 && (resp_is(&args[1], "SETNAME") || resp_is(&args[1], "SETINFO") ||
-                            resp_is(&args[1], "NO-EVICT") || resp_is(&args[1], "NO-TOUCH")))
+    else if (count == 3 && resp_is(&args[1], "SETNAME")) {
+        if (set_name(s, &args[2]))
+            resp_status(s, "OK");
+    } else if (count >= 3 && (resp_is(&args[1], "SETINFO") || resp_is(&args[1], "NO-EVICT") ||
+                              resp_is(&args[1], "NO-TOUCH")))
         resp_status(s, "OK");
     else
         resp_error(s, "ERR CLIENT takes ID, GETNAME, SETNAME, SETINFO, NO-EVICT or NO-TOUCH");
@@ -567,6 +586,8 @@ static void do_hello(struct resp_session *s, const struct resp_arg *args, uint32
                 return;
             i += 3;
         } else if (resp_is(&args[i], "SETNAME") && i + 1 < count) {
+            if (!set_name(s, &args[i + 1]))
+                return;
             i += 2;
         } else {
             syntax_error(s);
@@ -680,7 +701,11 @@ void resp_execute(struct resp_session *s)
     size_t before = s->out_len;
     int shown = args[0].len < 64 ? (int)args[0].len : 64;
     s->why[0] = 0;
-    if (!s->allowed && (c == end || !(c->flags & ANYBODY)))
+    if (resp_is(&args[0], "POST") || resp_is(&args[0], "Host:")) {
+        /* A page in a browser may send requests here, but not without these lines before them. */
+        resp_error(s, "ERR this is no HTTP server");
+        s->ends = true;
+    } else if (!s->allowed && (c == end || !(c->flags & ANYBODY)))
         resp_error(s, "NOAUTH Authentication required.");
     else if (c == end)
         resp_error(s, "ERR unknown command '%.*s'", shown, args[0].data);

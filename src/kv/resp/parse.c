@@ -129,8 +129,14 @@ ptrdiff_t resp_parse(const char *data, size_t len, size_t max, const struct resp
     if (len == 0)
         return 0;
     int rc = data[0] == '*' ? read_array(&r, out, need) : read_line(&r, &line);
-    if (rc == 1 && data[0] != '*')
+    bool quoted = rc == 1 && data[0] != '*' &&
+                  (memchr(line.data, '"', line.len) || memchr(line.data, '\'', line.len));
+    if (quoted) {
+        r.why = "quotes in a line are not understood: send an array";
+        rc = -EPROTO;
+    } else if (rc == 1 && data[0] != '*') {
         split_line(line, out);
+    }
     if (rc < 0)
         *why = r.why;
     return rc == 1 ? (ptrdiff_t)r.at : rc;

@@ -7,6 +7,7 @@
 #include "kv/resp/session.h"
 
 enum {
+    RESP_NAME_CHARS = 64,
     RESP_GATHER_BYTES = 128 << 10, /* replies that are sent together */
     RESP_PARTS_MAX = 16,       /* values among them; all sessions take half of a daemon's leases */
     RESP_AHEAD_MAX = 8,        /* values that are asked for together; a quarter of the leases */
@@ -49,14 +50,15 @@ struct resp_ahead {
 
 struct resp_session {
     struct resp_session_options options;
-    struct kv_client *client; /* NULL: not attached; see resp_client */
-    char why[RPC_WHY_CHARS];  /* it could not be, in this request */
-    bool allowed;             /* no password is wanted, or it was given */
-    uint64_t auth_end_ns;     /* else: until when it may be */
-    uint64_t tenant;          /* 0: none */
-    bool resp3, ends, broken; /* ends: after this reply; broken: at once */
-    bool may_wait;            /* it has a thread of its own */
-    bool must_wait;           /* it needs one: for the request, or to send what is in `out` */
+    struct kv_client *client;   /* NULL: not attached; see resp_client */
+    char why[RPC_WHY_CHARS];    /* it could not be, in this request */
+    bool allowed;               /* no password is wanted, or it was given */
+    uint64_t auth_end_ns;       /* else: until when it may be */
+    uint64_t tenant;            /* 0: none */
+    char name[RESP_NAME_CHARS]; /* CLIENT SETNAME */
+    bool resp3, ends, broken;   /* ends: after this reply; broken: at once */
+    bool may_wait;              /* it has a thread of its own */
+    bool must_wait;             /* it needs one: for the request, or to send what is in `out` */
     char *out;
     size_t out_len, out_size;
     struct resp_part parts[RESP_PARTS_MAX];

@@ -129,6 +129,20 @@ class RespCase(Case):
         self.assertEqual(r.file.readline(), b"_\r\n")
         r.socket.sendall(b"PING\r\nECHO x\r\n" * 100)  # lines, and many at once
         self.assertEqual([r.reply() for _ in range(200)], ["PONG", b"x"] * 100)
+        self.assertIsNone(r("CLIENT", "GETNAME"))
+        self.assertEqual((r("CLIENT", "SETNAME", "me"), r("CLIENT", "GETNAME")), ("OK", b"me"))
+        self.error(r("CLIENT", "SETNAME", "a b"), "no spaces")
+        self.error(r("HELLO", 3, "SETNAME", "x" * 64), "at most 63")
+        self.assertEqual(r("CLIENT", "GETNAME"), b"me")
+        for lines, why in ((b"POST / HTTP/1.1\r\nHost: here\r\n\r\nSET a page\r\n", "no HTTP server"),
+                           (b"GET / HTTP/1.1\r\nHost: here\r\n\r\nSET a page\r\n", "no HTTP server"),
+                           (b"SET a \"page\"\r\n", "Protocol error: quotes in a line")):
+            web = self.connect(address)
+            web.socket.sendall(lines)
+            replies = [web.reply()]
+            while not isinstance(replies[-1], EOFError):
+                replies.append(web.reply())
+            self.error(replies[-2], why)
         r.socket.sendall(b"*1\r\n!\r\n")
         self.error(r.reply(), "Protocol error")
         self.assertIsInstance(r.reply(), EOFError)
