@@ -19,6 +19,9 @@
 
 enum {
     WARM_ROWS = 8, /* more rows use the same kernels, on every backend */
+    MOVES = 1024,  /* of KV at a time */
+    PART_MOVES = 128, /* a page of 64 layers */
+    PART_MIN = 8,  /* rows of a page: a GPU computes fewer in the time that a copy of them takes */
 };
 
 /* Outside a step it has the pages of its rows and those that were reserved. */
@@ -330,39 +333,123 @@ static void note_token(struct llm_seq *seq, uint32_t position, uint32_t token)
         keep_page(seq, position / LLM_KV_POSITIONS);
 }
 
-/* All layers or none. */
+/* Takes the pages of a prefix after its own, in the place of that of the tail. */
 static int share_page(struct llm_seq *seq, const struct llm_prefix *prefix)
 {
+    struct llm_kv_cache *cache = seq->engine->cache;
+    uint32_t index = seq->length / LLM_KV_POSITIONS;
     int rc = 0;
-    for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++)
-        rc = llm_kv_cache_share(seq->engine->cache, &seq->layers[l].pages,
-                                llm_prefix_page(prefix, l));
+    for (uint32_t l = 0; l < seq->engine->config->layers && rc == 0; l++) {
+        struct llm_pages *pages = &seq->layers[l].pages;
+        if (seq->tail_count > 0)
+            llm_kv_cache_replace(cache, pages, index, llm_prefix_page(prefix, l));
+        else
+            rc = llm_kv_cache_share(cache, pages, llm_prefix_page(prefix, l));
+    }
     return rc;
+}
+
+/* All rows of its length are there, and their tokens known. */
+static bool may_adopt(const struct llm_seq *seq)
+{
+    if (!seq->engine->prefixes || seq->is_unknown)
+        return false;
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++) {
+        if (seq->layers[l].rows < seq->length)
+            return false;
+    }
+    return true;
 }
 
 uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t count)
 {
     struct llm_engine *e = seq->engine;
     notice_loss(e);
-    uint32_t before = seq->length, room = e->context - before, missing = before;
-    if (!e->prefixes || seq->is_unknown || seq->tail_count > 0)
-        return 0;
-    for (uint32_t l = 0; l < e->config->layers; l++)
-        missing = seq->layers[l].rows < missing ? seq->layers[l].rows : missing;
-    if (missing < before)
+    uint32_t before = seq->length, room = e->context - before;
+    if (!may_adopt(seq))
         return 0;
     llm_seq_truncate(seq, before); /* pages that were reserved */
-    for (uint32_t left = count < room ? count : room; left >= LLM_KV_POSITIONS;
-         left -= LLM_KV_POSITIONS, tokens += LLM_KV_POSITIONS) {
-        struct llm_prefix *next = llm_prefixes_find(e->prefixes, seq->prefix, tokens);
+    uint32_t left = count < room ? count : room;
+    for (uint32_t more; left >= (more = LLM_KV_POSITIONS - seq->tail_count); left -= more) {
+        uint32_t page[LLM_KV_POSITIONS];
+        memcpy(page, seq->tail, seq->tail_count * sizeof *page);
+        memcpy(page + seq->tail_count, tokens, more * sizeof *page);
+        struct llm_prefix *next = llm_prefixes_find(e->prefixes, seq->prefix, page);
         if (!next || share_page(seq, next))
             break;
         set_prefix(seq, next);
-        seq->next += LLM_KV_POSITIONS;
+        seq->tail_count = 0;
+        seq->next += more;
         commit(seq);
+        tokens += more;
     }
     llm_seq_truncate(seq, seq->length); /* what a failure has left */
     return seq->length - before;
+}
+
+static int extend(struct llm_seq *seq, uint32_t positions, char *why);
+
+/* Copies the first rows of a prefix's pages into the sequence's next ones, which are there. */
+static int copy_rows(struct llm_seq *seq, const struct llm_prefix *prefix, uint32_t count,
+                     char *why)
+{
+    struct llm_kv_cache *cache = seq->engine->cache;
+    uint32_t index = seq->length / LLM_KV_POSITIONS, layers = seq->engine->config->layers;
+    struct llm_kv_rows rows[PART_MOVES];
+    void *bytes = malloc(PART_MOVES * count * llm_kv_cache_row_bytes(cache));
+    int rc = bytes ? 0 : -ENOMEM;
+    for (uint32_t l = 0, n; l < layers && rc == 0; l += n / 2) {
+        for (n = 0; n < PART_MOVES && l + n / 2 < layers; n++)
+            rows[n] = (struct llm_kv_rows){
+                .v = n % 2, .page = llm_prefix_page(prefix, l + n / 2), .count = count};
+        rc = llm_kv_cache_read(cache, rows, n, bytes, why);
+        for (uint32_t i = 0; i < n; i++)
+            rows[i].page = seq->layers[l + i / 2].pages.ids[index];
+        if (rc == 0)
+            rc = llm_kv_cache_write(cache, rows, n, bytes, why);
+    }
+    free(bytes);
+    return rc;
+}
+
+uint32_t llm_seq_adopt_part(struct llm_seq *seq, const uint32_t *tokens, uint32_t count)
+{
+    struct llm_engine *e = seq->engine;
+    char why[LLM_WHY_CHARS];
+    notice_loss(e);
+    uint32_t room = e->context - seq->length, rows;
+    if (seq->tail_count > 0 || !may_adopt(seq))
+        return 0;
+    struct llm_prefix *alike =
+        llm_prefixes_alike(e->prefixes, seq->prefix, tokens, count < room ? count : room, &rows);
+    rows = rows < LLM_KV_POSITIONS ? rows : LLM_KV_POSITIONS - 1;
+    if (rows < PART_MIN)
+        return 0;
+    llm_prefix_ref(alike); /* new pages may take the place of others */
+    int rc = extend(seq, seq->length + rows, why);
+    if (rc == 0)
+        rc = copy_rows(seq, alike, rows, why);
+    llm_prefix_unref(alike);
+    if (rc == 0) {
+        memcpy(seq->tail, tokens, rows * sizeof *tokens);
+        seq->tail_count = rows;
+        seq->next += rows;
+        commit(seq);
+    }
+    llm_seq_truncate(seq, seq->length); /* what a failure has left */
+    return rc ? 0 : rows;
+}
+
+/* The end of a text that is not a whole page. */
+static void keep_end(struct llm_seq *seq)
+{
+    const struct llm_pages *pages[LLM_LAYERS_MAX];
+    if (!seq->engine->prefixes || seq->tail_count < PART_MIN)
+        return;
+    for (uint32_t l = 0; l < seq->engine->config->layers; l++)
+        pages[l] = &seq->layers[l].pages;
+    llm_prefixes_add_end(seq->engine->prefixes, seq->prefix, seq->tail, seq->tail_count, pages,
+                         seq->length / LLM_KV_POSITIONS);
 }
 
 /* ---- sequences ---- */
@@ -389,6 +476,8 @@ void llm_seq_destroy(struct llm_seq *seq)
 {
     if (!seq)
         return;
+    notice_loss(seq->engine);
+    keep_end(seq);
     for (uint32_t l = 0; l < seq->engine->config->layers; l++)
         llm_seq_evict(seq, l);
     *seq->to = seq->next_seq;
@@ -819,8 +908,6 @@ uint64_t llm_kv_row_bytes(const struct llm_engine *e)
     return UINT64_C(2) * e->config->kv_heads * e->config->head_dim * sizeof(uint16_t);
 }
 
-enum { MOVES = 1024 }; /* at a time */
-
 typedef int kv_move(struct llm_seq *seq, const struct llm_kv_rows *rows, uint32_t count,
                     uint8_t *bytes);
 
@@ -833,25 +920,14 @@ static int read_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, uint32
                      uint8_t *bytes)
 {
     char why[LLM_WHY_CHARS];
-    const struct llm_backend_ops *ops = seq->engine->backend->ops;
-    struct llm_kv_memory *kv = llm_kv_cache_memory(seq->engine->cache);
-    if (ops->kv_read_all)
-        return ops->kv_read_all(kv, rows, count, bytes, why);
-    int rc = 0;
-    for (uint32_t i = 0; i < count && rc == 0; bytes += move_bytes(seq, &rows[i++]))
-        rc = ops->kv_read(kv, &rows[i], bytes, why);
-    return rc;
+    return llm_kv_cache_read(seq->engine->cache, rows, count, bytes, why);
 }
 
 static int write_rows(struct llm_seq *seq, const struct llm_kv_rows *rows, uint32_t count,
                       uint8_t *bytes)
 {
     char why[LLM_WHY_CHARS];
-    struct llm_engine *e = seq->engine;
-    int rc = 0;
-    for (uint32_t i = 0; i < count && rc == 0; bytes += move_bytes(seq, &rows[i++]))
-        rc = e->backend->ops->kv_write(llm_kv_cache_memory(e->cache), &rows[i], bytes, why);
-    return rc;
+    return llm_kv_cache_write(seq->engine->cache, rows, count, bytes, why);
 }
 
 /* Of each layer first the K rows, then the V rows, each page by page. */

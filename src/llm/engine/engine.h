@@ -82,10 +82,14 @@ void llm_seq_truncate(struct llm_seq *seq, uint32_t length);
 int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why) MUST_CHECK;
 
 /* Appends the rows of as many of these tokens as the engine has pages of, computed by any sequence
- * after the tokens that this one has.  The pages are shared.  Yields the number of rows: whole
- * pages, so 0 unless the length is a multiple of LLM_KV_POSITIONS; 0 also where rows of the
- * sequence were not computed but written, or were dropped. */
+ * after the tokens that this one has.  The pages are shared.  Yields the number of rows, after
+ * which the length is a multiple of LLM_KV_POSITIONS; 0 also where rows of the sequence were not
+ * computed but written, or were dropped. */
 uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t count);
+/* The same for less than a page, where the length is a multiple of LLM_KV_POSITIONS and the engine
+ * has a page that begins with these tokens, as a whole one or at the end of a text that is gone:
+ * the rows are copied.  Fewer than 8 are not worth it. */
+uint32_t llm_seq_adopt_part(struct llm_seq *seq, const uint32_t *tokens, uint32_t count);
 
 /* Whether the servers that compute with this one are there.  0; -EAGAIN: one was lost and is asked
  * again, look again soon; else why it is not expected any more.  Never waits. */

@@ -248,6 +248,11 @@ struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache)
     return cache->kv;
 }
 
+uint64_t llm_kv_cache_row_bytes(const struct llm_kv_cache *cache)
+{
+    return cache->row_bytes;
+}
+
 static struct pool *pool_of_layer(struct llm_kv_cache *cache, uint32_t layer)
 {
     struct pool *pool = cache->pools;
@@ -389,17 +394,38 @@ void llm_kv_cache_replace(struct llm_kv_cache *cache, struct llm_pages *pages, u
         free_pages(cache, &old, 1);
 }
 
+/* ---- content ---- */
+
+int llm_kv_cache_read(struct llm_kv_cache *cache, const struct llm_kv_rows *rows, uint32_t count,
+                      void *dst, char *why)
+{
+    const struct llm_backend_ops *ops = cache->backend->ops;
+    uint8_t *bytes = dst;
+    if (ops->kv_read_all)
+        return ops->kv_read_all(cache->kv, rows, count, dst, why);
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; bytes += rows[i++].count * cache->row_bytes)
+        rc = ops->kv_read(cache->kv, &rows[i], bytes, why);
+    return rc;
+}
+
+int llm_kv_cache_write(struct llm_kv_cache *cache, const struct llm_kv_rows *rows, uint32_t count,
+                       const void *src, char *why)
+{
+    const uint8_t *bytes = src;
+    int rc = 0;
+    for (uint32_t i = 0; i < count && rc == 0; bytes += rows[i++].count * cache->row_bytes)
+        rc = cache->backend->ops->kv_write(cache->kv, &rows[i], bytes, why);
+    return rc;
+}
+
 static int copy_page(struct llm_kv_cache *cache, uint32_t from, uint32_t to, void *bytes, char *why)
 {
-    int rc = 0;
-    for (unsigned v = 0; v < 2 && rc == 0; v++) {
-        struct llm_kv_rows rows = {.v = v, .page = from, .count = LLM_KV_POSITIONS};
-        rc = cache->backend->ops->kv_read(cache->kv, &rows, bytes, why);
-        rows.page = to;
-        if (rc == 0)
-            rc = cache->backend->ops->kv_write(cache->kv, &rows, bytes, why);
-    }
-    return rc;
+    struct llm_kv_rows rows[] = {{.page = from, .count = LLM_KV_POSITIONS},
+                                 {.v = 1, .page = from, .count = LLM_KV_POSITIONS}};
+    int rc = llm_kv_cache_read(cache, rows, 2, bytes, why);
+    rows[0].page = rows[1].page = to;
+    return rc ? rc : llm_kv_cache_write(cache, rows, 2, bytes, why);
 }
 
 int llm_kv_cache_own(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t index, char *why)
@@ -408,7 +434,7 @@ int llm_kv_cache_own(struct llm_kv_cache *cache, struct llm_pages *pages, uint32
     uint32_t old = pages->ids[index], copy;
     if (cache->pages[old].lists == 1 && !cache->pages[old].is_held)
         return 0;
-    void *bytes = malloc(LLM_KV_POSITIONS * cache->row_bytes);
+    void *bytes = malloc(2 * LLM_KV_POSITIONS * cache->row_bytes);
     int rc = bytes ? allocate(pool_of_page(cache, old), &copy, 1, why)
                    : llm_why(why, -ENOMEM, "no memory to copy a KV page");
     if (rc == 0) {

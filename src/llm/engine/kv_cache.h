@@ -32,6 +32,8 @@ int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *co
 void llm_kv_cache_destroy(struct llm_kv_cache *cache);
 
 struct llm_kv_memory *llm_kv_cache_memory(struct llm_kv_cache *cache);
+/* Of K or V of a position. */
+uint64_t llm_kv_cache_row_bytes(const struct llm_kv_cache *cache);
 /* Pages that layers have, and all that the limit allows. */
 void llm_kv_cache_pages(struct llm_kv_cache *cache, uint32_t *used, uint32_t *all);
 /* What so many pages take, in whole slabs. */
@@ -60,6 +62,13 @@ void llm_kv_cache_replace(struct llm_kv_cache *cache, struct llm_pages *pages, u
  * instead.  0; errors of extend, -EIO. */
 int llm_kv_cache_own(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t index,
                      char *why) MUST_CHECK;
+
+/* Reads rows, whose bytes follow each other in dst.  0, -EIO, and why. */
+int llm_kv_cache_read(struct llm_kv_cache *cache, const struct llm_kv_rows *rows, uint32_t count,
+                      void *dst, char *why) MUST_CHECK;
+/* The same, to be written. */
+int llm_kv_cache_write(struct llm_kv_cache *cache, const struct llm_kv_rows *rows, uint32_t count,
+                       const void *src, char *why) MUST_CHECK;
 
 /* A page that a list has, or that is held.  Held at most once. */
 void llm_kv_cache_hold(struct llm_kv_cache *cache, uint32_t page);

@@ -3,7 +3,8 @@
  *
  * A prefix is a page's tokens after another prefix.  It holds the page of each layer, so that a
  * text which begins with the same tokens takes the pages instead of computing them: a row has the
- * same bits in both.  Tokens are compared, not only their hash.  When no page is free, prefixes
+ * same bits in both.  Tokens are compared, not only their hash.  A prefix of fewer tokens is the
+ * end of a text: others copy its rows, and none comes after it.  When no page is free, prefixes
  * whose pages no sequence has are dropped, those that were not used for longest first, and the
  * longer of a text before the shorter.
  *
@@ -29,6 +30,14 @@ struct llm_prefix *llm_prefixes_find(struct llm_prefixes *p, struct llm_prefix *
 struct llm_prefix *llm_prefixes_add(struct llm_prefixes *p, struct llm_prefix *before,
                                     const uint32_t *tokens, const struct llm_pages *const *pages,
                                     uint32_t index);
+/* Of those used last after `before`, the one that has the most tokens in common with these: *rows
+ * of them, up to count.  NULL: none has any. */
+struct llm_prefix *llm_prefixes_alike(struct llm_prefixes *p, struct llm_prefix *before,
+                                      const uint32_t *tokens, uint32_t count, uint32_t *rows);
+/* Keeps the end of a text, fewer tokens than a page, as add does; does nothing if they are known or
+ * there is no memory. */
+void llm_prefixes_add_end(struct llm_prefixes *p, struct llm_prefix *before, const uint32_t *tokens,
+                          uint32_t count, const struct llm_pages *const *pages, uint32_t index);
 /* The page of a layer. */
 uint32_t llm_prefix_page(const struct llm_prefix *prefix, uint32_t layer);
 

@@ -499,7 +499,7 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
             llm_kv_prepare(w, job);
         /* Another text may have computed the next rows since. */
         if (fits && llm_job_is_text(job) && !decodes_now(job)) {
-            uint32_t adopted = llm_text_adopt(w, job);
+            uint32_t adopted = llm_text_adopt(w, job, true);
             job->text.end.shared += job->text.decodes ? 0 : adopted;
         }
         uint32_t planned = p->prompt_rows;

@@ -476,8 +476,8 @@ void llm_texts_admit(struct llm_worker *w,
 /* Tells how many texts there are. */
 void llm_texts_publish(struct llm_worker *w);
 /* Takes the next rows of a text from pages that the engine has, instead of computing them; yields
- * their number. */
-uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job);
+ * their number.  parts: also of a page that only begins alike. */
+uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job, bool parts);
 /* Rows of a text under way that were lost and precede its last token. */
 uint32_t llm_text_behind(const struct llm_job *job);
 /* Takes the next token, sampled from the logits, and queues it to be pushed.  As llm_text_review.

@@ -113,7 +113,7 @@ static void accept(void *user, uint32_t token)
 static const struct llm_mask_ops grammar_mask = {.mask = mask, .accept = accept};
 
 /* The last row is always computed, for its logits, and those whose logits score a token. */
-uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job)
+uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job, bool parts)
 {
     const struct llm_text *t = &job->text;
     struct llm_seq *seq = job->seq->seq;
@@ -121,6 +121,8 @@ uint32_t llm_text_adopt(struct llm_worker *w, struct llm_job *job)
     if (llm_job_embeds(job)) /* it needs the states of all rows */
         return 0;
     uint32_t rows = llm_seq_adopt(seq, t->tokens + length, last - 1 - length);
+    if (parts)
+        rows += llm_seq_adopt_part(seq, t->tokens + length + rows, last - 1 - length - rows);
     if (!t->decodes)
         job->done += rows;
     hw_counter_bump(&w->counts[LLM_COUNT_ADOPTED_ROWS], rows);
@@ -154,9 +156,11 @@ static int begin(struct llm_worker *w, struct llm_job *job)
     job->client->texts++;
     t->number = ++w->texts_begun;
     job->done = 0;
-    t->end.shared = llm_text_adopt(w, job);
+    t->end.shared = llm_text_adopt(w, job, false);
     if (t->end.shared == 0 && !llm_text_scores(job))
         llm_kv_look(w, job);
+    if (!s->kv.looks) /* the store may have more than a part of a page */
+        t->end.shared += llm_text_adopt(w, job, true);
     return 0;
 }
 

@@ -410,6 +410,92 @@ static void texts_that_begin_alike_share_their_pages(void **state)
     }
 }
 
+/* Adopts whole pages and then a part, and computes the rest with the same bits. */
+static void adopts_part(struct bench *b, uint32_t whole, uint32_t part, uint32_t count,
+                        const float *want)
+{
+    float *got = all_logits();
+    struct llm_seq *seq = new_seq(b);
+    assert_int_equal(llm_seq_adopt(seq, b->prompt, count), whole);
+    assert_int_equal(llm_seq_adopt_part(seq, b->prompt + whole, count - whole), part);
+    assert_int_equal(llm_seq_length(seq), whole + part);
+    if (want) {
+        feed(b, seq, whole + part, PROMPT, got);
+        same_logits(want + (size_t)(whole + part) * VOCAB, got, PROMPT - whole - part);
+    }
+    llm_seq_destroy(seq);
+    free(got);
+}
+
+static void a_page_that_begins_alike_gives_its_rows(void **state)
+{
+    (void)state;
+    const enum llm_arch archs[] = {LLM_LLAMA, LLM_GPT2, LLM_GEMMA3, LLM_GPT_OSS};
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
+        struct bench b;
+        float *want = all_logits(), *got = all_logits(), *other = all_logits();
+        open_with_prefixes(&b, archs[i], 64 << 20);
+        uint32_t layers = llm_engine_config(b.engine)->layers;
+        struct llm_seq *seq = new_seq(&b);
+        feed(&b, seq, 0, PROMPT, want);
+        adopts_part(&b, 128, 0, PROMPT - 1, want); /* its end may still change */
+        llm_seq_destroy(seq);
+        assert_int_equal(used_pages(&b), 0);
+        adopts_part(&b, 128, PROMPT - 1 - 128, PROMPT - 1, want); /* of the end of a text */
+        adopts_part(&b, 0, 40, 40, want); /* of a page that it does not want whole */
+        adopts_part(&b, 0, 0, 7, want);   /* too few */
+        uint32_t saved = b.prompt[100];
+        b.prompt[100] ^= 1;
+        adopts_part(&b, 64, 36, PROMPT - 1, NULL); /* of a page that differs later */
+        seq = new_seq(&b);
+        feed(&b, seq, 0, PROMPT, other);
+        llm_seq_destroy(seq);
+        adopts_part(&b, 128, PROMPT - 1 - 128, PROMPT - 1, other);
+        b.prompt[100] = saved;
+        adopts_part(&b, 128, PROMPT - 1 - 128, PROMPT - 1, want);
+        /* A part does not keep whole pages away. */
+        seq = new_seq(&b);
+        assert_int_equal(llm_seq_adopt_part(seq, b.prompt, 20), 20);
+        assert_int_equal(used_pages(&b), layers);
+        assert_int_equal(llm_seq_adopt(seq, b.prompt + 20, 43), 0);
+        assert_int_equal(llm_seq_adopt(seq, b.prompt + 20, PROMPT - 20), 108);
+        assert_int_equal(used_pages(&b), 2 * layers);
+        feed(&b, seq, 128, PROMPT, got);
+        same_logits(want + (size_t)128 * VOCAB, got, PROMPT - 128);
+        llm_seq_destroy(seq);
+        bench_close(&b);
+        free(want);
+        free(got);
+        free(other);
+    }
+}
+
+static void a_part_takes_no_page_that_a_sequence_needs(void **state)
+{
+    (void)state;
+    struct bench b;
+    float *want = all_logits(), *got = all_logits();
+    open_with_prefixes(&b, LLM_LLAMA, 0); /* 4 pages a layer */
+    struct llm_seq *seq = new_seq(&b), *other = new_seq(&b);
+    feed(&b, seq, 0, PROMPT, want);
+    llm_seq_destroy(seq);
+    uint32_t first = b.prompt[0];
+    b.prompt[0] ^= 1;
+    feed(&b, other, 0, 128, got); /* two pages that are in use, and two of the first text */
+    b.prompt[0] = first;
+    seq = new_seq(&b);
+    assert_int_equal(llm_seq_adopt(seq, b.prompt, PROMPT), 128);
+    assert_int_equal(llm_seq_adopt_part(seq, b.prompt + 128, 20), 0); /* all are in use */
+    assert_int_equal(llm_seq_length(seq), 128);
+    llm_seq_destroy(other);
+    feed(&b, seq, 128, PROMPT, got);
+    same_logits(want + (size_t)128 * VOCAB, got, PROMPT - 128);
+    llm_seq_destroy(seq);
+    bench_close(&b);
+    free(want);
+    free(got);
+}
+
 /* What one sequence does with shared pages, others do not see. */
 static void shared_pages_do_not_change(void **state)
 {
@@ -611,6 +697,8 @@ int main(void)
         cmocka_unit_test(a_full_cache_is_told_and_freed_pages_serve_again),
         cmocka_unit_test(memory_for_one_sequence_has_all_its_positions),
         cmocka_unit_test(texts_that_begin_alike_share_their_pages),
+        cmocka_unit_test(a_page_that_begins_alike_gives_its_rows),
+        cmocka_unit_test(a_part_takes_no_page_that_a_sequence_needs),
         cmocka_unit_test(shared_pages_do_not_change),
         cmocka_unit_test(kept_pages_make_room),
         cmocka_unit_test(a_timed_step_leaves_nothing_behind),

@@ -392,6 +392,11 @@ static void use_all_of(const struct model *m, const char *layers)
     check_next(engine, seq);
     llm_seq_destroy(seq);
     llm_seq_destroy(alike);
+    seq = seq_open(engine); /* with rows of a page, also of servers that are elsewhere */
+    assert_int_equal(llm_seq_adopt_part(seq, tokens, 50), 50);
+    assert_int_equal(feed(engine, seq, 50, PROMPT, got.logits), 0);
+    check_next(engine, seq);
+    llm_seq_destroy(seq);
     llm_engine_destroy(engine);
 }
 

@@ -201,6 +201,30 @@ static void a_row_does_not_depend_on_its_batch(void **state)
 }
 
 /* The last positions of a long prompt, each in a step of `rows_each`. */
+static void rows_are_taken_from_a_page_that_begins_alike(void **state)
+{
+    (void)state;
+    struct llm_file *file = model_wide(LLM_GEMMA3, LLM_Q8_0, FFN, CONTEXT);
+    struct llm_engine_options options = {
+        .backend = "vulkan", .threads = 1, .kv_bytes = 8 << 20, .keep_prefixes = true};
+    struct llm_engine *engine;
+    uint32_t tokens[PROMPT];
+    for (uint32_t i = 0; i < PROMPT; i++)
+        tokens[i] = token_at(i);
+    assert_int_equal(llm_engine_create(file, &options, &engine, why), 0);
+    whole(engine, want);
+    for (uint32_t rows = 9; rows < LLM_KV_POSITIONS; rows += 27) {
+        struct llm_seq *seq = new_seq(engine);
+        assert_int_equal(llm_seq_adopt_part(seq, tokens, rows), rows);
+        memcpy(got, want, sizeof got);
+        feed(engine, seq, rows, PROMPT, got);
+        assert_memory_equal(want, got, sizeof want);
+        llm_seq_destroy(seq);
+    }
+    llm_engine_destroy(engine);
+    llm_file_close(file);
+}
+
 static void long_prompt(struct llm_engine *engine, uint32_t rows_each, float *logits)
 {
     struct llm_seq *seq = new_seq(engine);
@@ -525,6 +549,7 @@ int main(void)
         cmocka_unit_test(logits_are_those_of_the_cpu),
         cmocka_unit_test(hidden_states_are_those_of_the_cpu),
         cmocka_unit_test(a_row_does_not_depend_on_its_batch),
+        cmocka_unit_test(rows_are_taken_from_a_page_that_begins_alike),
         cmocka_unit_test(long_sequences_have_the_same_bits),
         cmocka_unit_test(kv_travels_as_bytes),
         cmocka_unit_test(many_pages_move_at_once),
