@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 
 struct http_route {
@@ -406,6 +407,34 @@ static uint64_t promised_bytes(struct MHD_Connection *c)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+static enum MHD_Result count_value(void *count, enum MHD_ValueKind kind, const char *key,
+                                   const char *value)
+{
+    (void)kind, (void)value;
+    *(unsigned *)count += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    return MHD_YES;
+}
+
+/* Refuses a body that is packed, and one of which two programs could see different ends: a proxy
+ * before this one might take a part of it for the next request. */
+static int check_coding(struct http_exchange *x)
+{
+    const char *transfer = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                       MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    const char *content = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                      MHD_HTTP_HEADER_CONTENT_ENCODING);
+    unsigned lengths = transfer != NULL;
+    (void)MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_value, &lengths);
+    if (transfer && strcasecmp(transfer, "chunked") != 0)
+        return http_error_set(&x->error, 501, NULL, NULL, "Transfer-Encoding must be chunked");
+    if (lengths > 1)
+        return http_error_set(&x->error, 400, NULL, NULL, "the head tells two lengths of the body");
+    if (content && *content && strcasecmp(content, "identity") != 0)
+        return http_error_set(&x->error, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, NULL, NULL,
+                              "a body in Content-Encoding %.40s; send it as it is", content);
+    return 0;
+}
+
 static int take_body(struct http_exchange *x, const char *body, size_t len)
 {
     if (x->error.status)
@@ -435,12 +464,10 @@ static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, con
         find_route(x, url, method);
     else if (!is_method(method, "GET"))
         refuse_method(x, url, method, "GET");
-    /* A longer body is not even read: the connection ends with the answer. */
-    if (promised_bytes(c) > HTTP_BODY_BYTES_MAX) {
-        (void)take_body(x, NULL, (size_t)HTTP_BODY_BYTES_MAX + 1);
-        return respond_error(x);
-    }
-    return MHD_YES;
+    /* Such a body is not even read: the connection ends with the answer. */
+    if (promised_bytes(c) > HTTP_BODY_BYTES_MAX)
+        return take_body(x, NULL, (size_t)HTTP_BODY_BYTES_MAX + 1) ? respond_error(x) : MHD_NO;
+    return check_coding(x) ? respond_error(x) : MHD_YES;
 }
 
 enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, const char *url,

@@ -516,14 +516,35 @@ class Endpoints(unittest.TestCase):
         self.assertEqual(error["code"], "context_length_exceeded")
         self.assertLess(len(error["message"]), 300)
 
-    def test_a_body_that_is_too_large(self):
+    def closing(self, head, body=b"{"):
+        """What the server says to a request before it ends the connection."""
         parts = urllib.parse.urlsplit(self.url)
         with socket.create_connection((parts.hostname, parts.port), timeout=240) as client:
-            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
-                           b"Content-Length: 99999999\r\n\r\n{")
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n" + body)
             answer = client.makefile("rb").read()
-        self.assertIn(b" 413 ", answer.split(b"\r\n")[0])
-        self.assertIn(b'"error"', answer)
+        return int(answer.split(b" ")[1]), json.loads(answer.split(b"\r\n\r\n")[1])["error"]["message"]
+
+    def test_a_body_that_is_too_large(self):
+        self.assertEqual(self.closing(b"Content-Length: 99999999\r\n")[0], 413)
+
+    def test_bodies_that_are_packed_or_have_two_lengths(self):
+        """None is read: whoever sees another end of it takes the rest for a request."""
+        body = json.dumps(PROMPT).encode()
+        length, chunked = b"Content-Length: %d\r\n" % len(body), b"Transfer-Encoding: chunked\r\n"
+        for head, status, word in ((length + b"Content-Length: 3\r\n", 400, "two lengths"),
+                                   (length + chunked, 400, "two lengths"),
+                                   (b"Transfer-Encoding: gzip\r\n", 501, "chunked"),
+                                   (length + b"Content-Encoding: gzip\r\n", 415, "gzip")):
+            got, message = self.closing(head, body)
+            self.assertEqual(got, status, head)
+            self.assertIn(word, message)
+        chunks = b"".join(b"%x\r\n%c\r\n" % (1, byte) for byte in body) + b"0\r\n\r\n"
+        parts = urllib.parse.urlsplit(self.url)
+        client = http.client.HTTPConnection(parts.hostname, parts.port, timeout=240)
+        with contextlib.closing(client):
+            for head, sent in (({"Content-Encoding": "identity"}, body), ({"Transfer-Encoding": "chunked"}, chunks)):
+                client.request("POST", "/v1/completions", sent, head)
+                self.assertEqual(client.getresponse().read().count(b'"finish_reason":"length"'), 1)
 
     def test_bytes_that_are_no_http(self):
         parts = urllib.parse.urlsplit(self.url)
