@@ -23,7 +23,9 @@ static int resolve(const char *what, const struct rpc_addr *addr, struct addrinf
 
 static struct MHD_Daemon *start(const struct http_listen *o, const struct addrinfo *found)
 {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    /* With epoll, libmicrohttpd 0.9 does not see the end of a connection that comes with the last
+     * bytes of a part of a request, and keeps the connection until it times out. */
+    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     /* Ended by MHD_OPTION_END; a plain listener has no other. */
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)o->cert},

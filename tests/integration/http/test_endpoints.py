@@ -574,6 +574,15 @@ class Endpoints(unittest.TestCase):
             # The worker has let the sequences go, too.
             wait_for(lambda: ", 0 running and 0 waiting" in state(self.url))
 
+    def test_clients_that_leave_in_the_middle_of_a_request_keep_no_connection(self):
+        at = urllib.parse.urlsplit(self.url)
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+        for part in (head[:20], head + b"{") * 10:
+            with socket.create_connection((at.hostname, at.port), timeout=100) as client:
+                client.sendall(part)
+                client.shutdown(socket.SHUT_WR)
+                self.assertEqual(client.recv(1), b"")  # at once, not when an idle connection ends
+
     def raw_stream(self, ask, version, late):
         """The chunks that a client of that version gets; late: it reads nothing before all texts have ended."""
         body = json.dumps({**ask, "stream": True}).encode()
