@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/report/bench.h"
 #include "bench/bench.h"
+#include "cli/bus_error.h"
 #include "llm/tp/rank.h"
 #include "rpc/rpc.h"
 #include "serve/serve.h"
@@ -119,6 +120,7 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         return session_process_main();
     }
+    cli_explain_bus_errors();
     if (llm_tp_is_rank(argc, argv))
         return llm_tp_rank_main(argv);
     /* Reads the log's variables, so that a bad one costs a warning even without a message. */

@@ -102,6 +102,19 @@ class Serving(Case):
         self.assertEqual(code, DONE, stderr)
         self.assertEqual(figures["llm_adopted_rows_total"], (rows - 1) * CLIENTS + rows)
 
+    def test_a_model_that_is_shortened_while_it_is_served_is_named(self):
+        server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1)
+        try:
+            os.truncate(self.model, 4096)
+            asked = hawser("llm", server.addresses[0], "--prompt", "x", "-n", 8)
+            self.expect(asked, UNREACHABLE)
+            self.assertEqual(server.process.wait(TIMEOUT), FAILED)
+        finally:
+            code, stderr = server.stop()
+        self.assertIn(f"{self.model} was shortened or overwritten", stderr)
+        self.expect(hawser("serve", "--no-devices", "--model", self.model, "--listen", "127.0.0.1:0"), FAILED,
+                    str(self.model))
+
     def test_texts_outlive_a_tensor_parallel_worker(self):
         """A worker is killed again and again: texts pause, with and without a store, and none changes."""
         tokens, alone = 100, None
