@@ -19,9 +19,8 @@
 
 enum {
     WARM_ROWS = 8, /* more rows use the same kernels, on every backend */
-    MOVES = 1024,  /* of KV at a time */
+    MOVES = 1024,     /* of KV at a time */
     PART_MOVES = 128, /* a page of 64 layers */
-    PART_MIN = 8,  /* rows of a page: a GPU computes fewer in the time that a copy of them takes */
 };
 
 /* Outside a step it has the pages of its rows and those that were reserved. */
@@ -349,8 +348,7 @@ static int share_page(struct llm_seq *seq, const struct llm_prefix *prefix)
     return rc;
 }
 
-/* All rows of its length are there, and their tokens known. */
-static bool may_adopt(const struct llm_seq *seq)
+bool llm_seq_may_share(const struct llm_seq *seq)
 {
     if (!seq->engine->prefixes || seq->is_unknown)
         return false;
@@ -366,7 +364,7 @@ uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t cou
     struct llm_engine *e = seq->engine;
     notice_loss(e);
     uint32_t before = seq->length, room = e->context - before;
-    if (!may_adopt(seq))
+    if (!llm_seq_may_share(seq))
         return 0;
     llm_seq_truncate(seq, before); /* pages that were reserved */
     uint32_t left = count < room ? count : room;
@@ -389,19 +387,47 @@ uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t cou
 
 static int extend(struct llm_seq *seq, uint32_t positions, char *why);
 
-/* Copies the first rows of a prefix's pages into the sequence's next ones, which are there. */
-static int copy_rows(struct llm_seq *seq, const struct llm_prefix *prefix, uint32_t count,
-                     char *why)
+/* Pages, one of each layer, that begin with the tokens of a sequence's last page. */
+struct alike {
+    struct llm_prefix *prefix;   /* NULL: they are those of */
+    const struct llm_seq *other; /* which may go on */
+    uint32_t rows;
+};
+
+static struct alike find_alike(const struct llm_seq *seq, const uint32_t *page, uint32_t count)
+{
+    struct alike best = {0};
+    best.prefix = llm_prefixes_alike(seq->engine->prefixes, seq->prefix, page, count, &best.rows);
+    for (const struct llm_seq *s = seq->engine->seqs; s; s = s->next_seq) {
+        uint32_t rows = 0;
+        if (s == seq || s->prefix != seq->prefix || !llm_seq_may_share(s))
+            continue;
+        while (rows < s->tail_count && rows < count && s->tail[rows] == page[rows])
+            rows++;
+        if (rows > best.rows)
+            best = (struct alike){.other = s, .rows = rows};
+    }
+    return best;
+}
+
+/* Copies rows first to alike->rows of these pages into the sequence's last ones, which are there.
+ */
+static int copy_rows(struct llm_seq *seq, const struct alike *alike, uint32_t first, char *why)
 {
     struct llm_kv_cache *cache = seq->engine->cache;
     uint32_t index = seq->length / LLM_KV_POSITIONS, layers = seq->engine->config->layers;
+    uint32_t count = alike->rows - first;
     struct llm_kv_rows rows[PART_MOVES];
     void *bytes = malloc(PART_MOVES * count * llm_kv_cache_row_bytes(cache));
     int rc = bytes ? 0 : -ENOMEM;
     for (uint32_t l = 0, n; l < layers && rc == 0; l += n / 2) {
         for (n = 0; n < PART_MOVES && l + n / 2 < layers; n++)
             rows[n] = (struct llm_kv_rows){
-                .v = n % 2, .page = llm_prefix_page(prefix, l + n / 2), .count = count};
+                .v = n % 2,
+                .page = alike->prefix ? llm_prefix_page(alike->prefix, l + n / 2)
+                                      : alike->other->layers[l + n / 2].pages.ids[index],
+                .first = first,
+                .count = count};
         rc = llm_kv_cache_read(cache, rows, n, bytes, why);
         for (uint32_t i = 0; i < n; i++)
             rows[i].page = seq->layers[l + i / 2].pages.ids[index];
@@ -415,24 +441,28 @@ static int copy_rows(struct llm_seq *seq, const struct llm_prefix *prefix, uint3
 uint32_t llm_seq_adopt_part(struct llm_seq *seq, const uint32_t *tokens, uint32_t count)
 {
     struct llm_engine *e = seq->engine;
+    uint32_t page[LLM_KV_POSITIONS];
     char why[LLM_WHY_CHARS];
     notice_loss(e);
-    uint32_t room = e->context - seq->length, rows;
-    if (seq->tail_count > 0 || !may_adopt(seq))
+    uint32_t before = seq->tail_count, room = e->context - seq->length;
+    if (!llm_seq_may_share(seq))
         return 0;
-    struct llm_prefix *alike =
-        llm_prefixes_alike(e->prefixes, seq->prefix, tokens, count < room ? count : room, &rows);
-    rows = rows < LLM_KV_POSITIONS ? rows : LLM_KV_POSITIONS - 1;
-    if (rows < PART_MIN)
+    room = room < LLM_KV_POSITIONS - 1 - before ? room : LLM_KV_POSITIONS - 1 - before;
+    count = count < room ? count : room;
+    memcpy(page, seq->tail, before * sizeof *page);
+    memcpy(page + before, tokens, count * sizeof *page);
+    struct alike alike = find_alike(seq, page, before + count);
+    if (alike.rows < before + LLM_PART_MIN)
         return 0;
-    llm_prefix_ref(alike); /* new pages may take the place of others */
+    llm_prefix_ref(alike.prefix); /* new pages may take the place of others */
+    uint32_t rows = alike.rows - before;
     int rc = extend(seq, seq->length + rows, why);
     if (rc == 0)
-        rc = copy_rows(seq, alike, rows, why);
-    llm_prefix_unref(alike);
+        rc = copy_rows(seq, &alike, before, why);
+    llm_prefix_unref(alike.prefix);
     if (rc == 0) {
-        memcpy(seq->tail, tokens, rows * sizeof *tokens);
-        seq->tail_count = rows;
+        memcpy(seq->tail, page, alike.rows * sizeof *page);
+        seq->tail_count = alike.rows;
         seq->next += rows;
         commit(seq);
     }
@@ -444,7 +474,7 @@ uint32_t llm_seq_adopt_part(struct llm_seq *seq, const uint32_t *tokens, uint32_
 static void keep_end(struct llm_seq *seq)
 {
     const struct llm_pages *pages[LLM_LAYERS_MAX];
-    if (!seq->engine->prefixes || seq->tail_count < PART_MIN)
+    if (!seq->engine->prefixes || seq->tail_count < LLM_PART_MIN)
         return;
     for (uint32_t l = 0; l < seq->engine->config->layers; l++)
         pages[l] = &seq->layers[l].pages;

@@ -20,6 +20,7 @@
 enum {
     LLM_ROWS_MAX = 4096,      /* of one step; a longer prompt takes several */
     LLM_SEQUENCES_MAX = 1024, /* of one engine */
+    LLM_PART_MIN = 8,         /* rows that are copied: a GPU computes fewer in the time of a copy */
 };
 
 struct llm_engine_options {
@@ -81,14 +82,14 @@ void llm_seq_truncate(struct llm_seq *seq, uint32_t length);
  */
 int llm_seq_reserve(struct llm_seq *seq, uint32_t positions, char *why) MUST_CHECK;
 
+/* Its rows can be those of others: all are there, and were computed. */
+bool llm_seq_may_share(const struct llm_seq *seq);
 /* Appends the rows of as many of these tokens as the engine has pages of, computed by any sequence
  * after the tokens that this one has.  The pages are shared.  Yields the number of rows, after
- * which the length is a multiple of LLM_KV_POSITIONS; 0 also where rows of the sequence were not
- * computed but written, or were dropped. */
+ * which the length is a multiple of LLM_KV_POSITIONS; 0 also where llm_seq_may_share says no. */
 uint32_t llm_seq_adopt(struct llm_seq *seq, const uint32_t *tokens, uint32_t count);
-/* The same for less than a page, where the length is a multiple of LLM_KV_POSITIONS and the engine
- * has a page that begins with these tokens, as a whole one or at the end of a text that is gone:
- * the rows are copied.  Fewer than 8 are not worth it. */
+/* The same for less than a page, where a sequence has rows of these tokens in the same page, or had
+ * them when it was destroyed: at least LLM_PART_MIN rows, which are copied. */
 uint32_t llm_seq_adopt_part(struct llm_seq *seq, const uint32_t *tokens, uint32_t count);
 
 /* Whether the servers that compute with this one are there.  0; -EAGAIN: one was lost and is asked

@@ -464,6 +464,49 @@ static const struct llm_job *first_untried(struct llm_worker *w)
     return job;
 }
 
+/* Another text may have computed the next rows of these since. */
+static void adopt_rows(struct llm_worker *w, const struct plan *p)
+{
+    for (struct llm_job *job = w->running.first; job; job = job->next) {
+        if (!is_ready(job) || job->seq->model != p->model || !llm_job_is_text(job) ||
+            decodes_now(job))
+            continue;
+        uint32_t adopted = llm_text_adopt(w, job, true);
+        job->text.end.shared += job->text.decodes ? 0 : adopted;
+    }
+}
+
+/* How many tokens two requests have in common, of the first `most`. */
+static uint32_t common_tokens(const struct llm_job *a, const struct llm_job *b, uint32_t most)
+{
+    uint32_t n = 0, a_count, b_count;
+    const uint32_t *of_a = prompt_of(a, &a_count), *of_b = prompt_of(b, &b_count);
+    most = most < a_count ? most : a_count;
+    most = most < b_count ? most : b_count;
+    while (n < most && of_a[n] == of_b[n])
+        n++;
+    return n;
+}
+
+/* The step computes half of the rows that this text would compute, or more, for another one: it
+ * takes them after the step. */
+static bool waits_for_rows(const struct plan *p, const struct llm_job *job, uint32_t rows)
+{
+    if (!llm_job_is_text(job) || decodes_now(job) || llm_job_embeds(job) || llm_text_scores(job) ||
+        !llm_seq_may_share(job->seq->seq))
+        return false;
+    uint32_t has = llm_seq_length(job->seq->seq), most = job->text.count - 1;
+    uint32_t enough = has + (rows / 2 > LLM_PART_MIN ? rows / 2 : LLM_PART_MIN);
+    for (uint32_t i = 0; i < p->part_count; i++) {
+        const struct part *part = &p->parts[i];
+        uint32_t end = llm_seq_length(part->job->seq->seq) + part->rows;
+        if (!part->decodes && llm_seq_may_share(part->job->seq->seq) &&
+            common_tokens(part->job, job, end < most ? end : most) >= enough)
+            return true;
+    }
+    return false;
+}
+
 /* Plans rows of requests like this one. */
 static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job *first)
 {
@@ -472,6 +515,7 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
     plan_clear(p);
     p->model = first->seq->model;
     p->embeds = llm_job_embeds(first);
+    adopt_rows(w, p);
     bool scores;
     uint32_t whole, decoding, most = count_jobs(w, p->model, &whole, &decoding, &scores);
     struct budget budget = prompt_budget(w, p->model, decoding);
@@ -497,15 +541,14 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
         }
         if (fits)
             llm_kv_prepare(w, job);
-        /* Another text may have computed the next rows since. */
-        if (fits && llm_job_is_text(job) && !decodes_now(job)) {
-            uint32_t adopted = llm_text_adopt(w, job, true);
-            job->text.end.shared += job->text.decodes ? 0 : adopted;
-        }
         uint32_t planned = p->prompt_rows;
         if (llm_job_is_text(job) && job->text.number == last && planned < before)
             planned = before; /* the others come before it, wherever they are in line */
         uint32_t rows = fits ? rows_for(job, budget, planned) : 0;
+        if (rows && waits_for_rows(p, job, rows)) {
+            llm_jobs_append(&rest, job);
+            continue;
+        }
         p->full |= fits && !decodes_now(job) && rows < rows_left(job);
         rows = p->row_count + rows <= LLM_WORKER_PROMPT_ROWS ? rows : 0;
         int rc = 0;

@@ -102,6 +102,22 @@ class Serving(Case):
         self.assertEqual(code, DONE, stderr)
         self.assertEqual(figures["llm_adopted_rows_total"], (rows - 1) * CLIENTS + rows)
 
+    def test_texts_that_come_together_compute_their_prompt_once(self):
+        """Each of the others computes the last row, for its logits."""
+        rows, texts = 100, 8
+        server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1, "--http",
+                        "127.0.0.1:0", "--kv-memory", "4MiB", "--metrics", "127.0.0.1:0")
+        try:
+            first = self.complete(server, "x" * rows, 1, n=texts)
+            figures = self.figures(server)
+            again = self.complete(server, "x" * rows, 1, n=texts)
+        finally:
+            code, stderr = server.stop()
+        self.assertEqual(code, DONE, stderr)
+        self.assertEqual(again[0], first[0])
+        self.assertEqual(figures["llm_prompt_rows_total"], rows + texts - 1)
+        self.assertEqual(figures["llm_adopted_rows_total"], (rows - 1) * (texts - 1))
+
     def test_a_model_that_is_shortened_while_it_is_served_is_named(self):
         server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1)
         try:

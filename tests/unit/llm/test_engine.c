@@ -438,7 +438,7 @@ static void a_page_that_begins_alike_gives_its_rows(void **state)
         uint32_t layers = llm_engine_config(b.engine)->layers;
         struct llm_seq *seq = new_seq(&b);
         feed(&b, seq, 0, PROMPT, want);
-        adopts_part(&b, 128, 0, PROMPT - 1, want); /* its end may still change */
+        adopts_part(&b, 128, PROMPT - 1 - 128, PROMPT - 1, want); /* of a text that goes on */
         llm_seq_destroy(seq);
         assert_int_equal(used_pages(&b), 0);
         adopts_part(&b, 128, PROMPT - 1 - 128, PROMPT - 1, want); /* of the end of a text */
@@ -453,8 +453,14 @@ static void a_page_that_begins_alike_gives_its_rows(void **state)
         adopts_part(&b, 128, PROMPT - 1 - 128, PROMPT - 1, other);
         b.prompt[100] = saved;
         adopts_part(&b, 128, PROMPT - 1 - 128, PROMPT - 1, want);
-        /* A part does not keep whole pages away. */
+        /* A part grows, and does not keep whole pages away. */
         seq = new_seq(&b);
+        assert_int_equal(llm_seq_adopt_part(seq, b.prompt, 10), 10);
+        assert_int_equal(llm_seq_adopt_part(seq, b.prompt + 10, 7), 0);
+        assert_int_equal(llm_seq_adopt_part(seq, b.prompt + 10, 10), 10);
+        feed(&b, seq, 20, 22, got);
+        same_logits(want + (size_t)20 * VOCAB, got, 2);
+        llm_seq_truncate(seq, 0);
         assert_int_equal(llm_seq_adopt_part(seq, b.prompt, 20), 20);
         assert_int_equal(used_pages(&b), layers);
         assert_int_equal(llm_seq_adopt(seq, b.prompt + 20, 43), 0);
