@@ -462,6 +462,44 @@ static void left_behind(void)
     }
 }
 
+/* What the host writes while the device writes its neighbours, and what it writes into memory that
+ * the device rewrites a part of: other work comes before the work that reads it. */
+static void read_later(void)
+{
+    enum { LATER = 256 << 10, ROUNDS = 4 };
+    vkt_open();
+    struct vkt_buffer later = vkt_buffer(LATER, 0, VKT_COHERENT);
+    struct vkt_buffer copy = vkt_buffer(LATER, 0, VKT_COHERENT);
+    struct vkt_buffer other = vkt_storage(BYTES, NULL);
+    struct stepper run = stepper(&other);
+    VkFence fence = vkt_fence(false);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        vkt_pattern(later.map, LATER, round);
+        VkCommandBuffer command = vkt_begin();
+        vkt_copy(command, &later, &copy);
+        vkt_finish(command);
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        volatile uint32_t *words = later.map;
+        words[LATER / 4 - 1] = 0x1000 + round;
+        VkCommandBuffer fill = vkt_begin();
+        vkCmdFillBuffer(fill, later.handle, 0, LATER / 2, round);
+        vkt_barrier(fill);
+        VKT(vkEndCommandBuffer(fill));
+        vkt_submit(fill, fence);
+        for (uint32_t i = LATER / 8; i < LATER / 4 - 1; i += 777)
+            words[i] = round * 0x10001 + i;
+        vkt_wait(fence);
+        VKT(vkResetFences(vkt.device, 1, &fence));
+        step(&run);
+        VkCommandBuffer command = vkt_begin();
+        vkt_copy(command, &later, &copy);
+        vkt_finish(command);
+        vkt_out("copy", copy.map, LATER);
+    }
+    vkt_out_buffer("other", &other);
+}
+
 /* What a call is given lies in memory that the device has just written. */
 static void arguments(void)
 {
@@ -591,6 +629,7 @@ static const struct vkt_case cases[] = {
     {"staging_ring", staging_ring, NULL},
     {"requirements", requirements, NULL},
     {"arguments", arguments, NULL},
+    {"read_later", read_later, NULL},
     {"large_reads", large_reads, NULL},
 #ifdef VK_EXT_map_memory_placed
     {"placed", placed, "the layer may be older than the extension"},

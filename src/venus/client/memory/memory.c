@@ -479,17 +479,27 @@ VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *r
 {
     int rc = 0;
     pthread_mutex_lock(&device->lock);
-    for (const struct vnc_memory *m = device->visible; m && rc == 0; m = m->next_visible) {
+    for (struct vnc_memory *m = device->visible; m && rc == 0; m = m->next_visible) {
         size_t i = m->tracked ? vnc_ranges_first(ranges, m->object.id) : ranges->count;
         for (; rc == 0 && i < ranges->count && ranges->items[i].memory == m->object.id; i++) {
             const struct vnc_range *range = &ranges->items[i];
             uint64_t left = range->offset < m->size ? m->size - range->offset : 0;
             uint64_t bytes = range->bytes < left ? range->bytes : left;
             rc = bytes ? vn_region_expect(m->region, range->offset, bytes) : 0;
+            m->expected = true;
         }
     }
     pthread_mutex_unlock(&device->lock);
     return rc ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+}
+
+/* Whether something of it must be sent now.  What else is pending waits for work that reads it. */
+static bool is_due(const struct vnc_memory *memory, const struct vnc_ranges *ranges)
+{
+    if (!memory->tracked || !ranges || memory->expected)
+        return memory->tracked;
+    size_t i = vnc_ranges_first(ranges, memory->object.id);
+    return i < ranges->count && ranges->items[i].memory == memory->object.id;
 }
 
 VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_ranges *ranges,
@@ -498,8 +508,9 @@ VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_range
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&device->lock);
     for (struct vnc_memory *m = device->visible; m && result == VK_SUCCESS; m = m->next_visible) {
-        if (!m->tracked)
+        if (!is_due(m, ranges))
             continue;
+        m->expected = false;
         m->sending = true; /* so that it stays in the list, without the lock */
         pthread_mutex_unlock(&device->lock);
         result = collect(m, ranges) ? VK_ERROR_DEVICE_LOST : put_region(device, m, e);

@@ -32,6 +32,7 @@ struct vnc_memory {
     uint64_t submissions;     /* of the device, before it was allocated */
     struct vn_region *region; /* from the first map to the end */
     bool tracked;             /* the server knows of the map: deltas may be sent */
+    bool expected;            /* a device may write it after the next deltas */
     bool sending;             /* what the program wrote there: it is freed afterwards */
     bool placed;              /* the program chose where its region is */
     struct vnc_memory *next_visible, **visible_at; /* the device's list */
