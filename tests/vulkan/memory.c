@@ -203,16 +203,23 @@ static void remapped(void)
     vkt_out_buffer("stepped", &buffer);
 }
 
+/* Mapped memory that nobody has touched. */
+static struct vkt_buffer untouched(VkDeviceSize size, VkBufferUsageFlags usage)
+{
+    struct vkt_buffer made = {.handle = vkt_buffer_only(size, usage), .size = size};
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, made.handle, &needs);
+    made.memory = vkt_allocate(needs, VKT_COHERENT, NULL);
+    VKT(vkBindBufferMemory(vkt.device, made.handle, made.memory, 0));
+    VKT(vkMapMemory(vkt.device, made.memory, 0, VK_WHOLE_SIZE, 0, &made.map));
+    return made;
+}
+
 static void large_sparse_touches(void)
 {
     vkt_open();
     enum { LARGE = 64 << 20, STRIDE = (1 << 20) + 4, FILLED = (32 << 20) + (64 << 10) };
-    struct vkt_buffer large = {.handle = vkt_buffer_only(LARGE, 0), .size = LARGE};
-    VkMemoryRequirements needs;
-    vkGetBufferMemoryRequirements(vkt.device, large.handle, &needs);
-    large.memory = vkt_allocate(needs, VKT_COHERENT, NULL);
-    VKT(vkBindBufferMemory(vkt.device, large.handle, large.memory, 0));
-    VKT(vkMapMemory(vkt.device, large.memory, 0, VK_WHOLE_SIZE, 0, &large.map));
+    struct vkt_buffer large = untouched(LARGE, 0);
     struct vkt_buffer found = vkt_buffer(PAGE, 0, VKT_COHERENT);
     VkBufferCopy touched[LARGE / STRIDE];
     for (uint32_t i = 0; i < VKT_COUNT(touched); i++) {
@@ -227,6 +234,39 @@ static void large_sparse_touches(void)
     vkt_finish(command);
     vkt_out_buffer("found", &found);
     vkt_out("filled", (char *)large.map + FILLED, 4096);
+}
+
+/* All of it is bound, again and again, and shaders write a little.  The host writes beside that,
+ * and elsewhere, while they do; a copy reads what both wrote. */
+static void large_binding(void)
+{
+    vkt_open();
+    enum { LARGE = 64 << 20, STEPPED = 5000, ELSEWHERE = (48 << 20) + 100, ROUNDS = 7 };
+    struct vkt_buffer large = untouched(LARGE, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
+    struct vkt_buffer found = vkt_buffer(3 * PAGE, 0, VKT_COHERENT);
+    struct vkt_kernel kernel = vkt_kernel("step.comp", "s", 4);
+    VkFence fence = vkt_fence(false);
+    vkt_kernel_bind(&kernel, 0, &large);
+    char *bytes = large.map;
+    vkt_pattern(bytes, 2 * PAGE, 1);
+    vkt_pattern(bytes + ELSEWHERE, PAGE, 2);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        VkCommandBuffer command = vkt_begin();
+        vkt_kernel_record(command, &kernel, &round, STEPPED / 256);
+        VKT(vkEndCommandBuffer(command));
+        vkt_submit(command, fence);
+        memset(bytes + 2 * PAGE - 9, (int)round, 9);
+        memset(bytes + ELSEWHERE + round * 40, (int)round, 33);
+        vkt_wait(fence);
+        VKT(vkResetFences(vkt.device, 1, &fence));
+        vkt_out("stepped", bytes, 2 * PAGE);
+        command = vkt_begin();
+        vkCmdCopyBuffer(command, large.handle, found.handle, 1, &(VkBufferCopy){0, 0, 2 * PAGE});
+        vkCmdCopyBuffer(command, large.handle, found.handle, 1,
+                        &(VkBufferCopy){ELSEWHERE, 2 * PAGE, PAGE});
+        vkt_finish(command);
+        vkt_out_buffer("found", &found);
+    }
 }
 
 static void suballocated(void)
@@ -620,6 +660,7 @@ static const struct vkt_case cases[] = {
     {"sub_ranges", sub_ranges, NULL},
     {"remapped", remapped, NULL},
     {"large_sparse_touches", large_sparse_touches, NULL},
+    {"large_binding", large_binding, NULL},
     {"suballocated", suballocated, NULL},
     {"dedicated", dedicated, NULL},
     {"read_into", read_into, NULL},

@@ -176,8 +176,10 @@ static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
     int rc = 0;
     pthread_mutex_lock(&pushes->lock);
     struct vnc_memory *memory = vn_keymap_get(&pushes->memories, id);
-    if (memory)
+    if (memory) {
         rc = vn_region_apply(memory->region, pushes->codec, data, len);
+        atomic_fetch_add_explicit(&memory->changed, len, memory_order_relaxed);
+    }
     pthread_mutex_unlock(&pushes->lock);
     if (memory)
         vnc_trace_delta(len);

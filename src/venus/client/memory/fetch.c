@@ -13,6 +13,10 @@
 /* Bytes that the server compares in about a millisecond, which a few fetches take too. */
 enum { ADDRESSED_LEAST = 8 << 20 };
 
+/* Bytes that the server compares in 10 ms or more: more fetches than a program needs that does not
+ * read what changed.  It is taken to be one if of so many comparisons only a small part came. */
+enum { COMPARED_LEAST = 64 << 20, COMPARISONS = 4, CHANGED_PART = 64 };
+
 enum mode { FETCH_AUTO, FETCH_ALL, FETCH_NONE };
 
 static const char *const modes[] = {
@@ -50,6 +54,13 @@ bool vnc_fetch_wanted(const struct vnc_memory *memory)
 bool vnc_fetch_pays(const struct vnc_memory *memory)
 {
     return knob() != FETCH_NONE && memory->size >= ADDRESSED_LEAST;
+}
+
+bool vnc_fetch_pays_now(const struct vnc_memory *memory, uint64_t bytes)
+{
+    uint64_t changed = atomic_load_explicit(&memory->changed, memory_order_relaxed);
+    return knob() != FETCH_NONE && bytes >= COMPARED_LEAST &&
+           memory->compared / COMPARISONS >= bytes && changed < memory->compared / CHANGED_PART;
 }
 
 void vnc_fetch_put_demand_paged(const struct vnc_memory *memory, struct wire_enc *e)

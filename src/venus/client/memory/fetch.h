@@ -6,7 +6,8 @@
  * when the program touches them (docs/design/mapped-memory.md).
  *
  *   VENUS_FETCH=auto   memory that the server's CPU does not cache, or that a knob wants so
- *                      (submit/invalidate.h); and large memory, once work writes by device address
+ *                      (submit/invalidate.h); and large memory, once work writes by device address,
+ *                      or if comparing it found little
  *   VENUS_FETCH=all    all mapped memory; for tests
  *   VENUS_FETCH=none   nothing: it is compared and pushed, however slow that is
  *
@@ -25,6 +26,10 @@ bool vnc_fetch_wanted(const struct vnc_memory *memory);
 /* Whether fetching what the program touches takes less time than comparing all of the memory, as
  * after work that may have written any of it. */
 bool vnc_fetch_pays(const struct vnc_memory *memory);
+
+/* The same after work that may have written so many bytes of it: comparisons found next to nothing
+ * until now. */
+bool vnc_fetch_pays_now(const struct vnc_memory *memory, uint64_t bytes);
 
 /* Says so to the server. */
 void vnc_fetch_put_demand_paged(const struct vnc_memory *memory, struct wire_enc *e);

@@ -459,18 +459,42 @@ static VkResult put_region(struct vnc_device *device, struct vnc_memory *memory,
     return result == VK_SUCCESS ? posted : result;
 }
 
-void vnc_memory_fetch_addressed(struct vnc_device *device, struct wire_enc *e)
+static void fetch_from_now_on(struct vnc_memory *memory, struct wire_enc *e)
 {
-    if (may_place(device))
+    if (memory->demand_paged || !vn_region_set_fetch(memory->region, vnc_fetch_pages))
+        return;
+    memory->demand_paged = true;
+    vnc_fetch_put_demand_paged(memory, e);
+}
+
+/* Notes what the server will compare after work that can write the ranges. */
+static void fetch_unchanged(struct vnc_memory *memory, const struct vnc_ranges *ranges,
+                            struct wire_enc *e)
+{
+    uint64_t bytes = 0;
+    for (size_t i = vnc_ranges_first(ranges, memory->object.id);
+         i < ranges->count && ranges->items[i].memory == memory->object.id; i++)
+        bytes += ranges->items[i].filled ? 0 : ranges->items[i].bytes;
+    if (vnc_fetch_pays_now(memory, bytes) && vnc_memory_is_still(memory))
+        fetch_from_now_on(memory, e);
+    memory->compared += bytes;
+}
+
+void vnc_memory_choose_fetched(struct vnc_device *device, const struct vnc_ranges *ranges,
+                               struct wire_enc *e)
+{
+    if (ranges->count == 0 || may_place(device))
         return;
     pthread_mutex_lock(&device->lock);
-    for (const struct vnc_resource *r = device->shared; r; r = r->next_shared) {
+    for (struct vnc_memory *m = device->visible; m; m = m->next_visible) {
+        if (m->tracked && !m->demand_paged)
+            fetch_unchanged(m, ranges, e);
+    }
+    for (const struct vnc_resource *r = ranges->by_address ? device->shared : NULL; r;
+         r = r->next_shared) {
         struct vnc_memory *memory = r->object.type == VK_OBJECT_TYPE_IMAGE ? NULL : r->memory;
-        if (!memory || !memory->visible_at || !memory->tracked || memory->demand_paged ||
-            !vnc_fetch_pays(memory) || !vn_region_set_fetch(memory->region, vnc_fetch_pages))
-            continue;
-        memory->demand_paged = true;
-        vnc_fetch_put_demand_paged(memory, e);
+        if (memory && memory->visible_at && memory->tracked && vnc_fetch_pays(memory))
+            fetch_from_now_on(memory, e);
     }
     pthread_mutex_unlock(&device->lock);
 }

@@ -35,6 +35,10 @@ struct vnc_memory {
     bool expected;            /* a device may write it after the next deltas */
     bool sending;             /* what the program wrote there: it is freed afterwards */
     bool placed;              /* the program chose where its region is */
+    /* Bytes that the server compared after work that could write them, and those that came as
+     * deltas.  The first belongs to the holder of the stream's lock.  Relaxed: a guess. */
+    uint64_t compared;
+    _Atomic uint64_t changed;
     struct vnc_memory *next_visible, **visible_at; /* the device's list */
     struct vnc_memory *next_shared, **shared_at;   /* likewise */
 };
@@ -100,9 +104,11 @@ void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addre
  * of the stream's lock. */
 bool vnc_memory_is_still(const struct vnc_memory *memory);
 
-/* Work that writes by device address is put next: large memory with an address becomes
- * demand-paged, where it can.  For the holder of the stream's lock, before vnc_memory_expect. */
-void vnc_memory_fetch_addressed(struct vnc_device *device, struct wire_enc *e);
+/* Work that can write the ranges, which are merged, is put next: memory becomes demand-paged, where
+ * it can, if comparing it would take longer (fetch.h).  For the holder of the stream's lock, before
+ * vnc_memory_expect. */
+void vnc_memory_choose_fetched(struct vnc_device *device, const struct vnc_ranges *ranges,
+                               struct wire_enc *e);
 
 /* Work that can write the ranges, which are merged, is put next, behind what vnc_memory_put_deltas
  * puts.  For the holder of the stream's lock. */

@@ -514,10 +514,8 @@ static VkResult put_needs(const struct submission *s, const struct vnc_batch *ba
         }
     }
     VkResult result = vnc_link_checkpoint(vnc_device_link(device));
-    for (const struct vnc_batch *b = batch; b; b = b->next) {
-        if (b->ranges.by_address)
-            vnc_memory_fetch_addressed(device, e);
-    }
+    for (const struct vnc_batch *b = batch; b; b = b->next)
+        vnc_memory_choose_fetched(device, &b->ranges, e);
     for (; batch && result == VK_SUCCESS; batch = batch->next)
         result = batch->ranges.count ? vnc_memory_expect(device, &batch->ranges) : VK_SUCCESS;
     return result == VK_SUCCESS ? vnc_memory_put_deltas(device, all ? NULL : &s->reads, e) : result;
