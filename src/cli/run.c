@@ -16,11 +16,9 @@
 
 enum { SERVERS_CHARS = CMD_LIST_MAX * (RPC_ADDR_HOST_CHARS + 16) };
 
-/* Programs by their name or what it begins with, up to NULL: benchmarks that time fences, and those
- * that fail without GPU memory that they can map. */
+/* Programs that time fences, by their name or what it begins with, up to NULL. */
 static const char *const benchmarks[] = {"clpeak",     "glmark2", "vkfft", "vkmark",
                                          "vkoverhead", "vkpeak",  NULL};
-static const char *const mappers[] = {"ffmpeg", "ffplay", NULL};
 
 struct run_options {
     struct cmd_list servers;
@@ -45,7 +43,7 @@ static const struct cmd_env environment[] = {
     CMD_ENV_OF(cmd_connect_env),
     {"HAWSER_ICD", "the driver's manifest, where it is not beside this program"},
     {"VENUS_HOST_VISIBLE_DEVICE_MEMORY",
-     "1: offer GPU memory that programs can map [default: for ffmpeg and ffplay]"},
+     "1: offer GPU memory that programs can map [default: to libavutil, as in ffmpeg]"},
     {"VENUS_EARLY_FENCE", "0: as --honest-fences; 1: early fences also for known benchmarks"},
     {"VENUS_SYNC", "1: wait for every command; slow, for looking for faults"},
     {NULL},
@@ -166,8 +164,6 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (o->connect.fingerprint)
         setenv("VENUS_TLS_FINGERPRINT", o->connect.fingerprint, 1);
     choose_fences(o->honest_fences, operands->program[0]);
-    if (is_among(mappers, operands->program[0]))
-        setenv("VENUS_HOST_VISIBLE_DEVICE_MEMORY", "1", 0);
     return start(operands->program);
 }
 

@@ -55,6 +55,30 @@ static void made_and_destroyed(void)
     vkt_out_u64("devices", 10);
 }
 
+/* libavutil maps the GPU's memory or gives up: it is offered the types that the driver has. */
+static void engine(void)
+{
+    VkApplicationInfo app = {
+        .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+        .pEngineName = "libavutil",
+        .apiVersion = VK_API_VERSION_1_1,
+    };
+    VkInstanceCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+        .pApplicationInfo = &app,
+    };
+    VkInstance instance;
+    VKT(vkCreateInstance(&info, NULL, &instance));
+    VkPhysicalDevice device;
+    uint32_t count = 1;
+    VkResult result = vkEnumeratePhysicalDevices(instance, &count, &device);
+    VKT_EXPECT(result == VK_SUCCESS || result == VK_INCOMPLETE);
+    VkPhysicalDeviceMemoryProperties memory;
+    vkGetPhysicalDeviceMemoryProperties(device, &memory);
+    vkt_out("types", memory.memoryTypes, memory.memoryTypeCount * sizeof(memory.memoryTypes[0]));
+    vkDestroyInstance(instance, NULL);
+}
+
 static void two_instances(void)
 {
     vkt_open();
@@ -279,10 +303,15 @@ static void messenger(void)
 }
 
 static const struct vkt_case cases[] = {
-    {"two_devices", two_devices, NULL},           {"made_and_destroyed", made_and_destroyed, NULL},
-    {"two_instances", two_instances, NULL},       {"queues_twice", queues_twice, NULL},
-    {"own_allocator", own_allocator, NULL},       {"private_data", private_data, NULL},
-    {"names_and_labels", names_and_labels, NULL}, {"messenger", messenger, NULL},
+    {"two_devices", two_devices, NULL},
+    {"made_and_destroyed", made_and_destroyed, NULL},
+    {"engine", engine, NULL},
+    {"two_instances", two_instances, NULL},
+    {"queues_twice", queues_twice, NULL},
+    {"own_allocator", own_allocator, NULL},
+    {"private_data", private_data, NULL},
+    {"names_and_labels", names_and_labels, NULL},
+    {"messenger", messenger, NULL},
 };
 
 VKT_MAIN(cases)

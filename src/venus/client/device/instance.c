@@ -307,6 +307,12 @@ static void add_servers(struct vnc_instance *instance, const VkInstanceCreateInf
     rpc_security_fini(&security);
 }
 
+/* libavutil, in ffmpeg and others, fails where no GPU memory can be mapped. */
+static bool maps_device_memory(const VkApplicationInfo *app)
+{
+    return app && app->pEngineName && strcmp(app->pEngineName, "libavutil") == 0;
+}
+
 static struct vnc_instance *instance_new(const VkInstanceCreateInfo *info)
 {
     struct vnc_instance *instance = calloc(1, sizeof(*instance));
@@ -317,6 +323,7 @@ static struct vnc_instance *instance_new(const VkInstanceCreateInfo *info)
     instance->api_version = info->pApplicationInfo && info->pApplicationInfo->apiVersion
                                 ? info->pApplicationInfo->apiVersion
                                 : VK_API_VERSION_1_0;
+    instance->maps_device_memory = maps_device_memory(info->pApplicationInfo);
     instance->debug = vnc_debug_create(info->pNext);
     instance->extensions = calloc(info->enabledExtensionCount + 1, sizeof(char *));
     if (!instance->debug || !instance->extensions) {

@@ -59,6 +59,7 @@ struct vnc_server {
 struct vnc_instance {
     struct vn_object object; /* client is that of no link: an instance spans several */
     uint32_t api_version;    /* that the program asked for */
+    bool maps_device_memory; /* the program, if it can */
     char **extensions;       /* enabled */
     uint32_t extension_count;
     struct vnc_server servers[VNC_SERVERS_MAX];

@@ -91,7 +91,7 @@ static int choose_memory_types(struct vnc_physical_device *device)
             return -EPROTO;
     }
     bool visible;
-    hw_env_bool("VENUS_HOST_VISIBLE_DEVICE_MEMORY", false, &visible);
+    hw_env_bool("VENUS_HOST_VISIBLE_DEVICE_MEMORY", device->instance->maps_device_memory, &visible);
     vnc_memory_types_init(&device->types, driver, visible);
     return 0;
 }
