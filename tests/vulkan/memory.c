@@ -567,6 +567,145 @@ static void arguments(void)
         vkDestroyPipelineCache(vkt.device, caches[i], NULL);
 }
 
+/* Copies all of `from` to `to`, at an offset, behind a step of it. */
+static VkCommandBuffer read_back_command(const struct stepper *run, const struct vkt_buffer *from,
+                                         const struct vkt_buffer *to, VkDeviceSize offset)
+{
+    const uint32_t add = 1;
+    VkBufferCopy region = {0, offset, from->size};
+    VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    vkt_record(command, 0);
+    vkt_kernel_record(command, &run->kernel, &add, (uint32_t)(from->size / 4 + 63) / 64);
+    vkCmdCopyBuffer(command, from->handle, to->handle, 1, &region);
+    vkt_barrier(command);
+    VKT(vkEndCommandBuffer(command));
+    return command;
+}
+
+/* Memory of the device holds anything at first. */
+static struct vkt_buffer zeros(VkDeviceSize size)
+{
+    struct vkt_buffer made = vkt_buffer(size, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT, VKT_DEVICE);
+    VkCommandBuffer command = vkt_begin();
+    vkCmdFillBuffer(command, made.handle, 0, VK_WHOLE_SIZE, 0);
+    vkt_barrier(command);
+    vkt_finish(command);
+    return made;
+}
+
+static void wait_and_reset(VkFence fence)
+{
+    vkt_wait(fence);
+    VKT(vkResetFences(vkt.device, 1, &fence));
+}
+
+/* Into the same pages, with all that may come between: what the program leaves there, batches that
+ * read the pages on, or write them, and the program's own changes. */
+static void read_again(void)
+{
+    enum { LARGE = 128 << 10, ROUNDS = 18 };
+    vkt_open();
+    struct vkt_buffer from = zeros(LARGE), onward = zeros(LARGE + PAGE);
+    struct vkt_buffer back = vkt_storage(LARGE + PAGE, NULL);
+    struct stepper run = stepper(&from), over = stepper(&back);
+    VkCommandBuffer even = read_back_command(&run, &from, &back, 0);
+    VkCommandBuffer odd = read_back_command(&run, &from, &back, 100);
+    VkCommandBuffer on = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    vkt_record(on, 0);
+    vkt_copy(on, &back, &onward);
+    vkt_barrier(on);
+    VKT(vkEndCommandBuffer(on));
+    uint8_t *bytes = back.map;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        if (i % 3 == 1)
+            memset(bytes + 5 * PAGE, (int)i, LARGE / 2);
+        vkt_submit(i < ROUNDS / 2 ? even : odd, run.fence);
+        if (i % 7 == 5)
+            vkt_submit(on, VK_NULL_HANDLE); /* reads what the other is about to write */
+        wait_and_reset(run.fence);
+        vkt_out("back", bytes, LARGE + PAGE);
+        if (i % 8 == 6) {
+            bytes[i * PAGE] ^= 1;
+            vkt_submit(on, run.fence);
+            wait_and_reset(run.fence);
+        }
+        if (i % 9 == 8)
+            step(&over);
+        if (i % 7 == 5 || i % 8 == 6)
+            vkt_out_buffer("onward", &onward);
+    }
+}
+
+/* The host hears by an event, which the next batch sets, that the bytes are there. */
+static void read_again_at_an_event(void)
+{
+    enum { LARGE = 128 << 10, ROUNDS = 8 };
+    vkt_open();
+    struct vkt_buffer from = zeros(LARGE), other = zeros(LARGE);
+    struct vkt_buffer back = vkt_buffer(LARGE, 0, VKT_COHERENT);
+    struct stepper run = stepper(&from), long_run = stepper(&other);
+    VkCommandBuffer command = read_back_command(&run, &from, &back, 0);
+    VkEventCreateInfo info = {.sType = VK_STRUCTURE_TYPE_EVENT_CREATE_INFO};
+    VkEvent event;
+    VKT(vkCreateEvent(vkt.device, &info, NULL, &event));
+    VKT_KEEP(EVENT, event);
+    const uint32_t add = 1;
+    VkCommandBuffer tells = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    vkt_record(tells, 0);
+    vkCmdSetEvent(tells, event, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT);
+    for (int i = 0; i < 20; i++) /* and goes on for a while */
+        vkt_kernel_record(tells, &long_run.kernel, &add, LARGE / 4 / 64);
+    VKT(vkEndCommandBuffer(tells));
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        memset(back.map, (int)i, LARGE);
+        vkt_submit(command, VK_NULL_HANDLE);
+        vkt_submit(tells, run.fence);
+        VkResult status;
+        while ((status = vkGetEventStatus(vkt.device, event)) == VK_EVENT_RESET)
+            ;
+        vkt_out_result("event", status);
+        vkt_out("back", back.map, LARGE);
+        wait_and_reset(run.fence);
+        vkt_out("at the end", back.map, LARGE);
+        VKT(vkResetEvent(vkt.device, event));
+    }
+}
+
+/* A batch that waits for the host: until then the pages are the program's. */
+static void read_again_behind_the_host(void)
+{
+    enum { LARGE = 128 << 10, ROUNDS = 4 };
+    vkt_open();
+    VKT_NEED(vkt.f12.timelineSemaphore);
+    struct vkt_buffer from = zeros(LARGE), back = vkt_buffer(LARGE, 0, VKT_COHERENT);
+    struct stepper run = stepper(&from);
+    VkCommandBuffer command = read_back_command(&run, &from, &back, 0);
+    VkSemaphore timeline = vkt_timeline(0);
+    uint8_t *bytes = back.map;
+    for (uint64_t i = 1; i <= ROUNDS; i++) {
+        VkTimelineSemaphoreSubmitInfo values = {
+            .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+            .waitSemaphoreValueCount = 1,
+            .pWaitSemaphoreValues = &i};
+        VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+        VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                               .pNext = &values,
+                               .waitSemaphoreCount = 1,
+                               .pWaitSemaphores = &timeline,
+                               .pWaitDstStageMask = &all,
+                               .commandBufferCount = 1,
+                               .pCommandBuffers = &command};
+        VkSemaphoreSignalInfo signal = {
+            .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO, .semaphore = timeline, .value = i};
+        VKT(vkQueueSubmit(vkt.queue, 1, &submit, run.fence));
+        memset(bytes, (int)i, LARGE);
+        vkt_out("before", bytes, LARGE);
+        VKT(vkSignalSemaphore(vkt.device, &signal));
+        wait_and_reset(run.fence);
+        vkt_out("after", bytes, LARGE);
+    }
+}
+
 /* Much that the device wrote, read from both ends and in the middle, with writes of the host. */
 static void large_reads(void)
 {
@@ -672,6 +811,9 @@ static const struct vkt_case cases[] = {
     {"arguments", arguments, NULL},
     {"read_later", read_later, NULL},
     {"large_reads", large_reads, NULL},
+    {"read_again", read_again, NULL},
+    {"read_again_at_an_event", read_again_at_an_event, NULL},
+    {"read_again_behind_the_host", read_again_behind_the_host, NULL},
 #ifdef VK_EXT_map_memory_placed
     {"placed", placed, "the layer may be older than the extension"},
 #endif

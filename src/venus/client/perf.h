@@ -20,7 +20,7 @@ enum vnc_perf {
                           */
     VNC_PERF_QUIET_BATCHES, /* batches that nobody waits for are not reported */
     VNC_PERF_PACKING,       /* as VENUS_COMPRESS */
-    VNC_PERF_WHOLE_PAGES,   /* pages written as a whole are sent without a look at each byte */
+    VNC_PERF_WHOLE_PAGES,   /* pages written as a whole travel without a look at each byte */
     VNC_PERF_SMALL_UPLOADS, /* small copies from mapped memory travel with their bytes */
     VNC_PERF_STRIPES,       /* as VENUS_UPLOAD_STRIPES */
     VNC_PERF_UPLOAD_CACHE,  /* large writes that the server has are not sent again */

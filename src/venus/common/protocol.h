@@ -72,7 +72,8 @@
  *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
  *
  *   a range is {u64 memory, u64 offset, u64 bytes}, in SUBMIT with VN_RANGE_FILLED in bytes where
- *   the batch writes every byte of it
+ *   the batch writes every byte of it, and VN_RANGE_AWAITED where the client wants every byte of
+ *   the whole pages in it, changed or not
  *
  * Fences and private data never travel.  The server pushes:
  *
@@ -118,7 +119,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 11,
+    VN_PROTOCOL = 12,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -196,6 +197,7 @@ enum {
 };
 
 #define VN_RANGE_FILLED (UINT64_C(1) << 63)
+#define VN_RANGE_AWAITED (UINT64_C(1) << 62) /* beside VN_RANGE_FILLED */
 
 /* Both ends spin for at most so long before they sleep (base/wait.h): a step of a language model on
  * a GPU, or what a program does between two prompts.  A sleeper learns of the end a tenth of a

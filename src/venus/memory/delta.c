@@ -165,6 +165,14 @@ void vn_change_round(struct vn_change *c)
         memset(c->mask, 0xff, sizeof(c->mask));
 }
 
+bool vn_change_is_whole(const struct vn_change *c)
+{
+    uint64_t all = c->blocks;
+    for (size_t b = 0; all == UINT64_MAX && b < VN_PAGE_BLOCKS; b++)
+        all &= c->mask[b];
+    return all == UINT64_MAX;
+}
+
 /* --- writing ------------------------------------------------------------------------------- */
 
 void vn_delta_begin(struct vn_delta_out *out, struct wire_enc *e)

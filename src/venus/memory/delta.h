@@ -49,6 +49,9 @@ struct vn_change {
  * the peer does not write meanwhile. */
 void vn_change_round(struct vn_change *change);
 
+/* Whether every byte of the page is named. */
+bool vn_change_is_whole(const struct vn_change *change);
+
 struct vn_delta_codec;
 
 /* Bodies of at least zstd_min bytes are compressed where that saves an eighth; 0: none is.

@@ -235,9 +235,11 @@ bool vn_region_set_fetch(struct vn_region *region, vn_fetch_fn *fetch)
 {
     if (!sees_missing(region) || !vn_region_enter(region))
         return false;
-    region->fetch = fetch;
+    bool can = region->awaited.count == 0;
+    if (can)
+        region->fetch = fetch;
     pthread_mutex_unlock(&region->lock);
-    return true;
+    return can;
 }
 
 static int attach_pager(struct vn_region *region)

@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+/* Of pages that travel as a whole in any case one in so many is looked at: each look misses every
+ * cache. */
+enum { LOOK_EVERY = 8 };
+
 /* --- life ---------------------------------------------------------------------------------- */
 
 static bool is_foreign(const struct vn_region *region)
@@ -21,6 +25,8 @@ bool vn_region_enter(struct vn_region *region)
 static bool differs(void *user, size_t page)
 {
     struct vn_region *region = user;
+    if (vn_pageset_has(&region->awaited, page))
+        return false;
     if (vn_pageset_has(&region->unshadowed, page))
         return true;
     return page < vn_shadow_pages(&region->shadow) && !vn_pageset_has(&region->missing, page) &&
@@ -57,8 +63,9 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     region->bytes = (params->size + page - 1) / page * page;
     if (!err)
         err = (region->memory = map_memory(region, NULL)) ? 0 : -ENOMEM;
-    struct vn_pageset *const sets[] = {&region->pending, &region->whole, &region->unshadowed,
-                                       &region->missing, &region->requested};
+    struct vn_pageset *const sets[] = {&region->pending,  &region->whole,   &region->unshadowed,
+                                       &region->returned, &region->awaited, &region->missing,
+                                       &region->requested};
     for (size_t i = 0; !err && i < ARRAY_LEN(sets); i++)
         err = vn_pageset_init(sets[i], region->bytes / VN_PAGE_BYTES);
     if (!err)
@@ -103,6 +110,8 @@ void vn_region_destroy(struct vn_region *region)
     vn_demand_fini(region);
     vn_pageset_fini(&region->requested);
     vn_pageset_fini(&region->missing);
+    vn_pageset_fini(&region->awaited);
+    vn_pageset_fini(&region->returned);
     vn_pageset_fini(&region->unshadowed);
     vn_pageset_fini(&region->whole);
     vn_pageset_fini(&region->pending);
@@ -116,6 +125,25 @@ void vn_region_destroy(struct vn_region *region)
 void *vn_region_memory(const struct vn_region *region)
 {
     return region->memory;
+}
+
+/* Somebody wants to know what the program wrote there. */
+static void look_at(struct vn_region *region, size_t first, size_t end)
+{
+    size_t page = first;
+    while (!region->needs_shadow && (page = vn_pageset_next(&region->returned, page)) < end) {
+        region->needs_shadow =
+            vn_pageset_has(&region->unshadowed, page) && !vn_pageset_has(&region->awaited, page);
+        page++;
+    }
+    if (region->returned.count)
+        vn_pageset_remove_span(&region->returned, first, end - first);
+}
+
+static void spare_awaited(struct vn_region *region, size_t first, size_t end)
+{
+    for (size_t page = first; (page = vn_pageset_next(&region->awaited, page)) < end; page++)
+        vn_pageset_remove(&region->pending, page);
 }
 
 /* --- moving -------------------------------------------------------------------------------- */
@@ -159,6 +187,8 @@ static int move(struct vn_region *region, uint8_t *to, bool reserve)
         leave(move.to, region->bytes, to != NULL);
         return err;
     }
+    look_at(region, 0, region->pending.pages);
+    spare_awaited(region, 0, region->pending.pages);
     vn_track_fini(&region->track);
     leave(region->memory, region->bytes, reserve);
     region->track = track;
@@ -209,7 +239,10 @@ int vn_region_collect(struct vn_region *region, size_t off, size_t len)
         return -EINVAL;
     if (!vn_region_enter(region))
         return -ESHUTDOWN;
+    size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES;
+    look_at(region, first, end);
     int err = vn_track_take(&region->track, off, len, &region->pending);
+    spare_awaited(region, first, end);
     pthread_mutex_unlock(&region->lock);
     return err;
 }
@@ -294,10 +327,6 @@ int vn_region_encode(struct vn_region *region, struct vn_delta_codec *codec, str
     return more;
 }
 
-/* Unshadowed pages are sent as a whole in any case, so one in so many is looked at: each look
- * misses every cache. */
-enum { UNSHADOWED_LOOK = 8 };
-
 /* Pages from `page` on, pending and written as a whole, at most `most`.  Memory for their shadow
  * copies comes in one call: the look and the copy would be two faults a page. */
 static size_t count_whole(struct vn_region *region, size_t page, size_t most)
@@ -313,7 +342,7 @@ static size_t count_whole(struct vn_region *region, size_t page, size_t most)
         vn_shadow_populate(&region->shadow, page * VN_PAGE_BYTES, (end - page) * VN_PAGE_BYTES);
     size_t unshadowed = page + vn_pageset_run(&region->unshadowed, page, end - page);
     size_t at = page + vn_shadow_count_rewritten(&region->shadow, region->memory, page, unshadowed,
-                                                 UNSHADOWED_LOOK);
+                                                 LOOK_EVERY);
     if (at == unshadowed)
         at += vn_shadow_count_rewritten(&region->shadow, region->memory, at, end, 1);
     return at - page;
@@ -331,13 +360,13 @@ static const uint8_t *take_run(struct vn_region *region, size_t page, size_t cou
     size_t off = page * VN_PAGE_BYTES;
     bool unshadowed = can_be_unshadowed(region, page, count);
     if (unshadowed)
-        vn_shadow_take_samples(&region->shadow, region->memory, page, count, UNSHADOWED_LOOK);
+        vn_shadow_take_samples(&region->shadow, region->memory, page, count, LOOK_EVERY);
     else
         vn_shadow_take_whole(&region->shadow, region->memory, off, count * VN_PAGE_BYTES);
     vn_pageset_remove_span(&region->pending, page, count);
     (unshadowed ? vn_pageset_add_span : vn_pageset_remove_span)(&region->unshadowed, page, count);
     vn_pageset_add_span(&region->whole, page, count);
-    region->sending = (struct vn_pages){page, page + count};
+    region->sending = (struct vn_pages){.first = page, .end = page + count};
     return (unshadowed ? region->memory : region->shadow.bytes) + off;
 }
 
@@ -380,14 +409,96 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len)
     if (!vn_region_enter(region))
         return -ESHUTDOWN;
     size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES;
+    look_at(region, first, end);
     vn_pageset_remove_span(&region->whole, first, end - first); /* none becomes unshadowed now */
     for (size_t page = first; (page = vn_pageset_next(&region->unshadowed, page)) < end; page++)
         vn_pageset_add(&region->pending, page);
+    spare_awaited(region, first, end);
     pthread_mutex_unlock(&region->lock);
     return 0;
 }
 
+bool vn_region_may_await(struct vn_region *region, size_t off, size_t len)
+{
+    size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES, returned = 0;
+    assert(off % VN_PAGE_BYTES == 0 && len % VN_PAGE_BYTES == 0);
+    if (len < VN_WHOLE_MIN || vn_region_can_drop(region) || !vn_region_enter(region))
+        return false;
+    bool may = !region->needs_shadow && end <= region->shadow.size / VN_PAGE_BYTES &&
+               vn_pageset_next(&region->awaited, first) >= end;
+    for (size_t page = first; may && (page = vn_pageset_next(&region->returned, page)) < end;) {
+        size_t run = vn_pageset_run(&region->returned, page, end - page);
+        returned += run;
+        page += run;
+    }
+    pthread_mutex_unlock(&region->lock);
+    return may && returned >= (end - first) / 4 * 3;
+}
+
+void vn_region_await(struct vn_region *region, size_t off, size_t len)
+{
+    size_t first = off / VN_PAGE_BYTES, count = len / VN_PAGE_BYTES;
+    if (!vn_region_enter(region))
+        return;
+    assert(vn_pageset_next(&region->awaited, first) >= first + count);
+    vn_pageset_remove_span(&region->whole, first, count);
+    vn_pageset_add_span(&region->awaited, first, count);
+    spare_awaited(region, first, first + count);
+    pthread_mutex_unlock(&region->lock);
+}
+
 /* --- what the server wrote ----------------------------------------------------------------- */
+
+/* Pages that a device has rewritten, or is rewriting.  Where most have the bytes that they had, the
+ * server is to compare them the next time. */
+static void store_awaited(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
+{
+    size_t looks = 0, rewritten = 0;
+    for (size_t i = 0; i < count; i += LOOK_EVERY, looks++)
+        rewritten += vn_shadow_is_news(region->memory, page + i, bytes + i * VN_PAGE_BYTES);
+    if (2 * rewritten < looks)
+        vn_pageset_remove_span(&region->returned, page, count);
+    vn_shadow_put_memory(region->memory, page * VN_PAGE_BYTES, bytes, count * VN_PAGE_BYTES);
+}
+
+/* Who looked at a page meanwhile needs its shadow copy. */
+void vn_region_arrived(struct vn_region *region, size_t off, size_t len)
+{
+    size_t page = off / VN_PAGE_BYTES, end = page + len / VN_PAGE_BYTES;
+    if (!vn_region_enter(region))
+        return;
+    for (; (page = vn_pageset_next(&region->awaited, page)) < end; page++) {
+        vn_pageset_remove(&region->awaited, page);
+        if (vn_pageset_has(&region->returned, page))
+            vn_pageset_add(&region->unshadowed, page);
+        else
+            give_shadow(region, page);
+    }
+    pthread_mutex_unlock(&region->lock);
+}
+
+/* A run of pages, none of them missing. */
+static int store_run(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
+{
+    size_t off = page * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES, end = page + count;
+    if (!vn_region_widen(region, &off, &len))
+        return -EINVAL;
+    int err = vn_track_begin_write(&region->track, off, len);
+    for (size_t part; !err && page < end; page += part, bytes += part * VN_PAGE_BYTES) {
+        size_t awaited = vn_pageset_next(&region->awaited, page);
+        part = vn_pageset_run(&region->awaited, page, end - page);
+        if (part) {
+            store_awaited(region, page, part, bytes);
+            continue;
+        }
+        part = (awaited < end ? awaited : end) - page;
+        vn_shadow_put_whole(&region->shadow, region->memory, page * VN_PAGE_BYTES, bytes,
+                            part * VN_PAGE_BYTES);
+        vn_pageset_remove_span(&region->unshadowed, page, part);
+        vn_pageset_add_span(&region->returned, page, part);
+    }
+    return err;
+}
 
 static int merge(struct vn_region *region, struct vn_delta_in *in)
 {
@@ -397,9 +508,14 @@ static int merge(struct vn_region *region, struct vn_delta_in *in)
         size_t page = change.page;
         if (vn_pageset_has(&region->missing, page))
             continue; /* a fetch will bring it */
-        int err = vn_track_begin_write(&region->track, page * VN_PAGE_BYTES / host * host, host);
+        bool stored = vn_pageset_has(&region->awaited, page) && vn_change_is_whole(&change);
+        int err =
+            stored ? store_run(region, page, 1, change.bytes)
+                   : vn_track_begin_write(&region->track, page * VN_PAGE_BYTES / host * host, host);
         if (err)
             return err;
+        if (stored)
+            continue;
         if (vn_pageset_has(&region->unshadowed, page))
             give_shadow(region, page); /* a server at fault: no device could write it */
         vn_shadow_merge(&region->shadow, region->memory, &change);
@@ -419,20 +535,6 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
     err = merge(region, &in);
     pthread_mutex_unlock(&region->lock);
     return err;
-}
-
-/* A run of pages, none of them missing. */
-static int store_run(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
-{
-    size_t start = page * VN_PAGE_BYTES, off = start, len = count * VN_PAGE_BYTES;
-    if (!vn_region_widen(region, &off, &len))
-        return -EINVAL;
-    int err = vn_track_begin_write(&region->track, off, len);
-    if (err)
-        return err;
-    vn_shadow_put_whole(&region->shadow, region->memory, start, bytes, count * VN_PAGE_BYTES);
-    vn_pageset_remove_span(&region->unshadowed, page, count);
-    return 0;
 }
 
 int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes, size_t len)

@@ -109,6 +109,20 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
  * the end, -ESHUTDOWN. */
 int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
 
+/* For readbacks that come again and again, and that nothing looks at in between.  A device is to
+ * write every byte of these pages, and the server will send them as a whole: through store, or
+ * each page whole in a delta.  The program does not touch them meanwhile.
+ *
+ * Whether that is worth while: most of the pages came so the last time.  The range is of whole
+ * pages. */
+bool vn_region_may_await(struct vn_region *region, size_t off, size_t len);
+/* What the program wrote there is not sent any more, and the pages are not compared; they come
+ * without a shadow copy.  Behind the encode for whatever reads them before.  Only after
+ * vn_region_may_await. */
+void vn_region_await(struct vn_region *region, size_t off, size_t len);
+/* The device is done, all has come, and the program does not know it yet. */
+void vn_region_arrived(struct vn_region *region, size_t off, size_t len);
+
 /* Merges a delta of the server.  0; -EPROTO, -EMSGSIZE, -ENOMEM, -ESHUTDOWN with nothing applied;
  * or the kernel's errno, with the region no longer exact. */
 int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, const void *data,
@@ -126,7 +140,7 @@ bool vn_region_can_drop(const struct vn_region *region);
 
 /* Pages of a region that was created without `fetch` may be dropped from now on.  The caller sends
  * unshadowed pages first, as vn_region_expect has them sent.  False, and nothing has changed: they
- * cannot be dropped. */
+ * cannot be dropped, or some are awaited. */
 bool vn_region_set_fetch(struct vn_region *region, vn_fetch_fn *fetch);
 
 /* The server has newer content for the range: gives up the pages.  Writes that were not sent are

@@ -10,14 +10,19 @@
  *            | has: it is to be sent               | fill               | sent, drop
  * whole      | was sent as a whole the last time;  | take_whole         | encode, expect, drop
  *            | its shadow copy has memory          |                    |
- * unshadowed | has a stale shadow copy: it is to   | take_whole, if in  | encode, sent, apply,
- *            | be sent as a whole                  | `whole` before     | store, take_whole
+ * unshadowed | has a stale shadow copy: it is to   | take_whole, if in  | encode, apply, store,
+ *            | be sent as a whole                  | `whole` before;    | take_whole
+ *            |                                     | arrived            |
+ * returned   | came from the server as a whole,    | store              | collect, expect, move,
+ *            | and nobody has looked at it since   |                    | store with no news
+ * awaited    | a device rewrites: what the program | await              | arrived
+ *            | wrote there is not sent any more    |                    |
  * missing    | was dropped: the server has it, and | drop               | fill, lose
  *            | an access to it waits               |                    |
  * requested  | is missing, with a fetch under way  | the pager          | fill, lose
  *
- * No page becomes unshadowed in a region that can drop pages: of a missing page nothing but the
- * shadow copy is left.
+ * No page becomes unshadowed or awaited in a region that can drop pages: of a missing page nothing
+ * but the shadow copy is left.  An awaited page is not pending.
  *
  * Trust, Threads, Lifetime: see region.h. */
 #ifndef HAWSER_VENUS_MEMORY_REGION_IMPL_H
@@ -38,7 +43,8 @@ struct vn_region {
     size_t bytes;    /* of the mapping: size in whole host pages */
     size_t alignment;
     enum vn_track_method method;
-    struct vn_pageset pending, whole, unshadowed, missing, requested;
+    struct vn_pageset pending, whole, unshadowed, returned, awaited, missing, requested;
+    bool needs_shadow; /* an unshadowed page that had returned was looked at: none is awaited */
 
     /* By page, NULL for most: the unsent writes of a missing page.  The mask names the bytes that
      * an answer of the server may lack; of these, the ones that differ from the shadow copy are to

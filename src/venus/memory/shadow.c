@@ -176,6 +176,16 @@ void vn_shadow_overwrite(struct vn_shadow *shadow, uint8_t *memory, const struct
     store(shadow, memory, change, false);
 }
 
+/* Whether a page that a device wrote goes as it is. */
+static bool goes_whole(const struct vn_shadow *shadow, const uint8_t *memory,
+                       const struct vn_pages *filled, size_t page)
+{
+    if (page < filled->first || page >= filled->end)
+        return false;
+    return filled->awaited || (vn_shadow_differs(shadow, memory, page) &&
+                               vn_shadow_is_rewritten(shadow, memory, page));
+}
+
 int vn_shadow_encode(struct vn_shadow *shadow, const uint8_t *memory, struct vn_pages filled,
                      size_t *page, size_t end, struct vn_delta_codec *codec, struct wire_enc *e,
                      size_t budget)
@@ -187,12 +197,11 @@ int vn_shadow_encode(struct vn_shadow *shadow, const uint8_t *memory, struct vn_
     size_t at = *page;
     vn_delta_begin(&out, e);
     for (; at < end && vn_delta_has_room(&out, budget); at++) {
-        if (!vn_shadow_differs(shadow, memory, at))
-            continue;
-        if (at >= filled.first && at < filled.end && vn_shadow_is_rewritten(shadow, memory, at)) {
+        if (goes_whole(shadow, memory, &filled, at)) {
             vn_shadow_take_whole(shadow, memory, at * VN_PAGE_BYTES, VN_PAGE_BYTES);
             vn_delta_put_page(&out, at, shadow->bytes + at * VN_PAGE_BYTES);
-        } else if (vn_shadow_take(shadow, memory, at, &change)) {
+        } else if (vn_shadow_differs(shadow, memory, at) &&
+                   vn_shadow_take(shadow, memory, at, &change)) {
             vn_delta_put(&out, &change);
             vn_shadow_sent(shadow, &change);
         } else {
@@ -238,18 +247,34 @@ static size_t sample_of(size_t page)
     return page * VN_PAGE_BYTES + page * STEP % VN_PAGE_BLOCKS * VN_BLOCK_BYTES;
 }
 
+/* Of a block, how many bytes differ; *any: whether one in memory is not zero. */
+static unsigned count_different(const uint8_t *memory, const uint8_t *other, bool *any)
+{
+    unsigned differ = 0;
+    uint64_t all = 0;
+    for (size_t at = 0; at < VN_BLOCK_BYTES; at += 8) {
+        uint64_t now = load64(memory + at), then;
+        memcpy(&then, other + at, 8);
+        differ += count_bytes(now ^ then);
+        all |= now;
+    }
+    *any = all;
+    return differ;
+}
+
 bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page)
 {
     size_t at = sample_of(page);
-    unsigned differ = 0;
-    uint64_t any = 0;
-    for (size_t end = at + VN_BLOCK_BYTES; at < end; at += 8) {
-        uint64_t now = load64(memory + at), then;
-        memcpy(&then, shadow->bytes + at, 8);
-        differ += count_bytes(now ^ then);
-        any |= now;
-    }
+    bool any;
+    unsigned differ = count_different(memory + at, shadow->bytes + at, &any);
     return (any || shadow->near) && differ >= VN_BLOCK_BYTES / 2;
+}
+
+bool vn_shadow_is_news(const uint8_t *memory, size_t page, const uint8_t *bytes)
+{
+    size_t at = sample_of(page);
+    bool any;
+    return count_different(memory + at, bytes + at % VN_PAGE_BYTES, &any) >= VN_BLOCK_BYTES / 2;
 }
 
 /* The page to look at after this one. */
@@ -280,6 +305,8 @@ void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_
 {
     assert(off % VN_PAGE_BYTES == 0 && off <= shadow->size && len <= shadow->size - off);
     copy_racy(shadow->bytes + off, memory + off, len);
+    if (shadow->omitted.count)
+        vn_pageset_remove_span(&shadow->omitted, off / VN_PAGE_BYTES, pages_up_to(len));
 }
 
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
@@ -287,6 +314,11 @@ void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, siz
 {
     for (size_t end = page + count; page < end; page = next_sampled(page, every))
         copy_racy(shadow->bytes + sample_of(page), memory + sample_of(page), VN_BLOCK_BYTES);
+}
+
+void vn_shadow_put_memory(uint8_t *memory, size_t off, const uint8_t *bytes, size_t len)
+{
+    copy_racy(memory + off, bytes, len);
 }
 
 void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,

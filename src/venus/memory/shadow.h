@@ -27,6 +27,7 @@ struct vn_shadow {
 
 struct vn_pages {
     size_t first, end;
+    bool awaited; /* of filled ones: the client wants all of each */
 };
 
 /* All zero; takes no memory until it is written.  0, -EINVAL for a size of 0 or past VN_PAGES_MAX,
@@ -62,9 +63,9 @@ void vn_shadow_overwrite(struct vn_shadow *shadow, uint8_t *memory, const struct
 
 /* Appends to e a delta of what differs in pages *page up to end, of at most budget bytes (more than
  * VN_CHANGE_WIRE_MAX), and moves *page to the first page not looked at.  A device wrote all of
- * `filled`, where the client therefore writes nothing: pages there that seem to be rewritten are
- * sent as a whole.  The number of changes, or the encoder's error: the shadow copy is then ahead of
- * the peer, and the connection is to be given up. */
+ * `filled`, where the client therefore writes nothing: pages there that seem to be rewritten, and
+ * awaited ones, are sent as a whole.  The number of changes, or the encoder's error: the shadow
+ * copy is then ahead of the peer, and the connection is to be given up. */
 int vn_shadow_encode(struct vn_shadow *shadow, const uint8_t *memory, struct vn_pages filled,
                      size_t *page, size_t end, struct vn_delta_codec *codec, struct wire_enc *e,
                      size_t budget) MUST_CHECK;
@@ -83,6 +84,9 @@ int vn_shadow_apply(struct vn_shadow *shadow, uint8_t *memory, struct vn_delta_c
  * travel there more quickly than both ends look at each page. */
 bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page);
 
+/* The same of the server's bytes for a page of memory. */
+bool vn_shadow_is_news(const uint8_t *memory, size_t page, const uint8_t *bytes);
+
 /* How many whole pages from `page` up to `end` seem to be rewritten, without a gap, judged by the
  * first and by those whose number is a multiple of `every`. */
 size_t vn_shadow_count_rewritten(const struct vn_shadow *shadow, const uint8_t *memory, size_t page,
@@ -99,7 +103,8 @@ void vn_shadow_take_whole(struct vn_shadow *shadow, const uint8_t *memory, size_
 void vn_shadow_take_samples(struct vn_shadow *shadow, const uint8_t *memory, size_t page,
                             size_t count, size_t every);
 
-/* At the client: stores the server's bytes in both. */
+/* At the client: stores the server's bytes in memory alone, or in both. */
+void vn_shadow_put_memory(uint8_t *memory, size_t off, const uint8_t *bytes, size_t len);
 void vn_shadow_put_whole(struct vn_shadow *shadow, uint8_t *memory, size_t off,
                          const uint8_t *bytes, size_t len);
 

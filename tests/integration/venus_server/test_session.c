@@ -291,6 +291,34 @@ static void mapped_memory_becomes_demand_paged(void **state)
     server_stop(&server);
 }
 
+/* The client compares nothing there.  What the server knows of it is right afterwards. */
+static void awaited_pages_come_changed_or_not(void **state)
+{
+    struct demand_paged l;
+    struct client *c = &l.b.c;
+    const uint64_t awaited = BUFFER_BYTES | VN_RANGE_FILLED | VN_RANGE_AWAITED;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&l.b, &server);
+    l.memory = l.b.memory;
+    l.buffer = l.b.buffer;
+    l.share = l.b.share;
+    for (uint32_t i = 1; i <= 3; i++) {
+        lazy_fill_range(&l, 6, awaited);
+        assert_int_equal(client_pushes(c, VN_PUSH_PAGES), i);
+    }
+    lazy_fill_range(&l, 6, BUFFER_BYTES | VN_RANGE_FILLED);
+    assert_int_equal(client_pushes(c, VN_PUSH_PAGES), 3);
+    assert_int_equal(c->deltas, 0);
+    lazy_fill_range(&l, 7, awaited - 100); /* a part of the last page: it is compared */
+    assert_int_equal(client_pushes(c, VN_PUSH_PAGES), 4);
+    assert_int_equal(c->deltas, 1);
+    lazy_fill(&l, 7);
+    assert_int_equal(c->deltas, 1);
+    bench_end(&l.b);
+    server_stop(&server);
+}
+
 /* The same bytes by way of the device. */
 static void what_is_fetched_may_be_copied_by_the_device(void **state)
 {
@@ -530,6 +558,7 @@ int main(void)
         cmocka_unit_test(read_brings_what_no_batch_named),
         cmocka_unit_test(what_is_fetched_is_told_and_not_pushed),
         cmocka_unit_test(mapped_memory_becomes_demand_paged),
+        cmocka_unit_test(awaited_pages_come_changed_or_not),
         cmocka_unit_test(what_is_fetched_may_be_copied_by_the_device),
         cmocka_unit_test(writes_of_the_host_are_among_what_is_fetched),
         cmocka_unit_test(all_submissions_are_counted),

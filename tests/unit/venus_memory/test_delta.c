@@ -122,7 +122,7 @@ static void bytes_that_did_not_change_do_not_travel(void **state)
 static void filled_pages_travel_as_they_are(void **state)
 {
     (void)state;
-    struct vn_pages filled = {1, 5};
+    struct vn_pages filled = {.first = 1, .end = 5};
     size_t page = 0;
     for (size_t i = 0; i < 6 * VN_PAGE_BYTES; i++) {
         bool same = i / VN_PAGE_BYTES == 2 || i % 8 == 7;

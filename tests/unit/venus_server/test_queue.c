@@ -772,7 +772,7 @@ static void a_queue_that_ends_reports_what_is_held(void **state)
 static void whole_pages_are_stored_and_do_not_come_back(void **state)
 {
     uint8_t *page = malloc(VN_PAGE_BYTES);
-    struct vns_range all = {MEMORY, 0, BYTES, false};
+    struct vns_range all = {.memory = MEMORY, .bytes = BYTES};
     (void)state;
     memset(page, 5, VN_PAGE_BYTES);
     unsigned flushes = gpu.flushes;
@@ -841,7 +841,7 @@ static void the_hosts_write_wins_and_is_flushed(void **state)
     assert_int_equal(gpu.flushes, 2);
     assert_int_equal(gpu.bytes[12], 5);
     assert_int_equal(gpu.bytes[30], 9);
-    struct vns_range range = {MEMORY, 0, BYTES, false};
+    struct vns_range range = {.memory = MEMORY, .bytes = BYTES};
     assert_int_equal(vns_memories_read(memories, &range, 1, 0), 0);
     assert_int_equal(gpu.invalidates, 1);
     vn_shadow_fini(&twin);

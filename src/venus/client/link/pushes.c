@@ -5,6 +5,7 @@
 #include "venus/client/device/debug.h"
 #include "venus/client/locks.h"
 #include "venus/client/memory/memory.h"
+#include "venus/client/record/ranges.h"
 #include "venus/client/submit/queue.h"
 #include "venus/client/submit/trace.h"
 #include "venus/common/commands.h"
@@ -221,13 +222,22 @@ static int on_pages(void *user, uint64_t id, uint64_t off, const uint8_t *data, 
     return take_pages(user, id, off, data, len, vn_region_store);
 }
 
+/* Under the lock. */
+static void on_arrived(void *user, const struct vnc_range *pages)
+{
+    struct vnc_pushes *pushes = user;
+    struct vnc_memory *memory = vn_keymap_get(&pushes->memories, pages->memory);
+    if (memory)
+        vn_region_arrived(memory->region, pages->offset, pages->bytes);
+}
+
 static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
 {
     struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     struct vnc_queue *queue = vn_keymap_get(&pushes->queues, id);
     if (queue)
-        vnc_queue_done(queue, number, result);
+        vnc_queue_done(queue, number, result, on_arrived, pushes);
     pthread_mutex_unlock(&pushes->lock);
 }
 

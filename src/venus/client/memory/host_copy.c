@@ -145,7 +145,7 @@ static VkResult level(struct vnc_device *device, VkImage handle)
     struct wire_enc *e = all.failed ? NULL : vnc_link_begin(link);
     VkResult result = all.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : VK_ERROR_DEVICE_LOST;
     if (e) {
-        result = vnc_memory_expect(device, &all);
+        result = vnc_memory_expect(device, &all, false);
         if (result == VK_SUCCESS)
             result = vnc_memory_put_deltas(device, &all, e);
         if (result == VK_SUCCESS)

@@ -499,22 +499,47 @@ void vnc_memory_choose_fetched(struct vnc_device *device, const struct vnc_range
     pthread_mutex_unlock(&device->lock);
 }
 
-VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *ranges)
+static int expect(const struct vnc_memory *memory, struct vnc_range *range, bool may_await)
+{
+    uint64_t left = range->offset < memory->size ? memory->size - range->offset : 0;
+    uint64_t end = range->offset + (range->bytes < left ? range->bytes : left);
+    struct vnc_range pages = vnc_range_pages(range);
+    range->awaited = may_await && range->filled && pages.offset + pages.bytes <= end &&
+                     vn_region_may_await(memory->region, pages.offset, pages.bytes);
+    if (!range->awaited)
+        return left ? vn_region_expect(memory->region, range->offset, end - range->offset) : 0;
+    int rc = vn_region_expect(memory->region, range->offset, pages.offset - range->offset);
+    uint64_t behind = pages.offset + pages.bytes;
+    return rc ? rc : vn_region_expect(memory->region, behind, end - behind);
+}
+
+VkResult vnc_memory_expect(struct vnc_device *device, struct vnc_ranges *ranges, bool may_await)
 {
     int rc = 0;
     pthread_mutex_lock(&device->lock);
     for (struct vnc_memory *m = device->visible; m && rc == 0; m = m->next_visible) {
         size_t i = m->tracked ? vnc_ranges_first(ranges, m->object.id) : ranges->count;
         for (; rc == 0 && i < ranges->count && ranges->items[i].memory == m->object.id; i++) {
-            const struct vnc_range *range = &ranges->items[i];
-            uint64_t left = range->offset < m->size ? m->size - range->offset : 0;
-            uint64_t bytes = range->bytes < left ? range->bytes : left;
-            rc = bytes ? vn_region_expect(m->region, range->offset, bytes) : 0;
+            rc = expect(m, &ranges->items[i], may_await);
             m->expected = true;
         }
     }
     pthread_mutex_unlock(&device->lock);
     return rc ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+}
+
+void vnc_memory_await(struct vnc_device *device, const struct vnc_ranges *ranges)
+{
+    pthread_mutex_lock(&device->lock);
+    for (const struct vnc_memory *m = device->visible; m; m = m->next_visible) {
+        size_t i = m->tracked ? vnc_ranges_first(ranges, m->object.id) : ranges->count;
+        for (; i < ranges->count && ranges->items[i].memory == m->object.id; i++) {
+            struct vnc_range pages = vnc_range_pages(&ranges->items[i]);
+            if (ranges->items[i].awaited)
+                vn_region_await(m->region, pages.offset, pages.bytes);
+        }
+    }
+    pthread_mutex_unlock(&device->lock);
 }
 
 /* Whether something of it must be sent now.  What else is pending waits for work that reads it. */
@@ -578,9 +603,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_
     for (uint32_t i = 0; i < count; i++) {
         const struct vnc_memory *memory = VNC_OBJECT(vnc_memory, ranges[i].memory);
         uint64_t left = memory->size - ranges[i].offset;
-        vnc_ranges_add_range(
-            &asked, &(struct vnc_range){memory->object.id, ranges[i].offset,
-                                        ranges[i].size < left ? ranges[i].size : left, false});
+        vnc_ranges_add_range(&asked,
+                             &(struct vnc_range){memory->object.id, ranges[i].offset,
+                                                 ranges[i].size < left ? ranges[i].size : left,
+                                                 false, false});
     }
     vnc_ranges_merge(&asked);
     VkResult result = asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : vnc_device_read(device, &asked);

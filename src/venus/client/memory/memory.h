@@ -111,8 +111,12 @@ void vnc_memory_choose_fetched(struct vnc_device *device, const struct vnc_range
                                struct wire_enc *e);
 
 /* Work that can write the ranges, which are merged, is put next, behind what vnc_memory_put_deltas
- * puts.  For the holder of the stream's lock. */
-VkResult vnc_memory_expect(struct vnc_device *device, const struct vnc_ranges *ranges) MUST_CHECK;
+ * puts.  For the holder of the stream's lock.  `may_await`: the host touches nothing that the work
+ * fills before it is done.  Ranges whose whole pages can then come without a comparison become
+ * awaited, and vnc_memory_await follows when the work is put. */
+VkResult vnc_memory_expect(struct vnc_device *device, struct vnc_ranges *ranges,
+                           bool may_await) MUST_CHECK;
+void vnc_memory_await(struct vnc_device *device, const struct vnc_ranges *ranges);
 
 /* Puts what the program wrote into mapped memory of the device into the stream, whose lock the
  * caller has: within the ranges, which are merged, or (NULL) everywhere. */

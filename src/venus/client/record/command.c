@@ -673,10 +673,6 @@ bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct 
         return false;
     for (size_t i = 0; i < commands->read.count; i++)
         vnc_ranges_add_range(ranges, &commands->read.items[i]);
-    /* Also what is written: bytes that the host left there must not look newer than the device's.
-     */
-    for (size_t i = 0; i < commands->named.count; i++)
-        vnc_ranges_add_range(ranges, &commands->named.items[i]);
     for (size_t i = 0; i < commands->use_count; i++)
         vnc_descriptor_set_ranges(commands->uses[i].set, false, ranges);
     for (size_t i = 0; i < commands->sets.count; i++)

@@ -30,8 +30,7 @@ void vnc_recordings_precede(struct vnc_device *device, uint64_t count,
 /* Adds what the recording can write. */
 void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands,
                                struct vnc_ranges *ranges);
-/* Adds what must be at the server before the recording runs: what it can read, and what it writes
- * by name; false when that is not known. */
+/* Adds what it can read; false when that is not known. */
 bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges);
 /* Whether the host can see its execution other than by what it writes: queries and events. */
 bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands);

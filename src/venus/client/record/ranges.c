@@ -38,7 +38,7 @@ static void add_part(struct vnc_ranges *ranges, const struct vnc_resource *resou
         return;
     if (bytes > memory->size - at)
         bytes = memory->size - at;
-    add(ranges, (struct vnc_range){memory->object.id, at, bytes, filled});
+    add(ranges, (struct vnc_range){memory->object.id, at, bytes, filled, false});
 }
 
 void vnc_ranges_add(struct vnc_ranges *ranges, const struct vnc_resource *resource,
@@ -61,7 +61,7 @@ void vnc_ranges_add_range(struct vnc_ranges *ranges, const struct vnc_range *ran
 void vnc_ranges_add_memory(struct vnc_ranges *ranges, const struct vnc_memory *memory)
 {
     if (!vnc_memory_is_dead(memory) && memory->host_visible)
-        add(ranges, (struct vnc_range){memory->object.id, 0, memory->size, false});
+        add(ranges, (struct vnc_range){memory->object.id, 0, memory->size, false, false});
 }
 
 static int compare(const void *a, const void *b)
@@ -113,12 +113,40 @@ size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory)
     return low;
 }
 
+struct vnc_range vnc_range_pages(const struct vnc_range *range)
+{
+    uint64_t first = (range->offset + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES * VN_PAGE_BYTES;
+    uint64_t end = (range->offset + range->bytes) / VN_PAGE_BYTES * VN_PAGE_BYTES;
+    struct vnc_range pages = *range;
+    pages.offset = first;
+    pages.bytes = end > first ? end - first : 0;
+    return pages;
+}
+
+void vnc_ranges_add_compared(struct vnc_ranges *ranges, const struct vnc_ranges *from)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        struct vnc_range whole = from->items[i], pages = vnc_range_pages(&whole);
+        if (!whole.awaited) {
+            add(ranges, whole);
+            continue;
+        }
+        uint64_t behind = pages.offset + pages.bytes, end = whole.offset + whole.bytes;
+        if (pages.offset > whole.offset)
+            add(ranges, (struct vnc_range){whole.memory, whole.offset, pages.offset - whole.offset,
+                                           false, false});
+        if (end > behind)
+            add(ranges, (struct vnc_range){whole.memory, behind, end - behind, false, false});
+    }
+}
+
 void vnc_ranges_put(const struct vnc_ranges *ranges, struct wire_enc *e)
 {
     wire_put_u32(e, (uint32_t)ranges->count);
     for (size_t i = 0; i < ranges->count; i++) {
         wire_put_u64(e, ranges->items[i].memory);
         wire_put_u64(e, ranges->items[i].offset);
-        wire_put_u64(e, ranges->items[i].bytes | (ranges->items[i].filled ? VN_RANGE_FILLED : 0));
+        wire_put_u64(e, ranges->items[i].bytes | (ranges->items[i].filled ? VN_RANGE_FILLED : 0) |
+                            (ranges->items[i].awaited ? VN_RANGE_AWAITED : 0));
     }
 }

@@ -10,7 +10,8 @@ struct vnc_range {
     uint64_t memory;
     uint64_t offset;
     uint64_t bytes;
-    bool filled; /* each byte is written, so the host may write none of them meanwhile */
+    bool filled;  /* each byte is written, so the host may write none of them meanwhile */
+    bool awaited; /* and its whole pages are not compared: all of them will come */
 };
 
 struct vnc_ranges {
@@ -38,6 +39,12 @@ void vnc_ranges_merge(struct vnc_ranges *ranges);
 
 /* Of merged ranges: the first of an allocation, or where it would be. */
 size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory);
+
+/* The whole pages inside a range; of none the bytes are 0. */
+struct vnc_range vnc_range_pages(const struct vnc_range *range);
+
+/* Adds what merged ranges have but for pages that are awaited. */
+void vnc_ranges_add_compared(struct vnc_ranges *ranges, const struct vnc_ranges *from);
 
 void vnc_ranges_put(const struct vnc_ranges *ranges, struct wire_enc *e);
 

@@ -37,6 +37,7 @@ struct vnc_batch {
     bool visible;  /* to the host: by memory, a timeline, a query, an event */
     bool chained;  /* waits for a binary semaphore */
     bool shared;   /* signals or waits for what another process has, too */
+    bool waits;    /* may wait for the host, by a timeline, an event or another process */
     struct vnc_ranges ranges;
     uint32_t signal_count;
     struct vnc_signal signals[];
@@ -105,7 +106,18 @@ bool vnc_queue_is_working(struct vnc_queue *queue)
 
 /* ---- done ---- */
 
-void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result)
+static void take_awaited(const struct vnc_batch *batch,
+                         void (*arrived)(void *user, const struct vnc_range *pages), void *user)
+{
+    for (size_t i = 0; i < batch->ranges.count; i++) {
+        struct vnc_range pages = vnc_range_pages(&batch->ranges.items[i]);
+        if (pages.awaited)
+            arrived(user, &pages);
+    }
+}
+
+void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
+                    void (*arrived)(void *user, const struct vnc_range *pages), void *user)
 {
     int32_t none = VK_SUCCESS;
     if (result < 0)
@@ -115,6 +127,7 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result)
     struct vnc_batch *done = queue->first, **end = &queue->first;
     while (*end && (*end)->number <= number) {
         struct vnc_batch *batch = *end;
+        take_awaited(batch, arrived, user);
         for (uint32_t i = 0; result >= 0 && i < batch->signal_count; i++)
             vnc_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
         end = &batch->next;
@@ -160,6 +173,7 @@ static void note_wait(struct vnc_batch *batch, VkSemaphore handle, uint64_t valu
     if (semaphore)
         note_semaphore(batch, semaphore);
     batch->chained |= semaphore && !semaphore->timeline;
+    batch->waits |= semaphore && (semaphore->timeline || semaphore->external);
     if (semaphore && semaphore->timeline)
         vnc_semaphore_await(semaphore, value);
 }
@@ -170,7 +184,9 @@ static void note_commands(struct submission *s, struct vnc_batch *batch, VkComma
     if (!s->reads_all && !vnc_command_buffer_reads(commands, &s->reads))
         s->reads_all = true;
     vnc_command_buffer_ranges(commands, &batch->ranges);
-    batch->visible |= vnc_command_buffer_is_watched(commands);
+    bool watched = vnc_command_buffer_is_watched(commands);
+    batch->visible |= watched;
+    batch->waits |= watched;
 }
 
 static struct vnc_batch *batch_new(uint32_t signals)
@@ -321,6 +337,8 @@ static void enlist(struct vnc_queue *queue, struct vnc_batch *batch, bool update
             queue->chained = batch->number;
         if (!batch->quiet)
             queue->told = batch->number;
+        if (batch->waits)
+            queue->waiting = batch->number;
         queue->last = &batch->next;
     }
     pthread_mutex_unlock(&queue->lock);
@@ -495,13 +513,30 @@ static void promise_signals(const struct vnc_batch *batch)
     }
 }
 
+/* Whether the host touches nothing that the batches fill before they are done: they, and what is
+ * under way, do not wait for it. */
+static bool run_by_themselves(const struct vnc_device *device, const struct vnc_batch *batch)
+{
+    bool waits = false;
+    for (; batch && !waits; batch = batch->next)
+        waits = batch->waits;
+    for (uint32_t i = 0; i < device->queue_count && !waits; i++) {
+        struct vnc_queue *queue = device->queues[i];
+        pthread_mutex_lock(&queue->lock);
+        waits = !vnc_queue_has_done(queue, queue->waiting);
+        pthread_mutex_unlock(&queue->lock);
+    }
+    return !waits;
+}
+
 /* What was held back, and what the program wrote that the batches, or what they release, can read.
- */
-static VkResult put_needs(const struct submission *s, const struct vnc_batch *batch,
-                          struct wire_enc *e)
+ * Also what they write: bytes that the host left there must not look newer than the device's.  The
+ * last batch may await pages, so that none is awaited twice. */
+static VkResult put_needs(struct submission *s, struct vnc_batch *batch, struct wire_enc *e)
 {
     struct vnc_device *device = s->queue->device;
-    bool all = s->reads_all || s->reads.failed || releases_earlier_work(batch);
+    bool all = s->reads_all || releases_earlier_work(batch);
+    bool may_await = !all && vnc_perf(VNC_PERF_WHOLE_PAGES) && run_by_themselves(device, batch);
     for (uint32_t i = 0; i < s->count; i++) {
         uint32_t count = s->submits    ? s->submits[i].commandBufferCount
                          : s->submits2 ? s->submits2[i].commandBufferInfoCount
@@ -516,8 +551,13 @@ static VkResult put_needs(const struct submission *s, const struct vnc_batch *ba
     VkResult result = vnc_link_checkpoint(vnc_device_link(device));
     for (const struct vnc_batch *b = batch; b; b = b->next)
         vnc_memory_choose_fetched(device, &b->ranges, e);
-    for (; batch && result == VK_SUCCESS; batch = batch->next)
-        result = batch->ranges.count ? vnc_memory_expect(device, &batch->ranges) : VK_SUCCESS;
+    for (; batch && result == VK_SUCCESS; batch = batch->next) {
+        if (batch->ranges.count)
+            result = vnc_memory_expect(device, &batch->ranges, may_await && !batch->next);
+        vnc_ranges_add_compared(&s->reads, &batch->ranges);
+    }
+    vnc_ranges_merge(&s->reads);
+    all |= s->reads.failed;
     return result == VK_SUCCESS ? vnc_memory_put_deltas(device, all ? NULL : &s->reads, e) : result;
 }
 
@@ -540,7 +580,7 @@ static VkResult finish_submission(struct vnc_link *link, const struct submission
     return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
-static VkResult submit_batches(const struct submission *s, struct vnc_batch *batches)
+static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
 {
     struct vnc_device *device = s->queue->device;
     struct vnc_link *link = vnc_device_link(device);
@@ -577,6 +617,10 @@ static VkResult submit_batches(const struct submission *s, struct vnc_batch *bat
     }
     bool shared = is_shared(s, batches);
     promise_signals(batches);
+    for (const struct vnc_batch *b = update ? NULL : batches; b; b = b->next) {
+        if (b->ranges.count)
+            vnc_memory_await(device, &b->ranges);
+    }
     enlist(s->queue, batches, update);
     if (early)
         atomic_store_explicit(&s->queue->unseen, first + count - 1, memory_order_relaxed);
@@ -593,7 +637,6 @@ static VkResult submit_message(struct submission *s)
     uint64_t start = hw_now_ns();
     struct vnc_invalidate_counts counts = {0};
     struct vnc_batch *batches = batches_of(s, &counts);
-    vnc_ranges_merge(&s->reads);
     result = batches ? submit_batches(s, batches) : VK_ERROR_OUT_OF_HOST_MEMORY;
     vnc_ranges_fini(&s->reads);
     vnc_trace_submit(hw_now_ns() - start, &counts);
@@ -794,7 +837,18 @@ static bool append(struct vnc_ranges *to, const struct vnc_ranges *from)
     return true;
 }
 
-static bool gather_under_way(struct vnc_device *device, struct vnc_ranges *ranges)
+static void keep_awaited(struct vnc_ranges *ranges)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < ranges->count; i++) {
+        if (ranges->items[i].awaited)
+            ranges->items[kept++] = ranges->items[i];
+    }
+    ranges->count = kept;
+}
+
+/* Of all batches that are not done: what they write, or the awaited ranges of it. */
+static bool gather_under_way(struct vnc_device *device, bool awaited, struct vnc_ranges *ranges)
 {
     bool ok = true;
     for (uint32_t i = 0; i < device->queue_count; i++) {
@@ -804,31 +858,48 @@ static bool gather_under_way(struct vnc_device *device, struct vnc_ranges *range
             ok = b->ranges.count == 0 || append(ranges, &b->ranges);
         pthread_mutex_unlock(&queue->lock);
     }
+    if (awaited)
+        keep_awaited(ranges);
     vnc_ranges_merge(ranges);
-    for (size_t i = 0; i < ranges->count; i++)
-        ranges->items[i].filled = false; /* not yet */
+    for (size_t i = 0; !awaited && i < ranges->count; i++)
+        ranges->items[i].filled = ranges->items[i].awaited = false; /* not yet */
     return ok;
 }
 
-VkResult vnc_device_read(struct vnc_device *device, const struct vnc_ranges *ranges)
+static VkResult read_ranges(struct vnc_device *device, const struct vnc_ranges *awaited,
+                            const struct vnc_ranges *ranges)
 {
     struct vnc_link *link = vnc_device_link(device);
-    if (ranges->count == 0)
-        return VK_SUCCESS;
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
+    if (awaited->count)
+        put_read(e, awaited);
     put_read(e, ranges);
     struct vn_decoder reply;
     VkResult result = vnc_link_call(link, &reply);
     return result == VK_SUCCESS ? vnc_link_finish(link, &reply) : result;
 }
 
+/* Of awaited pages the server cannot tell what changed: all of them are asked for, as they are now.
+ */
+VkResult vnc_device_read(struct vnc_device *device, const struct vnc_ranges *ranges)
+{
+    struct vnc_ranges awaited = {0};
+    if (ranges->count == 0)
+        return VK_SUCCESS;
+    VkResult result = gather_under_way(device, true, &awaited)
+                          ? read_ranges(device, &awaited, ranges)
+                          : VK_ERROR_OUT_OF_HOST_MEMORY;
+    vnc_ranges_fini(&awaited);
+    return result;
+}
+
 VkResult vnc_device_read_back(struct vnc_device *device)
 {
     struct vnc_ranges ranges = {0};
-    VkResult result = gather_under_way(device, &ranges) ? vnc_device_read(device, &ranges)
-                                                        : VK_ERROR_OUT_OF_HOST_MEMORY;
+    VkResult result = gather_under_way(device, false, &ranges) ? vnc_device_read(device, &ranges)
+                                                               : VK_ERROR_OUT_OF_HOST_MEMORY;
     vnc_ranges_fini(&ranges);
     return result;
 }

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 
+struct vnc_range;
 struct vnc_ranges;
 struct vnc_batch; /* one under way: private */
 
@@ -32,14 +33,17 @@ struct vnc_queue {
     uint64_t plain;       /* of the last that is more than a few bytes for buffers */
     uint64_t chained;     /* of the last that waits for a binary semaphore: for other queues */
     uint64_t told;        /* of the last that the server will report */
+    uint64_t waiting;     /* of the last that may wait for the host */
     struct vnc_batch *first, **last;
 };
 
 void vnc_queue_init(struct vnc_queue *queue);
 void vnc_queue_fini(struct vnc_queue *queue);
 
-/* From a push. */
-void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result);
+/* From a push.  `arrived` is called for ranges whose pages were awaited, before anybody can see
+ * that the batch is done. */
+void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
+                    void (*arrived)(void *user, const struct vnc_range *pages), void *user);
 
 static inline bool vnc_queue_has_done(const struct vnc_queue *queue, uint64_t number)
 {

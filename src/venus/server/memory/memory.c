@@ -90,8 +90,9 @@ struct vns_range *vns_ranges_get(struct wire_dec *d, uint32_t *count)
         ranges[i].memory = wire_get_u64(d);
         ranges[i].offset = wire_get_u64(d);
         uint64_t bytes = wire_get_u64(d);
-        ranges[i].bytes = bytes & ~VN_RANGE_FILLED;
+        ranges[i].bytes = bytes & ~(VN_RANGE_FILLED | VN_RANGE_AWAITED);
         ranges[i].filled = bytes & VN_RANGE_FILLED;
+        ranges[i].awaited = bytes & VN_RANGE_AWAITED;
     }
     return ranges;
 }
@@ -398,22 +399,24 @@ static struct vn_pages filled_pages(const struct memory *memory, const struct vn
     return (struct vn_pages){
         .first = (size_t)((range->offset + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES),
         .end = (size_t)(end / VN_PAGE_BYTES),
+        .awaited = range->awaited,
     };
 }
 
-/* How many pages from `page` up to `end` go in one message as they are; 0: too few, or more than
- * half of them seem to have been written with what they had, so that their changes are shorter. */
+/* How many filled pages from `page` on go in one message as they are; 0: too few, or the client
+ * compares them and more than half of them seem to have been written with what they had, so that
+ * their changes are shorter. */
 static size_t count_whole(struct vns_memories *m, const struct memory *memory, size_t page,
-                          size_t end)
+                          const struct vn_pages *filled)
 {
     size_t room = (rpc_ep_message_max(m->channel->ep) - PAGES_HEAD) / VN_PAGE_BYTES;
     size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST, rewritten = 0;
     stop = stop - page > room ? page + room : stop;
-    stop = stop < end ? stop : end;
+    stop = stop < filled->end ? stop : filled->end;
     if (stop - page < PAGES_LEAST)
         return 0;
     for (size_t at = page; at < stop; at++)
-        rewritten += vn_shadow_is_rewritten(&memory->shadow, memory->live, at);
+        rewritten += filled->awaited || vn_shadow_is_rewritten(&memory->shadow, memory->live, at);
     if (rewritten < (stop - page) / 2 ||
         vn_delta_shrinks(m->codec, memory->live + page * VN_PAGE_BYTES))
         return 0;
@@ -462,7 +465,7 @@ static int read_some(struct vns_memories *m, struct memory *memory, const struct
     if (*page < filled.first && until > filled.first) {
         until = filled.first;
     } else if (*page >= filled.first && *page < filled.end) {
-        size_t count = count_whole(m, memory, *page, filled.end);
+        size_t count = count_whole(m, memory, *page, &filled);
         if (count) {
             *page += count;
             return push_pages(m, memory, *page - count, count, still);
@@ -501,8 +504,13 @@ uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ran
     uint64_t exposed = atomic_fetch_add_explicit(&m->exposed, count, memory_order_relaxed) + count;
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
-        if (pages_of(memory, &ranges[i], &first, &end) && !memory->demand_paged)
-            vn_shadow_make(&memory->shadow, memory->live, first, end);
+        if (!pages_of(memory, &ranges[i], &first, &end) || memory->demand_paged)
+            continue;
+        struct vn_pages filled = filled_pages(memory, &ranges[i]);
+        bool apart = filled.awaited && filled.first < filled.end;
+        vn_shadow_make(&memory->shadow, memory->live, first, apart ? filled.first : end);
+        if (apart) /* those between are sent as they are then */
+            vn_shadow_make(&memory->shadow, memory->live, filled.end, end);
     }
     vns_channel_unlock(m->channel);
     return exposed;
@@ -723,7 +731,7 @@ static VkResult map(struct vns_memories *m, struct memory *memory)
     if (!written)
         flush_caches(memory);
     vns_channel_unlock(m->channel);
-    struct vns_range all = {memory->id, 0, memory->size, false};
+    struct vns_range all = {.memory = memory->id, .bytes = memory->size};
     return written && vns_memories_read(m, &all, 1, 0) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 

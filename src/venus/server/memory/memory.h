@@ -27,7 +27,8 @@ struct vns_range {
     uint64_t memory;
     uint64_t offset;
     uint64_t bytes;
-    bool filled; /* the batch wrote every byte */
+    bool filled;  /* the batch wrote every byte */
+    bool awaited; /* and the client wants every byte of whole pages: it compares nothing there */
 };
 
 enum { VNS_RANGE_WIRE = 24 };

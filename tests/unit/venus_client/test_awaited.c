@@ -1,0 +1,152 @@
+/* When a submission that reads back into the same pages sends what the program left there
+ * (docs/design/mapped-memory.md): where it may be read, and not where it is overwritten. */
+#include "rig.h"
+
+#include <string.h>
+
+#include "venus/common/protocol.h"
+
+enum { BYTES = 1 << 20 };
+
+struct readback {
+    struct rig_copy copy; /* reads the memory */
+    struct vnc_command_buffer *fills;
+    uint8_t *bytes; /* of the program */
+};
+
+static void make(struct rig *rig, struct readback *r)
+{
+    rig_copy_make(rig, &r->copy, BYTES);
+    r->bytes = vn_region_memory(r->copy.memory->region);
+    assert_int_equal(vnc_pushes_add_memory(rig->pushes, r->copy.memory), 0);
+    r->fills = vnc_object_create(rig->link, VK_OBJECT_TYPE_COMMAND_BUFFER, &rig->device->object);
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, r->fills);
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkBufferCopy all = {.size = BYTES};
+    assert_int_equal(RIG_COMMAND(vkBeginCommandBuffer)(commands, &info), VK_SUCCESS);
+    RIG_COMMAND(vkCmdCopyBuffer)
+    (commands, VNC_HANDLE(VkBuffer, r->copy.to), VNC_HANDLE(VkBuffer, r->copy.from), 1, &all);
+    assert_int_equal(RIG_COMMAND(vkEndCommandBuffer)(commands), VK_SUCCESS);
+}
+
+static void unmake(struct rig *rig, struct readback *r)
+{
+    vnc_object_destroy((struct vn_object *)r->fills);
+    vnc_pushes_remove_memory(rig->pushes, r->copy.memory);
+    rig_copy_free(rig, &r->copy);
+}
+
+/* The batch on the first queue has filled the memory. */
+static void come_back(struct rig *rig, struct readback *r, uint64_t number, int byte)
+{
+    static uint8_t pages[BYTES];
+    memset(pages, byte, BYTES);
+    assert_int_equal(vn_region_store(r->copy.memory->region, 0, pages, BYTES), 0);
+    rig_report(rig, 0, number);
+    assert_memory_equal(r->bytes, pages, BYTES);
+}
+
+/* Bytes that the submission takes. */
+static uint64_t submit(struct rig *rig, struct vnc_command_buffer *commands,
+                       struct vnc_semaphore *wait)
+{
+    uint64_t before = rig_sent(rig).bytes_sent;
+    rig_submit(rig, 0, commands, wait, NULL, NULL);
+    return rig_sent(rig).bytes_sent - before;
+}
+
+static void the_first_sends_it(struct rig *rig, struct readback *r)
+{
+    assert_true(submit(rig, r->fills, NULL) > BYTES);
+    come_back(rig, r, 1, 0x11);
+    memset(r->bytes, 0x22, BYTES); /* what it leaves there for the second */
+}
+
+static void the_second_does_not(void **state)
+{
+    struct rig *rig = *state;
+    struct readback r;
+    make(rig, &r);
+    the_first_sends_it(rig, &r);
+    assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
+    assert_true(submit(rig, r.copy.commands, NULL) <
+                BYTES / 16); /* it reads what the other writes */
+    come_back(rig, &r, 3, 0x33);
+    unmake(rig, &r);
+}
+
+static void one_that_waits_for_the_host_sends_it(void **state)
+{
+    struct rig *rig = *state;
+    struct readback r;
+    make(rig, &r);
+    the_first_sends_it(rig, &r);
+    assert_true(submit(rig, r.fills, rig->timeline) > BYTES);
+    come_back(rig, &r, 2, 0x33);
+    unmake(rig, &r);
+}
+
+/* By a barrier it may be behind that work. */
+static void one_behind_work_that_waits_for_the_host_sends_it(void **state)
+{
+    struct rig *rig = *state;
+    struct readback r;
+    make(rig, &r);
+    the_first_sends_it(rig, &r);
+    rig_submit(rig, 1, NULL, rig->timeline, NULL, NULL);
+    assert_true(submit(rig, r.fills, NULL) > BYTES);
+    come_back(rig, &r, 2, 0x33);
+    rig_report(rig, 1, 1);
+    memset(r.bytes, 0x44, BYTES);
+    assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
+    come_back(rig, &r, 3, 0x55);
+    unmake(rig, &r);
+}
+
+static void what_the_batch_reads_first_is_sent(void **state)
+{
+    struct rig *rig = *state;
+    struct readback r;
+    make(rig, &r);
+    the_first_sends_it(rig, &r);
+    VkCommandBuffer both[] = {VNC_HANDLE(VkCommandBuffer, r.copy.commands),
+                              VNC_HANDLE(VkCommandBuffer, r.fills)};
+    VkSubmitInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 2, .pCommandBuffers = both};
+    uint64_t before = rig_sent(rig).bytes_sent;
+    assert_int_equal(rig->submit(VNC_HANDLE(VkQueue, rig->queues[0]), 1, &info, VK_NULL_HANDLE),
+                     VK_SUCCESS);
+    assert_true(rig_sent(rig).bytes_sent - before > BYTES);
+    come_back(rig, &r, 2, 0x33);
+    unmake(rig, &r);
+}
+
+/* The server cannot tell what changed there, so all of it is asked for. */
+static void what_is_read_before_the_batch_is_done_says_so(void **state)
+{
+    struct rig *rig = *state;
+    struct readback r;
+    uint64_t bytes = BYTES | VN_RANGE_FILLED | VN_RANGE_AWAITED;
+    make(rig, &r);
+    the_first_sends_it(rig, &r);
+    assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
+    assert_int_not_equal(vnc_device_read_back(rig->device), VK_SUCCESS); /* no server answers so */
+    pthread_mutex_lock(&rig->server.lock);
+    bool found = memmem(rig->server.asked, rig->server.asked_len, &bytes, sizeof(bytes));
+    pthread_mutex_unlock(&rig->server.lock);
+    assert_true(found);
+    unmake(rig, &r);
+}
+
+int main(void)
+{
+#define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_start, rig_end)
+    const struct CMUnitTest tests[] = {
+        WITH_RIG(the_second_does_not),
+        WITH_RIG(one_that_waits_for_the_host_sends_it),
+        WITH_RIG(one_behind_work_that_waits_for_the_host_sends_it),
+        WITH_RIG(what_the_batch_reads_first_is_sent),
+        WITH_RIG(what_is_read_before_the_batch_is_done_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
