@@ -1,4 +1,5 @@
-/* When a signal of the host leaves, and with what: work that is under way may wait for it. */
+/* When a signal of the host, or a flush, leaves, and with what: work that is under way may wait for
+ * it. */
 #include "rig.h"
 
 #include "venus/client/object/objects.h"
@@ -74,6 +75,37 @@ static void work_under_way_gets_it_with_what_was_written(void **state)
     rig_copy_free(rig, &first);
 }
 
+static uint64_t bytes_of_flush(struct rig *rig, const struct rig_copy *written, VkDeviceSize offset)
+{
+    PFN_vkFlushMappedMemoryRanges flush =
+        (PFN_vkFlushMappedMemoryRanges)rig_entry(vnc_entries_memory, "vkFlushMappedMemoryRanges");
+    VkMappedMemoryRange range = {.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
+                                 .memory = VNC_HANDLE(VkDeviceMemory, written->memory),
+                                 .offset = offset,
+                                 .size = VK_WHOLE_SIZE};
+    uint64_t before = rig_sent(rig).bytes_sent;
+    assert_int_equal(flush(VNC_HANDLE(VkDevice, rig->device), 1, &range), VK_SUCCESS);
+    return rig_sent(rig).bytes_sent - before;
+}
+
+static void a_flush_sends_what_it_names_while_work_is_under_way(void **state)
+{
+    enum { PAGES = 16 };
+    struct rig *rig = *state;
+    struct rig_copy first, second;
+    rig_copy_make(rig, &first, PAGES * BYTES);
+    rig_copy_make(rig, &second, PAGES * BYTES);
+    assert_int_equal(bytes_of_flush(rig, &first, 0), 0); /* the next submission is early enough */
+    rig_submit(rig, 0, NULL, rig->timeline, NULL, NULL);
+    uint64_t half = bytes_of_flush(rig, &first, PAGES / 2 * BYTES);
+    assert_in_range(half, PAGES / 2 * BYTES, PAGES * BYTES - 1);
+    uint64_t rest = bytes_of_flush(rig, &first, 0);
+    assert_in_range(rest, PAGES / 2 * BYTES, PAGES * BYTES - 1);
+    rig_report(rig, 0, 1);
+    rig_copy_free(rig, &second);
+    rig_copy_free(rig, &first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -81,6 +113,8 @@ int main(void)
                                         rig_start, rig_end),
         cmocka_unit_test_setup_teardown(work_under_way_gets_it_with_what_was_written, rig_start,
                                         rig_end),
+        cmocka_unit_test_setup_teardown(a_flush_sends_what_it_names_while_work_is_under_way,
+                                        rig_start, rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -571,34 +571,9 @@ VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_range
     return result;
 }
 
-/* With nothing under way the next submission is early enough. */
-static VKAPI_ATTR VkResult VKAPI_CALL flush_ranges(VkDevice handle, uint32_t count,
-                                                   const VkMappedMemoryRange *ranges)
+/* Merged; `failed` when out of memory. */
+static struct vnc_ranges ranges_of(uint32_t count, const VkMappedMemoryRange *ranges)
 {
-    (void)count;
-    (void)ranges;
-    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
-    struct vnc_link *link = vnc_device_link(device);
-    if (!vnc_device_is_busy(device) && !vnc_link_client(link)->sync)
-        return VK_SUCCESS;
-    struct wire_enc *e = vnc_link_begin(link);
-    if (!e)
-        return VK_SUCCESS; /* the next call that can fail reports a lost device */
-    if (vnc_memory_put_deltas(device, NULL, e) != VK_SUCCESS) {
-        vnc_link_cancel(link);
-        return VK_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    return vnc_link_send(link) == VK_ERROR_OUT_OF_HOST_MEMORY ? VK_ERROR_OUT_OF_HOST_MEMORY
-                                                              : VK_SUCCESS;
-}
-
-/* What is done was read back; what is under way is read now. */
-static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_t count,
-                                                        const VkMappedMemoryRange *ranges)
-{
-    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
-    if (!vnc_device_is_busy(device))
-        return VK_SUCCESS;
     struct vnc_ranges asked = {0};
     for (uint32_t i = 0; i < count; i++) {
         const struct vnc_memory *memory = VNC_OBJECT(vnc_memory, ranges[i].memory);
@@ -609,6 +584,45 @@ static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_
                                                  false, false});
     }
     vnc_ranges_merge(&asked);
+    return asked;
+}
+
+/* With nothing under way the next submission is early enough.  Under the stream's lock: a
+ * submission is all before this, and then known, or all behind. */
+static VkResult flush(struct vnc_device *device, const struct vnc_ranges *ranges)
+{
+    struct vnc_link *link = vnc_device_link(device);
+    struct wire_enc *e = vnc_link_begin(link);
+    if (!e)
+        return VK_SUCCESS; /* the next call that can fail reports a lost device */
+    bool urgent = vnc_link_client(link)->sync ||
+                  (vnc_device_is_watched(device) && vnc_device_is_busy(device));
+    if (!urgent || vnc_memory_put_deltas(device, ranges, e) != VK_SUCCESS) {
+        vnc_link_cancel(link);
+        return urgent ? VK_ERROR_OUT_OF_HOST_MEMORY : VK_SUCCESS;
+    }
+    return vnc_link_send(link) == VK_ERROR_OUT_OF_HOST_MEMORY ? VK_ERROR_OUT_OF_HOST_MEMORY
+                                                              : VK_SUCCESS;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL flush_ranges(VkDevice handle, uint32_t count,
+                                                   const VkMappedMemoryRange *ranges)
+{
+    struct vnc_ranges asked = ranges_of(count, ranges);
+    VkResult result =
+        asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : flush(VNC_OBJECT(vnc_device, handle), &asked);
+    vnc_ranges_fini(&asked);
+    return result;
+}
+
+/* What is done was read back; what is under way is read now. */
+static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_t count,
+                                                        const VkMappedMemoryRange *ranges)
+{
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    if (!vnc_device_is_busy(device))
+        return VK_SUCCESS;
+    struct vnc_ranges asked = ranges_of(count, ranges);
     VkResult result = asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : vnc_device_read(device, &asked);
     vnc_ranges_fini(&asked);
     /* The next call that can fail reports a lost device. */
