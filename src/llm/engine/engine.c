@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-    WARM_ROWS = 8, /* more rows use the same kernels, on every backend */
+    WARM_ROWS = 8,    /* more rows use the same kernels, on every backend */
     MOVES = 1024,     /* of KV at a time */
     PART_MOVES = 128, /* a page of 64 layers */
 };
