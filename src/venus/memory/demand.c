@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -274,6 +276,13 @@ static void save_written(void *user, uintptr_t addr, size_t len)
         moved->err = save_writes(region, as_mapped, page);
 }
 
+/* Not by the name mremap: UCX puts its own behind it, which does not pass the new address on. */
+static bool move_pages(void *from, size_t len, void *to)
+{
+    int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    return syscall(SYS_mremap, from, len, len, flags, to) == (long)(intptr_t)to;
+}
+
 /* Moves the pages out of the mapping, to `at`, in one step: no write falls between a check and the
  * release.  Whoever touches them from now on waits for the pager, which waits for the lock. */
 static int move_out(struct vn_region *region, size_t off, size_t len, void *at)
@@ -282,8 +291,7 @@ static int move_out(struct vn_region *region, size_t off, size_t len, void *at)
     int err = vn_kernel_watch(region->kernel, (uintptr_t)start, len, true);
     if (err)
         return err;
-    if (mremap(start, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, at) ==
-        MAP_FAILED) {
+    if (!move_pages(start, len, at)) {
         err = -errno;
         if (vn_kernel_watch(region->kernel, (uintptr_t)start, len, false) == 0)
             vn_kernel_wake(region->kernel, (uintptr_t)start, len);
