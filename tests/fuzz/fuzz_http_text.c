@@ -1,6 +1,6 @@
 /* Tokens of any bytes: the text is the same in one piece and byte by byte, is UTF-8, and shows no
  * stop string.  The input: the length of a stop string, the string, the text. */
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "fuzz.h"
 #include "serve/http/text.h"
 

@@ -1,6 +1,6 @@
 /* JSON of a hostile etcd, to each of the decoders.  What they tell is within bounds and a text;
  * what they refuse changes nothing; base64 that is taken has one form. */
-#include "base/base64.h"
+#include "base/text/base64.h"
 #include "fuzz.h"
 #include "kv/cluster/etcd.h"
 

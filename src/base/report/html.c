@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/report/bench.h"
+#include "base/text/utf8.h"
 #include "base/units.h"
-#include "base/utf8.h"
 
 /* --c0 to --c7 are the series colours: distinct for the colour-blind on both grounds. */
 static const char style[] =

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
 #include "base/units.h"
-#include "base/utf8.h"
 
 void hw_json_begin(struct hw_json *json, FILE *out)
 {

@@ -10,7 +10,7 @@
 
 #include "base/arena.h"
 #include "base/grow.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 struct column {
     const char *heading;

@@ -1,6 +1,6 @@
 #include "kv/cluster/etcd.h"
 
-#include "base/base64.h"
+#include "base/text/base64.h"
 #include "base/units.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* GBNF to a grammar of bytes. */
 #include "base/grow.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/chat/grammar_impl.h"
 
 #include <assert.h>

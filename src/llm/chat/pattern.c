@@ -1,6 +1,6 @@
 #include "llm/chat/pattern.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/chat/grammar.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 #include "llm/chat/schema.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/chat/grammar.h"
 #include "llm/chat/pattern.h"
 #include "llm/chat/schema_text.h"

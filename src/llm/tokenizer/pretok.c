@@ -1,6 +1,6 @@
 #include "llm/tokenizer/pretok.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/tokenizer/unicode.h"
 
 #include <ctype.h>

@@ -3,7 +3,7 @@
  * one printable character a byte (llm/model/byte_text.h). */
 #include "llm/tokenizer/vocab_impl.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/model/byte_text.h"
 #include "llm/model/why.h"
 

@@ -2,7 +2,7 @@
  * piece goes out byte by byte.  Blanks are part of pieces, written as U+2581. */
 #include "llm/tokenizer/vocab_impl.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/model/why.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The answer of /v1/embeddings.  Written without a JSON tree: a batch has millions of numbers. */
 #include "serve/http/impl.h"
 
-#include "base/base64.h"
+#include "base/text/base64.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "serve/http/text.h"
 
 #include "base/grow.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "base/base64.h"
 #include "base/clock.h"
+#include "base/text/base64.h"
 #include "kv/cluster/etcd.h"
 #include "kv/cluster/members.h"
 

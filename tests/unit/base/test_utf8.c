@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/attr.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 struct sample {
     const char *bytes;

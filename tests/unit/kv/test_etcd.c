@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/attr.h"
-#include "base/base64.h"
+#include "base/text/base64.h"
 #include "kv/cluster/etcd.h"
 
 #include <errno.h>

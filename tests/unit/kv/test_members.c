@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/attr.h"
-#include "base/base64.h"
 #include "base/log.h"
+#include "base/text/base64.h"
 #include "kv/cluster/registry.h"
 
 #include "../llm/failing.h"

@@ -1,6 +1,6 @@
 #include "llm/chat/jinja/lexer.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/chat/jinja/value.h"
 #include "llm/model/why.h"
 

@@ -1,7 +1,7 @@
 /* Methods of strings, lists, dicts and `loop`. */
 #include "llm/chat/jinja/node.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <errno.h>
 #include <string.h>

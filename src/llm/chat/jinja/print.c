@@ -1,5 +1,5 @@
 /* str(), repr() and json.dumps() of values. */
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/chat/jinja/value.h"
 
 #include <errno.h>

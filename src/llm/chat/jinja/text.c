@@ -1,5 +1,5 @@
 /* What Python's str can do, over UTF-8. */
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/chat/jinja/value.h"
 
 #include <string.h>

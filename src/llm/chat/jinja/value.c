@@ -1,6 +1,6 @@
 #include "llm/chat/jinja/value.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "llm/chat/template.h"
 
 #include <assert.h>

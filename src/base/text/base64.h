@@ -1,11 +1,11 @@
-/* base/base64.h - base64 (RFC 4648, section 4).
+/* base/text/base64.h - base64 (RFC 4648, section 4).
  *
  * Decoding is strict, so that a text has one form: padding is required, its unused bits are zero,
  * and other characters are refused.
  *
  * Trust: text may be anything.  Threads: any.  Lifetime: no state. */
-#ifndef HAWSER_BASE_BASE64_H
-#define HAWSER_BASE_BASE64_H
+#ifndef HAWSER_BASE_TEXT_BASE64_H
+#define HAWSER_BASE_TEXT_BASE64_H
 
 #include "base/attr.h"
 

@@ -1,8 +1,8 @@
-/* base/utf8.h - reads UTF-8 that may be malformed.
+/* base/text/utf8.h - reads UTF-8 that may be malformed.
  *
  * Trust: any bytes.  Threads: any. */
-#ifndef HAWSER_BASE_UTF8_H
-#define HAWSER_BASE_UTF8_H
+#ifndef HAWSER_BASE_TEXT_UTF8_H
+#define HAWSER_BASE_TEXT_UTF8_H
 
 #include <assert.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "base/visible.h"
+#include "base/text/visible.h"
 
 #include <errno.h>
 #include <stdio.h>
