@@ -1,6 +1,6 @@
 #include "rpc/handover.h"
 
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 #include "rpc/transport/sock.h"
 
 #include <assert.h>

@@ -9,8 +9,8 @@
 #ifndef HAWSER_RPC_HANDOVER_H
 #define HAWSER_RPC_HANDOVER_H
 
-#include "rpc/handshake.h"
-#include "rpc/rx.h"
+#include "rpc/endpoint/handshake.h"
+#include "rpc/endpoint/rx.h"
 
 struct rpc_handover {
     struct rpc_transport_state transport;

@@ -1,7 +1,7 @@
 #include "rpc/stats.h"
 
 #include "base/log.h"
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 
 #include <inttypes.h>
 

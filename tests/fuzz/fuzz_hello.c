@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "rpc/handshake.h"
+#include "rpc/endpoint/handshake.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "bench/rpc/loopback.h"
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 #include "rpc/resume/attempt.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,7 +1,7 @@
 #include "rpc/resume/attempt.h"
 
 #include "base/clock.h"
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 #include "rpc/methods.h"
 #include "wire/dec.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 #include "rpc/resume/kept.h"
 #include "rpc/resume/rope.h"
 #include "wire/dec.h"

@@ -22,7 +22,7 @@
 #ifndef HAWSER_RPC_RESUME_RESUME_H
 #define HAWSER_RPC_RESUME_RESUME_H
 
-#include "rpc/frame.h"
+#include "rpc/endpoint/frame.h"
 #include "rpc/rpc.h"
 #include "rpc/transport/addr.h"
 

@@ -12,8 +12,8 @@
 
 #include "../wire/golden.h"
 #include "base/clock.h"
-#include "rpc/frame.h"
-#include "rpc/handshake.h"
+#include "rpc/endpoint/frame.h"
+#include "rpc/endpoint/handshake.h"
 #include "rpc/rpc.h"
 
 static const char *vectors_path;

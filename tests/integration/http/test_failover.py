@@ -161,7 +161,7 @@ class Failover(Case):
 
 class EndlessRelay(Relay):
     """Between a gateway and a worker.  Of each connection it passes all that the worker sends up to
-    the end of a text, and closes it there (src/rpc/frame.h, src/rpc/handshake.h)."""
+    the end of a text, and closes it there (src/rpc/endpoint/frame.h, src/rpc/endpoint/handshake.h)."""
     PUSH, REPLY, WITHOUT_LENGTH, STREAM, FIRST = 3, 4, (7, 8, 9, 10), 0x10, 0x20
     END_BYTES = 32  # the end of a text is shorter; a worker's description of itself is longer
 

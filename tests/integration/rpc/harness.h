@@ -8,8 +8,8 @@
 #define HAWSER_TESTS_INTEGRATION_RPC_HARNESS_H
 
 #include "rpc/client.h"
-#include "rpc/frame.h"
-#include "rpc/handshake.h"
+#include "rpc/endpoint/frame.h"
+#include "rpc/endpoint/handshake.h"
 #include "rpc/server.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "rpc/calls.h"
+#include "rpc/endpoint/calls.h"
 
 #include <errno.h>
 #include <stdio.h>

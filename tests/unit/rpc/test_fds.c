@@ -2,7 +2,7 @@
 #include "unit.h"
 
 #include "base/clock.h"
-#include "rpc/frame.h"
+#include "rpc/endpoint/frame.h"
 #include "rpc/rpc.h"
 #include "rpc/transport/net.h"
 

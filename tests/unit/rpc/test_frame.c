@@ -3,7 +3,7 @@
 
 #include "base/attr.h"
 #include "base/rng.h"
-#include "rpc/frame.h"
+#include "rpc/endpoint/frame.h"
 #include "rpc/rpc.h"
 
 #include <errno.h>

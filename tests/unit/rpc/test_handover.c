@@ -2,7 +2,7 @@
 #include "rpc/handover.h"
 
 #include "duo.h"
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 #include "unit.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
 #include "base/attr.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "rpc/frame.h"
-#include "rpc/handshake.h"
+#include "rpc/endpoint/frame.h"
+#include "rpc/endpoint/handshake.h"
 #include "wire/le.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "duo.h"
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 
 #include <errno.h>
 #include <stdio.h>

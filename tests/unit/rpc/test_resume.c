@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "duo.h"
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 #include "rpc/handover.h"
 #include "rpc/methods.h"
 #include "rpc/resume/attempt.h"

@@ -3,8 +3,8 @@
 
 #include "base/rng.h"
 #include "duo.h"
-#include "rpc/rx.h"
-#include "rpc/tx.h"
+#include "rpc/endpoint/rx.h"
+#include "rpc/endpoint/tx.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-#include "rpc/handshake.h"
+#include "rpc/endpoint/handshake.h"
 
 #include "base/clock.h"
-#include "rpc/frame.h"
+#include "rpc/endpoint/frame.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
 

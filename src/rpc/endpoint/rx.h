@@ -1,4 +1,4 @@
-/* rpc/rx.h - the receiving half of an endpoint: from bytes to messages, without copies.
+/* rpc/endpoint/rx.h - the receiving half of an endpoint: from bytes to messages, without copies.
  *
  * Bytes land in blocks.  A small message is a pointer into its block, which lives as long as a
  * message in it is held.  A larger one gets a buffer of its own, and its bytes are read from the
@@ -12,10 +12,10 @@
  * Threads: rpc_rx_space and rpc_rx_filled may run in one thread while another releases messages;
  * everything else under the endpoint's rule of one thread at a time.
  * Lifetime: init/fini; all messages released before fini. */
-#ifndef HAWSER_RPC_RX_H
-#define HAWSER_RPC_RX_H
+#ifndef HAWSER_RPC_ENDPOINT_RX_H
+#define HAWSER_RPC_ENDPOINT_RX_H
 
-#include "rpc/frame.h"
+#include "rpc/endpoint/frame.h"
 #include "rpc/rpc.h"
 
 enum {

@@ -1,4 +1,4 @@
-#include "rpc/calls.h"
+#include "rpc/endpoint/calls.h"
 
 #include "base/clock.h"
 

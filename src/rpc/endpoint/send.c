@@ -1,6 +1,6 @@
 /* send.c - the verbs, and the flush that writes what they queued. */
 #include "base/log.h"
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 #include "rpc/resume/resume.h"
 
 #include <assert.h>

@@ -1,13 +1,13 @@
-/* rpc/ep.h - what an endpoint is made of; private to endpoint.c, send.c and receive.c. */
-#ifndef HAWSER_RPC_EP_H
-#define HAWSER_RPC_EP_H
+/* rpc/endpoint/ep.h - what an endpoint is made of; private to endpoint.c, send.c and receive.c. */
+#ifndef HAWSER_RPC_ENDPOINT_EP_H
+#define HAWSER_RPC_ENDPOINT_EP_H
 
 #include "base/looks.h"
-#include "rpc/calls.h"
-#include "rpc/handshake.h"
+#include "rpc/endpoint/calls.h"
+#include "rpc/endpoint/handshake.h"
+#include "rpc/endpoint/rx.h"
+#include "rpc/endpoint/tx.h"
 #include "rpc/rpc.h"
-#include "rpc/rx.h"
-#include "rpc/tx.h"
 
 struct rpc_resume;
 

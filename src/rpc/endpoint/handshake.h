@@ -1,4 +1,4 @@
-/* rpc/handshake.h - hello, token proof and welcome: what happens before the first frame.
+/* rpc/endpoint/handshake.h - hello, token proof and welcome: what happens before the first frame.
  *
  *   connector  HELLO    versions, limits, capabilities, nonce, name
  *   acceptor   HELLO    the same, and whether it wants a proof
@@ -14,8 +14,8 @@
  * ties the proof to one TLS channel, so it cannot be relayed.
  *
  * Trust: none in the peer's bytes.  Threads: one.  Lifetime: init; no fini. */
-#ifndef HAWSER_RPC_HANDSHAKE_H
-#define HAWSER_RPC_HANDSHAKE_H
+#ifndef HAWSER_RPC_ENDPOINT_HANDSHAKE_H
+#define HAWSER_RPC_ENDPOINT_HANDSHAKE_H
 
 #include "rpc/rpc.h"
 #include "rpc/security/security.h"

@@ -1,4 +1,4 @@
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 
 #include "base/log.h"
 #include "base/units.h"

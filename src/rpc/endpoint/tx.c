@@ -1,4 +1,4 @@
-#include "rpc/tx.h"
+#include "rpc/endpoint/tx.h"
 
 #include "rpc/resume/kept.h"
 

@@ -1,4 +1,4 @@
-/* rpc/calls.h - the calls in flight on one endpoint: ids, callbacks, deadlines.
+/* rpc/endpoint/calls.h - the calls in flight on one endpoint: ids, callbacks, deadlines.
  *
  * An id is an index, so it is small on the wire.  It is reused only after the peer answered:
  * a call that ended early (deadline, cancel) keeps its id as a zombie until the late answer
@@ -7,8 +7,8 @@
  * Deadlines sit in a wheel of one-millisecond buckets: add and remove are O(1).
  *
  * Trust: ids from the peer are checked.  Threads: one.  Lifetime: init/fini. */
-#ifndef HAWSER_RPC_CALLS_H
-#define HAWSER_RPC_CALLS_H
+#ifndef HAWSER_RPC_ENDPOINT_CALLS_H
+#define HAWSER_RPC_ENDPOINT_CALLS_H
 
 #include "base/clock.h"
 #include "rpc/rpc.h"

@@ -1,4 +1,4 @@
-/* rpc/tx.h - the sending half of an endpoint: from messages to one gathered write.
+/* rpc/endpoint/tx.h - the sending half of an endpoint: from messages to one gathered write.
  *
  * Small messages are appended to a batch.  Large ones, and those behind them in their stream,
  * are items in a queue for each stream.  A gather is what one flush writes: the batch as it
@@ -6,10 +6,10 @@
  * messages fill the other batch.  So a small message waits for at most one chunk.
  *
  * Threads: one.  Lifetime: init/fini; fini calls `sent` of what it drops. */
-#ifndef HAWSER_RPC_TX_H
-#define HAWSER_RPC_TX_H
+#ifndef HAWSER_RPC_ENDPOINT_TX_H
+#define HAWSER_RPC_ENDPOINT_TX_H
 
-#include "rpc/frame.h"
+#include "rpc/endpoint/frame.h"
 #include "rpc/rpc.h"
 
 enum { RPC_TX_BATCH_KEPT = 256 << 10 }; /* a burst's larger buffer is freed once written */

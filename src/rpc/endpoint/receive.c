@@ -1,5 +1,5 @@
 /* receive.c - what arrives: the handshake, frames, the heartbeat, and waiting for them. */
-#include "rpc/ep.h"
+#include "rpc/endpoint/ep.h"
 #include "rpc/resume/resume.h"
 
 #include <assert.h>

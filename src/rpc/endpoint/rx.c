@@ -1,4 +1,4 @@
-#include "rpc/rx.h"
+#include "rpc/endpoint/rx.h"
 
 #include <assert.h>
 #include <errno.h>

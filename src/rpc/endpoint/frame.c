@@ -1,4 +1,4 @@
-#include "rpc/frame.h"
+#include "rpc/endpoint/frame.h"
 
 #include "rpc/rpc.h"
 

@@ -1,4 +1,4 @@
-/* rpc/frame.h - how messages look on the wire.
+/* rpc/endpoint/frame.h - how messages look on the wire.
  *
  * A frame is one byte of kind and flags, then varints, then its payload:
  *
@@ -15,8 +15,8 @@
  * stream.  A small call takes four bytes of framing.
  *
  * Trust: parse takes hostile bytes and reads only [p, p + n).  Threads: any (pure). */
-#ifndef HAWSER_RPC_FRAME_H
-#define HAWSER_RPC_FRAME_H
+#ifndef HAWSER_RPC_ENDPOINT_FRAME_H
+#define HAWSER_RPC_ENDPOINT_FRAME_H
 
 #include "base/attr.h"
 
