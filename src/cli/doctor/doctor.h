@@ -1,9 +1,10 @@
-/* cli/doctor.h - one line of `hawser doctor` a check: what was found, and what to do about it.
+/* cli/doctor/doctor.h - one line of `hawser doctor` a check: what was found, and what to do about
+ * it.
  *
  * Trust: files and variables are the user's, answers a server's; what is printed is bounded.
  * Threads: one; some checks fork.  Lifetime: the struct is the command's. */
-#ifndef HAWSER_CLI_DOCTOR_H
-#define HAWSER_CLI_DOCTOR_H
+#ifndef HAWSER_CLI_DOCTOR_DOCTOR_H
+#define HAWSER_CLI_DOCTOR_DOCTOR_H
 
 #include "base/report/json.h"
 #include "command/connect.h"

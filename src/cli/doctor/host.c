@@ -1,5 +1,5 @@
 /* What of this machine is not about Vulkan: program, kernel, limits, clock. */
-#include "cli/doctor.h"
+#include "cli/doctor/doctor.h"
 
 #include "base/report/bench.h"
 #include "base/units.h"

@@ -1,5 +1,5 @@
 /* Variables that are set: those that Hawser reads, and those that look as if it did. */
-#include "cli/doctor.h"
+#include "cli/doctor/doctor.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* Hawser's driver as a loader would find it, the loader, and the GPUs of this machine. */
-#include "cli/doctor.h"
+#include "cli/doctor/doctor.h"
 
 #include "command/drivers.h"
 #include "serve/devices.h"

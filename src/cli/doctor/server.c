@@ -1,5 +1,5 @@
 /* The way to a server, step by step: name, connection, TLS, token, protocol, speed. */
-#include "cli/doctor.h"
+#include "cli/doctor/doctor.h"
 
 #include "base/units.h"
 #include "cli/survey.h"

@@ -1,5 +1,5 @@
 /* hawser doctor - what works here, what does not, and what to do about it. */
-#include "cli/doctor.h"
+#include "cli/doctor/doctor.h"
 
 #include "base/clock.h"
 #include "cli/commands.h"
