@@ -1,6 +1,6 @@
 #include "kv/daemon/copies.h"
 
-#include "kv/daemon/remote.h"
+#include "kv/daemon/remote/remote.h"
 #include "kv/daemon/view_peers.h"
 
 #include <errno.h>

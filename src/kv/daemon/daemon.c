@@ -4,7 +4,7 @@
 #include "kv/daemon/peer_requests.h"
 #include "kv/daemon/peers.h"
 #include "kv/daemon/permits.h"
-#include "kv/daemon/remote.h"
+#include "kv/daemon/remote/remote.h"
 #include "kv/daemon/view_peers.h"
 
 #include "base/rng.h"

@@ -6,7 +6,7 @@
  *   local_requests.c, local_blocks.c    serve local clients
  *   peer_requests.c, peer_blocks.c      serve other daemons
  *   copies.c                            keeps the number of copies of our blocks
- *   remote_get.c, _put.c, _keys.c       the kinds of remote requests
+ *   remote/get.c, put.c, keys.c         the kinds of remote requests
  *   remote.c                            remote requests and their sub-requests
  *   peers.c                             connections to other daemons
  *   client_slots.c                      local clients: regions, answers, wake-ups

@@ -6,7 +6,7 @@
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/local_requests.h"
 #include "kv/daemon/permits.h"
-#include "kv/daemon/remote.h"
+#include "kv/daemon/remote/remote.h"
 #include "kv/daemon/view_peers.h"
 
 #include "wire/le.h"

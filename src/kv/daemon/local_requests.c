@@ -2,7 +2,7 @@
 
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/peers.h"
-#include "kv/daemon/remote.h"
+#include "kv/daemon/remote/remote.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include "kv/daemon/copies.h"
 #include "kv/daemon/permits.h"
-#include "kv/daemon/remote.h"
+#include "kv/daemon/remote/remote.h"
 #include "kv/daemon/view_peers.h"
 
 #include "wire/le.h"

@@ -1,4 +1,4 @@
-/* remote_put.c - puts of blocks that other daemons own, alone or together with this one.
+/* remote/put.c - puts of blocks that other daemons own, alone or together with this one.
  *
  * A start asks every owner for room and keeps their promises as a remote put; a bit in its ticket
  * tells it from a local put.  A commit sends the staged bytes to all owners in chunks, hashes them
@@ -9,7 +9,7 @@
  * newer one, and an owner that has a newer one still by the commit keeps that: so all owners end
  * with the same value, in whatever order commits reach them.  An owner that cannot be reached gets
  * the value later (copies.c); its version tells that its own is old. */
-#include "kv/daemon/remote.h"
+#include "kv/daemon/remote/remote.h"
 
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/permits.h"

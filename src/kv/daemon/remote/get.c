@@ -1,4 +1,4 @@
-/* remote_get.c - reads a block of another daemon into a cached replica and leases that.
+/* remote/get.c - reads a block of another daemon into a cached replica and leases that.
  *
  * A cached replica that is here already is used only if the owner says that it is the same
  * (OPEN_GET with its checksum).  So a deleted block is a miss everywhere at once.
@@ -9,7 +9,7 @@
  *
  * Reads repair replicas: an owner that reads the block from another owner keeps it; an owner that
  * was asked and lacks the block, or sent corrupt bytes, is told to fetch it. */
-#include "kv/daemon/remote.h"
+#include "kv/daemon/remote/remote.h"
 
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/permits.h"

@@ -1,5 +1,5 @@
-/* remote_keys.c - which keys are there, and deleting: one exchange with each owner. */
-#include "kv/daemon/remote.h"
+/* remote/keys.c - which keys are there, and deleting: one exchange with each owner. */
+#include "kv/daemon/remote/remote.h"
 
 #include "kv/daemon/copies.h"
 #include "kv/daemon/permits.h"

@@ -1,4 +1,4 @@
-#include "kv/daemon/remote.h"
+#include "kv/daemon/remote/remote.h"
 
 #include "kv/daemon/client_slots.h"
 #include "kv/daemon/peers.h"

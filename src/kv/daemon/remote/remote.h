@@ -1,6 +1,6 @@
-/* kv/daemon/remote.h - remote requests: local clients' requests about blocks that other daemons
- * own.  remote.c has what all kinds share, remote_get.c, remote_put.c and remote_keys.c a kind
- * each.
+/* kv/daemon/remote/remote.h - remote requests: local clients' requests about blocks that other
+ * daemons own.  remote.c has what all kinds share, remote_get.c, remote_put.c and remote_keys.c a
+ * kind each.
  *
  * A remote request belongs to one pending request, or to nobody (repair).  It has a sub-request for
  * each owner: a series of calls to that daemon, or what this daemon does itself as an owner.
@@ -24,8 +24,8 @@
  * points to it.  So a remote request is freed only after its calls were cancelled.
  *
  * Threads: the daemon's.  Lifetime: from a request to its answer, or until its client goes. */
-#ifndef HAWSER_KV_DAEMON_REMOTE_H
-#define HAWSER_KV_DAEMON_REMOTE_H
+#ifndef HAWSER_KV_DAEMON_REMOTE_REMOTE_H
+#define HAWSER_KV_DAEMON_REMOTE_REMOTE_H
 
 #include "kv/daemon/daemon_impl.h"
 
