@@ -11,8 +11,8 @@
 
 #include "command/command.h"
 #include "command/connect.h"
+#include "llm/client/connection.h"
 #include "llm/tokenizer/vocab.h"
-#include "llm/worker/connection.h"
 
 #include <signal.h>
 #include <stdio.h>

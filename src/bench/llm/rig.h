@@ -5,7 +5,7 @@
 #ifndef HAWSER_BENCH_LLM_RIG_H
 #define HAWSER_BENCH_LLM_RIG_H
 
-#include "llm/worker/remote.h"
+#include "llm/client/remote.h"
 #include "llm/worker/worker.h"
 #include "rpc/server.h"
 

@@ -6,7 +6,7 @@
 #define HAWSER_BENCH_SERVE_LOAD_H
 
 #include "base/attr.h"
-#include "llm/worker/connection.h"
+#include "llm/client/connection.h"
 
 #include <stdint.h>
 

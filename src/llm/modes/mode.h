@@ -20,8 +20,8 @@
 #ifndef HAWSER_LLM_MODES_MODE_H
 #define HAWSER_LLM_MODES_MODE_H
 
+#include "llm/client/remote.h"
 #include "llm/engine/engine.h"
-#include "llm/worker/remote.h"
 
 struct llm_mode_config {
     const struct llm_file *file;

@@ -2,8 +2,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "llm/client/remote.h"
 #include "llm/tp/command.h"
-#include "llm/worker/remote.h"
 #include "rpc/resume/resume.h"
 
 #include <assert.h>

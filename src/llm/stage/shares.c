@@ -3,11 +3,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "llm/client/remote.h"
 #include "llm/model/why.h"
 #include "llm/stage/link.h"
 #include "llm/tp/side.h"
 #include "llm/tp/tp.h"
-#include "llm/worker/remote.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  *   POST  /tokenize             POST  /v1/embeddings         GET  /         text, for people
  *   POST  /detokenize                                        GET  /state    JSON, for the page
  *
- * The front reaches each worker over a connection (llm/worker/connection.h), also a worker in its
+ * The front reaches each worker over a connection (llm/client/connection.h), also a worker in its
  * own process.  A text that a worker loses goes on at another one with the same tokens.
  *
  * Trust: HTTP clients may send anything; bodies, requests and texts are bounded.  Workers are

@@ -12,16 +12,16 @@
  *   state.c      the page for people, and figures for Prometheus
  *
  * Threads: `lock` guards everything below, but what says otherwise.  The order of locks: `lock`,
- * then those of llm/worker/connection.h and of libmicrohttpd.  Calls that may wait for a worker's
+ * then those of llm/client/connection.h and of libmicrohttpd.  Calls that may wait for a worker's
  * socket (start, cancel) are queued as actions and run without the lock. */
 #ifndef HAWSER_SERVE_HTTP_IMPL_H
 #define HAWSER_SERVE_HTTP_IMPL_H
 
 #include "base/clock.h"
 #include "llm/chat/chat.h"
+#include "llm/client/connection.h"
 #include "llm/model/file.h"
 #include "llm/tokenizer/vocab.h"
-#include "llm/worker/connection.h"
 #include "serve/http/front.h"
 #include "serve/http/keys.h"
 #include "serve/http/request.h"

@@ -5,9 +5,9 @@
 
 #include "base/clock.h"
 #include "base/counter.h"
+#include "llm/client/connection.h"
 #include "llm/engine/pooling.h"
 #include "llm/tokenizer/vocab.h"
-#include "llm/worker/connection.h"
 #include "reference.h"
 #include "worker_server.h"
 

@@ -5,6 +5,7 @@
 #include "bits.h"
 
 #include "base/clock.h"
+#include "llm/client/remote.h"
 #include "llm/engine/split.h"
 #include "llm/stage/link.h"
 #include "llm/stage/pipeline.h"
@@ -12,7 +13,6 @@
 #include "llm/stage/stage.h"
 #include "llm/tp/command.h"
 #include "llm/tp/tp.h"
-#include "llm/worker/remote.h"
 #include "rpc/resume/resume.h"
 #include "rpc/server.h"
 

@@ -4,7 +4,7 @@
 #ifndef HAWSER_TESTS_UNIT_LLM_WORKER_SERVER_H
 #define HAWSER_TESTS_UNIT_LLM_WORKER_SERVER_H
 
-#include "llm/worker/remote.h"
+#include "llm/client/remote.h"
 #include "llm/worker/worker.h"
 #include "rpc/server.h"
 

@@ -1,4 +1,4 @@
-#include "llm/worker/connection.h"
+#include "llm/client/connection.h"
 
 #include "base/clock.h"
 #include "base/counter.h"

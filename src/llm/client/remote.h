@@ -1,10 +1,10 @@
-/* llm/worker/remote.h - a client's connection to an LLM worker, with a byte account.
+/* llm/client/remote.h - a client's connection to an LLM worker, with a byte account.
  *
  * Trust: whoever decodes a worker's answer checks it; the text of an error is shown with control
  * characters replaced.
  * Threads: one at a time.  Lifetime: open/close. */
-#ifndef HAWSER_LLM_WORKER_REMOTE_H
-#define HAWSER_LLM_WORKER_REMOTE_H
+#ifndef HAWSER_LLM_CLIENT_REMOTE_H
+#define HAWSER_LLM_CLIENT_REMOTE_H
 
 #include "llm/model/file.h"
 #include "llm/worker/message.h"

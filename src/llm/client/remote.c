@@ -1,4 +1,4 @@
-#include "llm/worker/remote.h"
+#include "llm/client/remote.h"
 
 #include "base/clock.h"
 #include "llm/model/why.h"

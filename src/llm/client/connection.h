@@ -1,4 +1,4 @@
-/* llm/worker/connection.h - a connection to one worker, used by many threads: texts are generated
+/* llm/client/connection.h - a connection to one worker, used by many threads: texts are generated
  * beside each other, and tokens arrive as the worker samples them.
  *
  * A thread of the connection reads and calls the callbacks, one at a time and without a lock, so a
@@ -12,8 +12,8 @@
  * Threads: any, in any function but close.  describe, header and drain wait for the worker: not
  * from a callback.
  * Lifetime: open/close. */
-#ifndef HAWSER_LLM_WORKER_CONNECTION_H
-#define HAWSER_LLM_WORKER_CONNECTION_H
+#ifndef HAWSER_LLM_CLIENT_CONNECTION_H
+#define HAWSER_LLM_CLIENT_CONNECTION_H
 
 #include "llm/model/why.h"
 #include "llm/worker/inspect.h"
