@@ -5,7 +5,7 @@
 #include "llm/convert/tensor_copy.h"
 #include "llm/convert/vocab_json.h"
 #include "llm/model/file.h"
-#include "llm/model/gguf_write.h"
+#include "llm/model/format/gguf_write.h"
 #include "llm/model/model.h"
 #include "llm/model/output.h"
 #include "wire/le.h"

@@ -1,7 +1,7 @@
 #include "llm/convert/quantise.h"
 
 #include "llm/cpu/pool.h"
-#include "llm/model/gguf_write.h"
+#include "llm/model/format/gguf_write.h"
 #include "llm/model/model.h"
 #include "llm/model/output.h"
 

@@ -6,7 +6,7 @@
 #ifndef HAWSER_LLM_CONVERT_ROPE_CONFIG_H
 #define HAWSER_LLM_CONVERT_ROPE_CONFIG_H
 
-#include "llm/model/gguf_write.h"
+#include "llm/model/format/gguf_write.h"
 
 #include <jansson.h>
 

@@ -8,7 +8,7 @@
 
 #include "llm/convert/published.h"
 #include "llm/convert/safetensors.h"
-#include "llm/model/gguf_write.h"
+#include "llm/model/format/gguf_write.h"
 
 /* Several parts are the experts of a stacked tensor, all of one shape and type. */
 struct llm_copy {

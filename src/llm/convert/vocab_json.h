@@ -10,7 +10,7 @@
 #ifndef HAWSER_LLM_CONVERT_VOCAB_JSON_H
 #define HAWSER_LLM_CONVERT_VOCAB_JSON_H
 
-#include "llm/model/gguf_write.h"
+#include "llm/model/format/gguf_write.h"
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 #include "llm/model/file.h"
 
+#include "llm/model/format/split.h"
 #include "llm/model/model.h"
-#include "llm/model/split.h"
 #include "llm/model/why.h"
 
 #include <assert.h>

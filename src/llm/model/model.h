@@ -7,7 +7,7 @@
 #ifndef HAWSER_LLM_MODEL_MODEL_H
 #define HAWSER_LLM_MODEL_MODEL_H
 
-#include "llm/model/gguf.h"
+#include "llm/model/format/gguf.h"
 
 enum { LLM_MODEL_NAME_CHARS = 128 }; /* a longer general.name is cut */
 

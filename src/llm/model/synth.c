@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include "llm/model/arch.h"
 #include "llm/model/byte_text.h"
-#include "llm/model/gguf_write.h"
+#include "llm/model/format/gguf_write.h"
 #include "llm/model/output.h"
 #include "llm/model/why.h"
 

@@ -6,7 +6,7 @@
 #ifndef HAWSER_LLM_TOKENIZER_PIECE_MAP_H
 #define HAWSER_LLM_TOKENIZER_PIECE_MAP_H
 
-#include "llm/model/gguf.h"
+#include "llm/model/format/gguf.h"
 
 struct llm_piece_map { /* private */
     struct gguf_string *texts;

@@ -5,7 +5,7 @@
 #define HAWSER_TESTS_LLM_IMAGE_H
 
 #include "llm/model/file.h"
-#include "llm/model/gguf_write.h"
+#include "llm/model/format/gguf_write.h"
 #include "llm/model/synth.h"
 
 struct image {

@@ -3,7 +3,7 @@
 
 #include "image.h"
 #include "llm/model/file.h"
-#include "llm/model/split.h"
+#include "llm/model/format/split.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* llm/model/gguf.h - the GGUF format: typed metadata and a table of tensors, read in place.
+/* llm/model/format/gguf.h - the GGUF format: typed metadata and a table of tensors, read in place.
  *
  *   "GGUF", u32 version, u64 tensors, u64 pairs
  *   pairs    key (string), u32 type, value
@@ -13,8 +13,8 @@
  * tensors lie within the bytes, aligned, and share none.
  * Threads: any once parsed.  Lifetime: init/fini; strings and arrays point into the bytes, which
  * outlive it. */
-#ifndef HAWSER_LLM_MODEL_GGUF_H
-#define HAWSER_LLM_MODEL_GGUF_H
+#ifndef HAWSER_LLM_MODEL_FORMAT_GGUF_H
+#define HAWSER_LLM_MODEL_FORMAT_GGUF_H
 
 #include "llm/model/tensor_table.h"
 

@@ -1,14 +1,15 @@
-/* llm/model/gguf_write.h - writes a GGUF v3 file front to back, without holding it in memory.
+/* llm/model/format/gguf_write.h - writes a GGUF v3 file front to back, without holding it in
+ * memory.
  *
  * Calls in order: begin with the number of pairs and tensors, the pairs, the tensors' descriptions,
  * then for each tensor, in the same order, its data and gguf_write_pad.  Wrong counts are a
  * caller's bug, found by assertions.  gguf_write_end tells a failed write.
  *
  * Private to src/llm.  Threads: one.  Lifetime: the struct and the stream are the caller's. */
-#ifndef HAWSER_LLM_MODEL_GGUF_WRITE_H
-#define HAWSER_LLM_MODEL_GGUF_WRITE_H
+#ifndef HAWSER_LLM_MODEL_FORMAT_GGUF_WRITE_H
+#define HAWSER_LLM_MODEL_FORMAT_GGUF_WRITE_H
 
-#include "llm/model/gguf.h"
+#include "llm/model/format/gguf.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "llm/model/split.h"
+#include "llm/model/format/split.h"
 
 #include "llm/model/file.h"
 #include "llm/model/why.h"

@@ -1,4 +1,4 @@
-#include "llm/model/gguf.h"
+#include "llm/model/format/gguf.h"
 
 #include "llm/model/why.h"
 #include "wire/dec.h"

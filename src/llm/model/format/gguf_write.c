@@ -1,4 +1,4 @@
-#include "llm/model/gguf_write.h"
+#include "llm/model/format/gguf_write.h"
 
 #include "wire/le.h"
 

@@ -1,5 +1,5 @@
-/* llm/model/split.h - private to src/llm: a GGUF model in several files, as llama.cpp's gguf-split
- * writes it.
+/* llm/model/format/split.h - private to src/llm: a GGUF model in several files, as llama.cpp's
+ * gguf-split writes it.
  *
  * Files are named STEM-00001-of-00003.gguf and so on.  Each has the keys split.no, from 0, and
  * split.count; the first has all other metadata.  In memory each part begins at the first multiple
@@ -7,10 +7,10 @@
  * other: it is hashed, sent and parsed as such.
  *
  * Trust: files and names are hostile.  Threads: any.  Lifetime: the caller's. */
-#ifndef HAWSER_LLM_MODEL_SPLIT_H
-#define HAWSER_LLM_MODEL_SPLIT_H
+#ifndef HAWSER_LLM_MODEL_FORMAT_SPLIT_H
+#define HAWSER_LLM_MODEL_FORMAT_SPLIT_H
 
-#include "llm/model/gguf.h"
+#include "llm/model/format/gguf.h"
 
 enum {
     LLM_PARTS_MAX = 1024,     /* published models have some 200 */
