@@ -5,7 +5,7 @@
 #include "rpc/callers.h"
 #include "serve/relay.h"
 #include "serve/session_process.h"
-#include "venus/common/stripe.h"
+#include "venus/common/transfer/stripe.h"
 #include "venus/server/slice/arbiter.h"
 #include "wire/le.h"
 

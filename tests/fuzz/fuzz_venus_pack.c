@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "venus/common/pack.h"
+#include "venus/common/transfer/pack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "fuzz.h"
 #include "rpc/transport/net.h"
-#include "venus/common/stripe.h"
+#include "venus/common/transfer/stripe.h"
 #include "venus/memory/pageset.h"
 #include "venus/server/upload/arrivals.h"
 

@@ -7,7 +7,7 @@
 #include "unit/venus/support/trip.h"
 #include "venus/common/commands.h"
 #include "venus/common/protocol.h"
-#include "venus/common/upload.h"
+#include "venus/common/transfer/upload.h"
 #include "venus/memory/delta.h"
 #include "venus_gpu.h"
 #include "venus_script.h"

@@ -7,7 +7,7 @@
  *   peer_requests.c, peer_blocks.c      serve other daemons
  *   copies.c                            keeps the number of copies of our blocks
  *   remote/get.c, put.c, keys.c         the kinds of remote requests
- *   remote.c                            remote requests and their sub-requests
+ *   remote/remote.c                     remote requests and their sub-requests
  *   peers.c                             connections to other daemons
  *   client_slots.c                      local clients: regions, answers, wake-ups
  *   permits.c                           when a named value may be read without the other owner

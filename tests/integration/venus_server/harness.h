@@ -10,7 +10,7 @@
 
 #include "rpc/client.h"
 #include "venus/common/protocol.h"
-#include "venus/common/stripe.h"
+#include "venus/common/transfer/stripe.h"
 #include "venus/memory/shadow.h"
 #include "vn_commands.gen.h"
 

@@ -1,6 +1,6 @@
 /* Messages packed by what was said before. */
 #include "base/rng.h"
-#include "venus/common/pack.h"
+#include "venus/common/transfer/pack.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "rpc/transport/net.h"
-#include "venus/common/stripe.h"
+#include "venus/common/transfer/stripe.h"
 #include "venus/server/upload/arrivals.h"
 
 enum {

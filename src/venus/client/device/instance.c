@@ -18,7 +18,7 @@
 #include "venus/client/link/pushes.h"
 #include "venus/client/perf.h"
 #include "venus/common/protocol.h"
-#include "venus/common/stripe.h"
+#include "venus/common/transfer/stripe.h"
 #include "vn_client.gen.h"
 
 /* ---- before there is an instance ---- */

@@ -12,8 +12,8 @@
 #include "venus/client/object/objects.h"
 #include "venus/client/perf.h"
 #include "venus/client/record/command.h"
-#include "venus/common/pack.h"
 #include "venus/common/protocol.h"
+#include "venus/common/transfer/pack.h"
 #include "venus/memory/track/kernel.h"
 
 #include <errno.h>

@@ -12,7 +12,7 @@
 
 #include "rpc/client.h"
 #include "rpc/transport/net.h"
-#include "venus/common/stripe.h"
+#include "venus/common/transfer/stripe.h"
 
 #include <stdbool.h>
 #include <stddef.h>

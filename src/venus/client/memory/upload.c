@@ -4,7 +4,7 @@
 #include "venus/client/perf.h"
 #include "venus/common/protocol.h"
 #include "venus/common/put.h"
-#include "venus/common/upload.h"
+#include "venus/common/transfer/upload.h"
 
 #include <assert.h>
 #include <errno.h>

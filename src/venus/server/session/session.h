@@ -15,7 +15,7 @@
 #include <stdbool.h>
 
 #include "rpc/rpc.h"
-#include "venus/common/stripe.h"
+#include "venus/common/transfer/stripe.h"
 
 enum {
     VNS_MAX_OBJECTS_DEFAULT = 1 << 20,   /* 100 MB of ours; programs hold tens of thousands */

@@ -6,7 +6,7 @@
 #define HAWSER_VENUS_SERVER_SESSION_STATE_H
 
 #include "venus/common/exec.h"
-#include "venus/common/pack.h"
+#include "venus/common/transfer/pack.h"
 #include "venus/server/session/messages.h"
 #include "venus/server/session/objects.h"
 #include "venus/server/session/session.h"

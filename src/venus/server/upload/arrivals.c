@@ -2,7 +2,7 @@
 #include "venus/server/upload/arrivals.h"
 
 #include "base/clock.h"
-#include "venus/common/stripe.h"
+#include "venus/common/transfer/stripe.h"
 #include "venus/memory/pageset.h"
 
 #include <assert.h>

@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-#include "venus/common/upload.h"
+#include "venus/common/transfer/upload.h"
 
 enum { VNS_UPLOAD_STORE_WHY = 200 };
 

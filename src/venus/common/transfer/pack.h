@@ -1,4 +1,4 @@
-/* venus/common/pack.h - commands made small by what was said before.
+/* venus/common/transfer/pack.h - commands made small by what was said before.
  *
  * What a program sends for one frame or token is nearly what it sent for the last.  Both ends keep
  * the last VN_PACK_WINDOW bytes of packed messages, and a message says only where it differs: one
@@ -9,8 +9,8 @@
  * Trust: unpacking takes a peer's bytes: what they yield is bounded by what they say, and that by
  * VN_PACK_MAX; what does not fit together is -EPROTO.
  * Threads: one at a time.  Lifetime: create/destroy; outputs last until the next call. */
-#ifndef HAWSER_VENUS_COMMON_PACK_H
-#define HAWSER_VENUS_COMMON_PACK_H
+#ifndef HAWSER_VENUS_COMMON_TRANSFER_PACK_H
+#define HAWSER_VENUS_COMMON_TRANSFER_PACK_H
 
 #include <stddef.h>
 #include <stdint.h>

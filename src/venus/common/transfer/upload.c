@@ -1,5 +1,5 @@
 /* Pieces, their names and proofs; see upload.h. */
-#include "venus/common/upload.h"
+#include "venus/common/transfer/upload.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* venus/common/stripe.h - stripes: connections beside a session's own, which carry parts of
- * uploads.
+/* venus/common/transfer/stripe.h - stripes: connections beside a session's own, which carry parts
+ * of uploads.
  *
  * What arrives in a message is copied once more to where it belongs, and one thread at each end
  * moves fewer bytes a second than a GPU's host could.  So a client may dial again before OPEN, and
@@ -17,8 +17,8 @@
  * dials again and calls STRIPE with the key and the stripe's number, from 0 on (u32).
  *
  * Trust: heads are a peer's; the reader checks each.  Threads: none.  Lifetime: values. */
-#ifndef HAWSER_VENUS_COMMON_STRIPE_H
-#define HAWSER_VENUS_COMMON_STRIPE_H
+#ifndef HAWSER_VENUS_COMMON_TRANSFER_STRIPE_H
+#define HAWSER_VENUS_COMMON_TRANSFER_STRIPE_H
 
 #include <errno.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* venus/common/upload.h - large writes as both ends of the upload cache see them.
+/* venus/common/transfer/upload.h - large writes as both ends of the upload cache see them.
  *
  * A run of written pages is cut into pieces, at offsets of the memory that are multiples of
  * VN_PIECE_BYTES, so that the same bytes at the same place are the same pieces in any run.  A piece
@@ -7,8 +7,8 @@
  * other bytes under that name did not know the key.  docs/design/upload-cache.md argues it.
  *
  * Trust: names and proofs are a peer's.  Threads: any.  Lifetime: nothing is kept. */
-#ifndef HAWSER_VENUS_COMMON_UPLOAD_H
-#define HAWSER_VENUS_COMMON_UPLOAD_H
+#ifndef HAWSER_VENUS_COMMON_TRANSFER_UPLOAD_H
+#define HAWSER_VENUS_COMMON_TRANSFER_UPLOAD_H
 
 #include <stddef.h>
 #include <stdint.h>

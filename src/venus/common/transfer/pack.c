@@ -1,5 +1,5 @@
 /* Messages packed by their past; see pack.h. */
-#include "venus/common/pack.h"
+#include "venus/common/transfer/pack.h"
 
 #include <assert.h>
 #include <errno.h>
