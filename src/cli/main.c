@@ -8,7 +8,7 @@
 #include "llm/tp/rank.h"
 #include "rpc/rpc.h"
 #include "serve/serve.h"
-#include "serve/session_process.h"
+#include "serve/session/process.h"
 #ifdef HAWSER_UCX
 #include "rpc/transport/ucx.h"
 #endif

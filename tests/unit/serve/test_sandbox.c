@@ -1,5 +1,5 @@
 /* What a process may still do in the sandbox.  Each case is a process of its own. */
-#include "serve/sandbox.h"
+#include "serve/session/sandbox.h"
 
 #include "base/log.h"
 

@@ -1,4 +1,4 @@
-#include "serve/session_process.h"
+#include "serve/session/process.h"
 
 #include <assert.h>
 #include <errno.h>

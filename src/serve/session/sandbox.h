@@ -1,4 +1,5 @@
-/* serve/sandbox.h - what a session's process gives up before it reads a client's first byte.
+/* serve/session/sandbox.h - what a session's process gives up before it reads a client's first
+ * byte.
  *
  *   user        another one, where the server was told so and may (--session-user)
  *   memory      when the machine runs out of it, sessions end before the server does
@@ -15,8 +16,8 @@
  * The list was found by running every Vulkan test of this project in SANDBOX_LOG.
  *
  * Trust: -.  Threads: before others are started.  Lifetime: for good. */
-#ifndef HAWSER_SERVE_SANDBOX_H
-#define HAWSER_SERVE_SANDBOX_H
+#ifndef HAWSER_SERVE_SESSION_SANDBOX_H
+#define HAWSER_SERVE_SESSION_SANDBOX_H
 
 #include <limits.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* serve/session_process.h - the process of a session: this program, executed anew.
+/* serve/session/process.h - the process of a session: this program, executed anew.
  *
  * It begins with a socket to the server and nothing else, so it has no key, no token and no byte of
  * another client in its memory.  Over that socket it gets one order: the connection with what was
@@ -17,7 +17,7 @@
 
 #include "rpc/handover.h"
 #include "rpc/resume/resume.h"
-#include "serve/sandbox.h"
+#include "serve/session/sandbox.h"
 #include "venus/server/session/session.h"
 #include "venus/server/slice/slice.h"
 #include "venus/server/upload/share.h"

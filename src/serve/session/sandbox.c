@@ -1,4 +1,4 @@
-#include "serve/sandbox.h"
+#include "serve/session/sandbox.h"
 
 #include "base/attr.h"
 #include "base/log.h"

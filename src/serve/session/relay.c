@@ -1,4 +1,4 @@
-#include "serve/relay.h"
+#include "serve/session/relay.h"
 
 #include "base/looks.h"
 #include "rpc/resume/resume.h"

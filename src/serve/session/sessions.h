@@ -1,14 +1,14 @@
-/* serve/sessions.h - Vulkan clients of the server, each in a process of its own.
+/* serve/session/sessions.h - Vulkan clients of the server, each in a process of its own.
  *
  * Trust: as venus/server/session/session.h; what a session's process does, the server's never
- * notices, and it has nothing of the server's in its memory (serve/session_process.h). Threads: the
+ * notices, and it has nothing of the server's in its memory (serve/session/process.h). Threads: the
  * server's one.  SIGCHLD is blocked from create on, in threads made later too. Lifetime:
  * create/destroy; destroy ends the processes that are left. */
-#ifndef HAWSER_SERVE_SESSIONS_H
-#define HAWSER_SERVE_SESSIONS_H
+#ifndef HAWSER_SERVE_SESSION_SESSIONS_H
+#define HAWSER_SERVE_SESSION_SESSIONS_H
 
 #include "rpc/server.h"
-#include "serve/sandbox.h"
+#include "serve/session/sandbox.h"
 #include "serve/tenants.h"
 #include "venus/server/session/session.h"
 #include "venus/server/upload/share.h"

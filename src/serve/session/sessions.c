@@ -1,10 +1,10 @@
-#include "serve/sessions.h"
+#include "serve/session/sessions.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "rpc/callers.h"
-#include "serve/relay.h"
-#include "serve/session_process.h"
+#include "serve/session/process.h"
+#include "serve/session/relay.h"
 #include "venus/common/transfer/stripe.h"
 #include "venus/server/slice/arbiter.h"
 #include "wire/le.h"

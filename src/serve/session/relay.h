@@ -1,4 +1,4 @@
-/* serve/relay.h - carries a session's TLS connections to its process.
+/* serve/session/relay.h - carries a session's TLS connections to its process.
  *
  * A TLS connection is keys and counters in OpenSSL's memory, which an executed process cannot take
  * over.  So a fork of the server, which has them, decrypts and encrypts for it, and does nothing
@@ -6,8 +6,8 @@
  *
  * Trust: both sides' bytes are only copied.  Threads: two for each connection.
  * Lifetime: the process ends with the session's, or when a connection has ended both ways. */
-#ifndef HAWSER_SERVE_RELAY_H
-#define HAWSER_SERVE_RELAY_H
+#ifndef HAWSER_SERVE_SESSION_RELAY_H
+#define HAWSER_SERVE_SESSION_RELAY_H
 
 #include "rpc/transport/transport.h"
 
