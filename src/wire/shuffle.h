@@ -4,8 +4,8 @@
  * The exponents of neighbouring floats resemble each other; their mantissas do not.
  *
  * Trust: sizes are the caller's, already checked.  Threads: any.
- * Every implementation writes the same bytes (see wire/simd.h); src and dst hold count * elem
- * bytes at any alignment and do not overlap.  elem is at least 1; 2 and 4 are the fast ones. */
+ * src and dst hold count * elem bytes at any alignment and do not overlap.  elem is at least 1; 2
+ * and 4 are the fast ones. */
 #ifndef HAWSER_WIRE_SHUFFLE_H
 #define HAWSER_WIRE_SHUFFLE_H
 

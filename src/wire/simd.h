@@ -1,4 +1,4 @@
-/* wire/simd.h - the implementations behind wire/shuffle.h and wire/half.h, and their choice.
+/* wire/simd.h - the implementations behind wire/half.h, and their choice.
  *
  * The first use takes the best one that this CPU runs.  "c" is the portable reference: it is
  * what the others are compared with, and the way to turn them off.
@@ -11,14 +11,9 @@
 
 #include "base/attr.h"
 
-/* Arguments as in wire/shuffle.h and wire/half.h; shuffle4 and unshuffle4 move 4-byte elements,
- * shuffle2 and unshuffle2 2-byte ones. */
+/* Arguments as in wire/half.h. */
 struct wire_simd {
     const char *name;
-    void (*shuffle2)(void *dst, const void *src, size_t count);
-    void (*shuffle4)(void *dst, const void *src, size_t count);
-    void (*unshuffle2)(void *dst, const void *src, size_t count);
-    void (*unshuffle4)(void *dst, const void *src, size_t count);
     void (*half_from_f32)(void *dst, const void *src, size_t count);
     void (*half_to_f32)(void *dst, const void *src, size_t count);
 };

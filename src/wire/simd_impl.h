@@ -10,8 +10,6 @@
 
 #include "wire/simd.h"
 
-void wire_ref_shuffle(uint8_t *dst, const uint8_t *src, size_t count, size_t elem, size_t first);
-void wire_ref_unshuffle(uint8_t *dst, const uint8_t *src, size_t count, size_t elem, size_t first);
 void wire_ref_half_from_f32(uint8_t *dst, const uint8_t *src, size_t count, size_t first);
 void wire_ref_half_to_f32(uint8_t *dst, const uint8_t *src, size_t count, size_t first);
 

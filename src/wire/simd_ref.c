@@ -1,23 +1,9 @@
-/* The portable reference.  The loops are as plain as the definition in wire/shuffle.h. */
+/* The portable reference.  The loops are as plain as the definition in wire/half.h. */
 #include <stdint.h>
 #include <string.h>
 
 #include "wire/half.h"
 #include "wire/simd_impl.h"
-
-void wire_ref_shuffle(uint8_t *dst, const uint8_t *src, size_t count, size_t elem, size_t first)
-{
-    for (size_t b = 0; b < elem; b++)
-        for (size_t i = first; i < count; i++)
-            dst[b * count + i] = src[i * elem + b];
-}
-
-void wire_ref_unshuffle(uint8_t *dst, const uint8_t *src, size_t count, size_t elem, size_t first)
-{
-    for (size_t b = 0; b < elem; b++)
-        for (size_t i = first; i < count; i++)
-            dst[i * elem + b] = src[b * count + i];
-}
 
 void wire_ref_half_from_f32(uint8_t *dst, const uint8_t *src, size_t count, size_t first)
 {
@@ -39,26 +25,6 @@ void wire_ref_half_to_f32(uint8_t *dst, const uint8_t *src, size_t count, size_t
     }
 }
 
-static void shuffle2(void *dst, const void *src, size_t count)
-{
-    wire_ref_shuffle(dst, src, count, 2, 0);
-}
-
-static void shuffle4(void *dst, const void *src, size_t count)
-{
-    wire_ref_shuffle(dst, src, count, 4, 0);
-}
-
-static void unshuffle2(void *dst, const void *src, size_t count)
-{
-    wire_ref_unshuffle(dst, src, count, 2, 0);
-}
-
-static void unshuffle4(void *dst, const void *src, size_t count)
-{
-    wire_ref_unshuffle(dst, src, count, 4, 0);
-}
-
 static void half_from_f32(void *dst, const void *src, size_t count)
 {
     wire_ref_half_from_f32(dst, src, count, 0);
@@ -71,10 +37,6 @@ static void half_to_f32(void *dst, const void *src, size_t count)
 
 const struct wire_simd wire_simd_ref = {
     .name = "c",
-    .shuffle2 = shuffle2,
-    .shuffle4 = shuffle4,
-    .unshuffle2 = unshuffle2,
-    .unshuffle4 = unshuffle4,
     .half_from_f32 = half_from_f32,
     .half_to_f32 = half_to_f32,
 };

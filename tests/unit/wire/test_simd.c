@@ -43,8 +43,8 @@ static void shuffle_follows_its_definition(void **state)
 {
     (void)state;
     for (size_t elem = 1; elem <= 9; elem++) {
-        for (size_t count = 0; count <= 40; count++) {
-            uint8_t src[360], dst[360], back[360];
+        for (size_t count = 0; count <= 100; count++) { /* more than the vectors of any CPU */
+            uint8_t src[900], dst[900], back[900];
             for (size_t i = 0; i < count * elem; i++)
                 src[i] = (uint8_t)random_u32();
             wire_shuffle(dst, src, count, elem);
@@ -82,10 +82,6 @@ static void every_implementation_writes_the_same_bytes(void **state)
     (void)state;
     const struct wire_simd *ref = reference(), *simd;
     for (size_t i = 0; (simd = wire_simd_get(i)); i++) {
-        compare(simd->shuffle2, ref->shuffle2, 2, 2);
-        compare(simd->shuffle4, ref->shuffle4, 4, 4);
-        compare(simd->unshuffle2, ref->unshuffle2, 2, 2);
-        compare(simd->unshuffle4, ref->unshuffle4, 4, 4);
         compare(simd->half_from_f32, ref->half_from_f32, 4, 2);
         compare(simd->half_to_f32, ref->half_to_f32, 2, 4);
     }
