@@ -47,7 +47,7 @@ static const struct cmd_option options[] = {
      "iterations before them that are not counted: the first ones set devices up", "N", "2", 0,
      WARMUP_MAX},
     {"map-impl", 0, CMD_STRING, AT(map_impl),
-     "how the map reaches the workers: seq, thread, async, persist, epoll or shm", "NAME", "seq"},
+     "how the map reaches the workers: seq, thread, async, epoll or shm", "NAME", "seq"},
     {"unmap-impl", 0, CMD_STRING, AT(unmap_impl), "how the unmap does; without it as the map",
      "NAME"},
     {"verbose", 'v', CMD_FLAG, AT(verbose), "a line for each iteration"},

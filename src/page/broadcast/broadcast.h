@@ -40,7 +40,6 @@ struct page_strategy {
 extern const struct page_strategy page_strategy_seq;
 extern const struct page_strategy page_strategy_thread;
 extern const struct page_strategy page_strategy_async;
-extern const struct page_strategy page_strategy_persist;
 extern const struct page_strategy page_strategy_epoll;
 extern const struct page_strategy page_strategy_shm;
 

@@ -1,3 +1,4 @@
+/* table.c - the strategies, by name. */
 #include "page/broadcast/broadcast.h"
 
 #include <string.h>
@@ -7,7 +8,6 @@ const struct page_strategy *const page_strategies[] = {
     &page_strategy_seq,
     &page_strategy_thread,
     &page_strategy_async,
-    &page_strategy_persist,
     &page_strategy_epoll,
     &page_strategy_shm,
     NULL,

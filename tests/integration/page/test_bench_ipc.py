@@ -15,7 +15,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from harness import DONE, FAILED, HAWSER, TIMEOUT, USAGE, Case, Server, clean_environment, hawser  # noqa: E402
 
-STRATEGIES = ["seq", "thread", "async", "persist", "epoll", "shm"]
+STRATEGIES = ["seq", "thread", "async", "epoll", "shm"]
 
 SUMMARY = """\
 === IPC Benchmark Summary ===
@@ -217,7 +217,7 @@ class Endless:
     def __init__(self, case, group):
         command = [HAWSER, "bench-ipc", "--tp-size", "2", "--backend", "host", "--memory", "32MiB",
                    "--page-size", "64KiB", "--num-layers", "2", "--first-id", "0", "--iters",
-                   "1000000", "--map-impl", "persist", "--group", group, "-v"]
+                   "1000000", "--map-impl", "epoll", "--group", group, "-v"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         env=clean_environment(case.env), bufsize=0)
         self.read_some()

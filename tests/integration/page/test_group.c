@@ -9,9 +9,7 @@
 
 #include <errno.h>
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -216,7 +214,7 @@ static void a_new_scheduler_begins_with_nothing_mapped(void **state)
 {
     (void)state;
     struct rig r;
-    rig_start(&r, &page_strategy_persist, hang_ns);
+    rig_start(&r, &page_strategy_epoll, hang_ns);
     rig_map(&r, ids, 3);
     page_group_close(r.group);
     rig_expect_mapped(&r, 3, 0); /* workers go on without one */
