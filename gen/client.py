@@ -80,7 +80,8 @@ class Client:
         o("if (c->ops->call(c, e, &d) != VK_SUCCESS)")
         o(f"    {fail}")
         result = f"{c.ret} ret = " if c.ret != "void" else ""
-        o(f"{result}vn_dec_reply_{c.name}(&d, {names(c.c)});")
+        if self.c.has_reply(c):
+            o(f"{result}vn_dec_reply_{c.name}(&d, {names(c.c)});")
         if c.ret == "void":
             o("(void)c->ops->finish(c, &d);")
         elif c.ret == "VkResult":

@@ -37,6 +37,9 @@ class Commands:
         return f.elem.kind == "struct" and (
             not self.p.plain(name) or any(g.kind == "chain" for g in self.p.fields(name)))
 
+    def has_reply(self, c):
+        return c.ret != "void" or bool(c.with_role("out", "count", "create"))
+
     # Headers.
 
     def args(self, c):
@@ -64,10 +67,11 @@ class Commands:
         return f"{c.ret} vn_dec_reply_{c.name}(struct vn_decoder *d, {params(c.c)})"
 
     def protos(self, c):
-        return [self.enc_head(c) + ";", self.reply_head(c) + ";",
+        replies = [self.reply_head(c) + ";", f"void vn_enc_reply_{c.name}(struct wire_enc *e, "
+                   f"const struct vn_args_{c.name} *a);"]
+        return [self.enc_head(c) + ";",
                 f"void vn_dec_args_{c.name}(struct vn_decoder *d, struct vn_args_{c.name} *a);",
-                f"void vn_enc_reply_{c.name}(struct wire_enc *e, "
-                f"const struct vn_args_{c.name} *a);",
+                *(replies if self.has_reply(c) else []),
                 f"int vn_exec_{c.name}(struct vn_exec *x, struct vn_decoder *d);"]
 
     # Requests.
@@ -258,8 +262,6 @@ class Commands:
             o("    return;")
         for f in outs:
             self.enc_output(o, c, f)
-        if c.ret == "void" and not outs and not c.with_role("count", "create"):
-            o("(void)e, (void)a;")
         o.end()
         return o.text()
 
@@ -283,8 +285,6 @@ class Commands:
         idle = [p.name for p in c.c.params if p.name not in used]
         if idle:
             o(", ".join(f"(void){n}" for n in idle) + ";")
-        if c.ret == "void" and not outs and not counts and not creates:
-            o("(void)d;")
         if c.ret != "void":
             o(f"{c.ret} ret = ({c.ret})wire_get_{self.p.r.scalar(c.ret)}(&d->in);")
         for f in counts:
@@ -367,8 +367,9 @@ class Commands:
         if c.ret == "VkResult":
             o("if (!d->poisoned)")
             o(f"    vn_exec_result(x, VN_CMD_{c.name}, a.ret);")
-        o("if (x->reply)")
-        o(f"    vn_enc_reply_{c.name}(x->reply, &a);")
+        if self.has_reply(c):
+            o("if (x->reply)")
+            o(f"    vn_enc_reply_{c.name}(x->reply, &a);")
         o("return rc;")
         o.end()
         return o.text()

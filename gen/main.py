@@ -127,10 +127,11 @@ def write_commands(folder, commands):
           guard("commands.gen.h", ["venus/common/client_iface.h", "venus/common/commands.h",
                                    "venus/common/exec.h", "vn_structs.gen.h"], o.text()))
     shards(folder, "vn_request", ["vn_commands.gen.h"],
-           [text for c in every for text in (commands.enc_cmd(c), commands.dec_reply(c))])
+           [commands.enc_cmd(c) for c in every] +
+           [commands.dec_reply(c) for c in every if commands.has_reply(c)])
     shards(folder, "vn_exec", ["vn_commands.gen.h"],
-           [text for c in every for text in
-            (commands.dec_args(c), commands.enc_reply(c), commands.exec(c))])
+           [text for c in every for text in (commands.dec_args(c), commands.exec(c))] +
+           [commands.enc_reply(c) for c in every if commands.has_reply(c)])
     write(folder, "vn_dispatch.gen.c", source(["vn_commands.gen.h"], [dispatch(every)]))
     write(folder, "vn_driver.gen.c", source(["vn_commands.gen.h"], [driver(commands.p, every)]))
 

@@ -501,9 +501,10 @@ class SelfTest:
         o(f"vn_enc_cmd_{c.name}(&t->request, {names(c.c, 'a.')});")
         o("if (!trip_over(t))")
         o("    return;")
-        result = "a.ret = " if c.ret != "void" else ""
-        o(f"{result}vn_dec_reply_{c.name}(&t->client, {names(c.c, 'a.')});")
-        o(f"vn_enc_reply_{c.name}(&t->again, &a);")
+        if self.c.has_reply(c):
+            result = "a.ret = " if c.ret != "void" else ""
+            o(f"{result}vn_dec_reply_{c.name}(&t->client, {names(c.c, 'a.')});")
+            o(f"vn_enc_reply_{c.name}(&t->again, &a);")
         o.end()
         return o.text()
 

@@ -172,8 +172,6 @@ class Structs:
                 o(f"vn_enc_skel_self_{name}(e, s);")
             if chain:
                 o("vn_enc_skel_chain(e, s->pNext);")
-            if plain and not chain:
-                o("(void)e, (void)s;")
 
         def dec_skel(o):
             if struct.stype:
@@ -182,8 +180,6 @@ class Structs:
                 o(f"vn_dec_skel_self_{name}(d, s);")
             if chain:
                 o("s->pNext = vn_dec_skel_chain(d);")
-            if plain and not chain:
-                o("(void)d;" if struct.stype else "(void)d, (void)s;")
 
         def enc_out(o):
             if fixed is not None:
@@ -204,11 +200,12 @@ class Structs:
                 o(f"vn_dec_{own if plain else 'out_self_'}{name}(d, s);")
             if chain:
                 o("vn_dec_out_chain(d, (void *)s->pNext);")
-        for to, verb, coder, const, body in (
-                (self.enc, "enc_skel", "struct wire_enc *e", "const ", enc_skel),
-                (self.dec, "dec_skel", "struct vn_decoder *d", "", dec_skel),
-                (self.enc, "enc_out", "struct wire_enc *e", "const ", enc_out),
-                (self.dec, "dec_out", "struct vn_decoder *d", "", dec_out)):
+        skeleton = [(self.enc, "enc_skel", "struct wire_enc *e", "const ", enc_skel),
+                    (self.dec, "dec_skel", "struct vn_decoder *d", "", dec_skel)]
+        output = [(self.enc, "enc_out", "struct wire_enc *e", "const ", enc_out),
+                  (self.dec, "dec_out", "struct vn_decoder *d", "", dec_out)]
+        # Without room for arrays and without a chain, the server need not know how it was filled.
+        for to, verb, coder, const, body in (skeleton if chain or not plain else []) + output:
             self._add(to, f"void vn_{verb}_{name}({coder}, {const}{name} *s)", body)
 
     # Chains.
