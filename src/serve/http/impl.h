@@ -4,12 +4,12 @@
  *   exchange.c   one HTTP request: its body, its route, its answer
  *   answer.c     JSON: completions, chats, chunks, usage, errors; embedding.c: embeddings
  *   generation.c a request for texts, from its tokens to its choices
- *   sequence.c   one text: at a worker, going on at another
- *   queue.c      texts that wait for a worker: whose turn it is
- *   router.c     which worker
- *   worker.c     connections to workers, one thread each
- *   models.c     what the workers serve: vocabulary, names
  *   state.c      the page for people, and figures for Prometheus
+ *   workers/sequence.c   one text: at a worker, going on at another
+ *   workers/queue.c      texts that wait for a worker: whose turn it is
+ *   workers/router.c     which worker
+ *   workers/worker.c     connections to workers, one thread each
+ *   workers/models.c     what the workers serve: vocabulary, names
  *
  * Threads: `lock` guards everything below, but what says otherwise.  The order of locks: `lock`,
  * then those of llm/client/connection.h and of libmicrohttpd.  Calls that may wait for a worker's
