@@ -54,8 +54,8 @@ struct llm_client_figures {
 };
 
 /* Only connects.  address NULL: the first that answers of those that the environment names.
- * canonical (may be NULL): the address as rpc/addr.h writes it.  CMD_DONE, or the exit status after
- * a message. */
+ * canonical (may be NULL): the address as rpc/transport/addr.h writes it.  CMD_DONE, or the exit
+ * status after a message. */
 enum { LLM_CLIENT_ADDRESS_CHARS = RPC_ADDR_HOST_CHARS + 16 };
 enum cmd_exit llm_client_connect(const char *command, const struct cmd_connect_options *connect,
                                  const char *address, char canonical[LLM_CLIENT_ADDRESS_CHARS],

@@ -9,7 +9,7 @@
 #define HAWSER_SERVE_DEVICES_H
 
 #include "base/attr.h"
-#include "base/text/visible.h"
+#include "base/visible.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -29,7 +29,7 @@ LAYERS = {
     "shim": set(),  # preloaded into foreign programs: nothing of ours comes along
 }
 PROGRAMS = {"cli", "command", "serve", "bench", "shim"}  # layers that own a process: they may print and exit
-FOLDER_FILES_MAX = 28  # past this a stranger gets lost
+FOLDER_FILES_MAX = 25  # past this a stranger gets lost
 SRC_LINES_MAX = 1200  # past this a file holds more than one noun
 WORDS_MAX = {"docs/benchmarks.md": 1500, "README.md": 1200}  # as wc -w counts: pages that are read as a whole
 # Written by the build, so absent from the tree.
@@ -211,6 +211,30 @@ class Headers:
                 yield path, 1, f"the guard after the comment must be {guard}"
 
 
+class Names:
+    """A file that a comment of src/ names is there."""
+
+    COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+    FILE = re.compile(r"(?<![\w./<-])(?:[\w-]+/)*[\w-]+\.(?:c|h|py|md|comp|glsl)\b")
+    FOREIGN = {"llama2.c", "sysexits.h"}  # files of others that comments explain
+    refuses = [
+        {"src/base/a.c": "/* a.c - as gone.h says. */\n"},
+        {"src/base/a.c": "int x; // see docs/gone.md\n"},
+    ]
+    accepts = [{"src/base/a.c": "/* base/a.c - see a.c, vk.gen.h and llama2.c's format. */\n"}]
+
+    def find(self, tree):
+        ends = {"/".join(parts[-n:]) for parts in (path.split("/") for path in tree.paths)
+                for n in range(1, len(parts) + 1)} | self.FOREIGN
+        for path in tree.select("src/", C_FILES):
+            text = tree.text(path)
+            for comment in self.COMMENT.finditer(text):
+                for match in self.FILE.finditer(comment.group()):
+                    if match.group() not in ends and not GENERATED.search(match.group()):
+                        line = text.count("\n", 0, comment.start() + match.start()) + 1
+                        yield path, line, f"there is no {match.group()}"
+
+
 class Length:
     """A source file holds one noun, and a page that is read as a whole stays short."""
 
@@ -344,7 +368,7 @@ class Hygiene:
 
 
 CHECKS = {cls.__name__.lower(): cls()
-          for cls in (Layers, Includes, Headers, Length, Rooms, Quiet, Sleeps, Hygiene)}
+          for cls in (Layers, Includes, Headers, Names, Length, Rooms, Quiet, Sleeps, Hygiene)}
 
 
 def main(argv):

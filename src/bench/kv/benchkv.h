@@ -68,7 +68,7 @@ int bkv_result_encode(const struct bkv_result *result, uint8_t **data, size_t *l
 /* Into an initialised result.  0 or -EPROTO. */
 int bkv_result_decode(const uint8_t *data, size_t len, struct bkv_result *out) MUST_CHECK;
 
-/* ---- ranks meeting (benchkv_meet.c) ---- */
+/* ---- ranks meeting (meet.c) ---- */
 
 struct bkv_meet;
 
@@ -84,7 +84,7 @@ int bkv_meet_give(struct bkv_meet *meet, const uint8_t *data, size_t len) MUST_C
 /* Rank 0: what a rank gave last; malloc'd, the caller's.  NULL when it gave nothing. */
 uint8_t *bkv_meet_take(struct bkv_meet *meet, uint32_t rank, size_t *len);
 
-/* ---- one rank's part of a point (benchkv_rank.c) ---- */
+/* ---- one rank's part of a point (rank.c) ---- */
 
 struct bkv_world {
     uint32_t rank, ranks;
@@ -98,7 +98,7 @@ struct bkv_world {
 int bkv_rank_run(const struct bkv_world *world, const struct bkv_point *point,
                  struct bkv_result *out, char why[RPC_WHY_CHARS]) MUST_CHECK;
 
-/* ---- client threads (benchkv_load.c) ---- */
+/* ---- client threads (load.c) ---- */
 
 struct bkv_load; /* all client threads of a rank */
 
@@ -114,7 +114,7 @@ void bkv_load_measure(struct bkv_load *load);
 int bkv_load_stop(struct bkv_load *load, struct bkv_result *into) MUST_CHECK;
 void bkv_load_close(struct bkv_load *load);
 
-/* ---- the bare machine (benchkv_chain.c) ---- */
+/* ---- the bare machine (chain.c) ---- */
 
 /* Medians of a request that goes all the way: between the daemons, and as the client sees it. */
 struct bkv_chain {
@@ -125,7 +125,7 @@ struct bkv_chain {
 int bkv_chain_measure(enum rpc_scheme transport, enum rpc_wait_mode wait,
                       struct bkv_chain *out) MUST_CHECK;
 
-/* ---- what follows from the results (benchkv_model.c) ---- */
+/* ---- what follows from the results (model.c) ---- */
 
 /* One point as a whole: sums and means over ranks. */
 struct bkv_summary {
@@ -178,7 +178,7 @@ struct bkv_mode {
 enum { BKV_MODES_MAX = 4 };
 uint32_t bkv_find_modes(const uint64_t *us, uint32_t count, struct bkv_mode out[BKV_MODES_MAX]);
 
-/* ---- the report (benchkv_report.c) ---- */
+/* ---- the report (report.c) ---- */
 
 struct bkv_set {
     struct bkv_point *points;

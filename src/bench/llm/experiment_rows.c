@@ -1,3 +1,4 @@
+/* experiment_rows.c - the CSV file of an experiment: rows written as they come, and read again. */
 #include "base/grow.h"
 #include "bench/llm/experiment.h"
 

@@ -567,7 +567,7 @@ uint32_t kv_client_peers_up(const struct kv_client *c)
     return least;
 }
 
-/* ---- for client_blocks.c ---- */
+/* ---- for blocks.c ---- */
 
 struct kv_block_link *kv_client_block_link(struct kv_client *c, struct kv_key key)
 {

@@ -1,8 +1,8 @@
 #include "llm/vulkan/device.h"
 
 #include "base/clock.h"
-#include "base/text/visible.h"
 #include "base/units.h"
+#include "base/visible.h"
 #include "llm/model/why.h"
 
 #include <assert.h>

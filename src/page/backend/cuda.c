@@ -1,4 +1,4 @@
-/* backend_cuda.c - pages of an NVIDIA GPU, by the CUDA driver's virtual memory calls.
+/* page/backend/cuda.c - pages of an NVIDIA GPU, by the CUDA driver's virtual memory calls.
  *
  * The driver is opened at run time and its calls are declared here, so that nothing of CUDA is
  * needed to build.  Names and numbers are those of the driver's API, stable since CUDA 10.2. */
@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* endpoint.c - an endpoint from its handshake to its end, and what is known of its peer. */
 #include "rpc/endpoint/ep.h"
 
 #include "base/log.h"

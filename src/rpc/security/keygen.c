@@ -1,3 +1,4 @@
+/* keygen.c - makes a self-signed certificate, its key and a token in a folder. */
 #include "rpc/security/security.h"
 #include "rpc/security/tlsctx.h"
 

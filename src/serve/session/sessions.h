@@ -1,9 +1,9 @@
 /* serve/session/sessions.h - Vulkan clients of the server, each in a process of its own.
  *
  * Trust: as venus/server/session/session.h; what a session's process does, the server's never
- * notices, and it has nothing of the server's in its memory (serve/session/process.h). Threads: the
- * server's one.  SIGCHLD is blocked from create on, in threads made later too. Lifetime:
- * create/destroy; destroy ends the processes that are left. */
+ * notices, and it has nothing of the server's in its memory (serve/session/process.h).
+ * Threads: the server's one.  SIGCHLD is blocked from create on, in threads made later too.
+ * Lifetime: create/destroy; destroy ends the processes that are left. */
 #ifndef HAWSER_SERVE_SESSION_SESSIONS_H
 #define HAWSER_SERVE_SESSION_SESSIONS_H
 

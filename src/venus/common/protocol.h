@@ -7,7 +7,7 @@
  *                   device id, VkInstanceCreateInfo}
  *           answer snapshot, see below
  *   STRIPE  call   {16 bytes key}: this connection becomes the next upload stripe of the session
- *                   whose OPEN names the key (common/stripe.h).  The answer is empty.
+ *                   whose OPEN names the key (transfer/stripe.h).  The answer is empty.
  *                   {16 bytes key, u32 number}: it takes the place of that one, which was cut
  *   DOOR    call   {}: before OPEN, over a transport whose connections cannot be handed over (ucx).
  *                   The answer is {u16 port, 32 bytes secret}: a session waits for this client on
@@ -15,7 +15,7 @@
  *                   OPEN follows on that connection
  *   STREAM  post   commands {u32 id, u32 bytes, payload}, executed in order
  *   CALL    call   the same; the answer is that of the last command
- *   STREAM_PACKED, CALL_PACKED     the same, packed (common/pack.h)
+ *   STREAM_PACKED, CALL_PACKED     the same, packed (transfer/pack.h)
  *
  * On a Unix socket a descriptor may travel beside a message: with the CALL of a vkAllocateMemory,
  * vkImportSemaphoreFdKHR or vkImportFenceFdKHR that imports it, and with the answer to a
@@ -65,8 +65,8 @@
  *           and would disturb them, or counts on them, once they are done
  *   ASK     {u64 queue, u64 number}   somebody waits for this batch after all: report it
  *   HOLD    {u32 count, count x {u32 bytes, name, proof}}
- *           which of these does the upload cache have (common/upload.h)?  Answered with count x u8;
- *           the server holds what is 1 until the next HOLD
+ *           which of these does the upload cache have (transfer/upload.h)?  Answered with count x
+ *           u8; the server holds what is 1 until the next HOLD
  *   REUSE   {u64 memory, u64 offset, u32 index}
  *           as WRITE, with what item `index` of the last HOLD names
  *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
@@ -109,8 +109,8 @@
  *     u32 count x {str extension, u32 version}
  *   a blob is {u32 bytes, vn_enc_out_ of the structure with every chained structure that the
  *   driver fills}; device i has the id that OPEN gave plus i
- *   and behind the devices: u64 key of proofs (common/upload.h), 0 where there is no upload cache;
- *   u32 stripes that the session has
+ *   and behind the devices: u64 key of proofs (transfer/upload.h), 0 where there is no upload
+ *   cache; u32 stripes that the session has
  *
  * Trust: both ends check everything.  Threads: none.  Lifetime: constants. */
 #ifndef HAWSER_VENUS_COMMON_PROTOCOL_H

@@ -1,3 +1,4 @@
+/* diff_avx2.c - finds changed bytes with AVX2, 32 at a time. */
 #include <immintrin.h>
 
 #include "venus/memory/diff_impl.h"

@@ -1,3 +1,4 @@
+/* diff_neon.c - finds changed bytes with NEON, 16 at a time. */
 #include <arm_neon.h>
 
 #include "venus/memory/diff_impl.h"

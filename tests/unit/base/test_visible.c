@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "base/text/visible.h"
+#include "base/visible.h"
 
 static const char variable[] = "HAWSER_VISIBLE_DEVICES";
 static const uint8_t one[HW_UUID_BYTES] = {0x01, 0xab}, two[HW_UUID_BYTES] = {0x02},

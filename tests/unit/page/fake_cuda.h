@@ -1,4 +1,4 @@
-/* fake_cuda.h - a CUDA driver of main memory, with the calls that backend_cuda.c makes and the
+/* fake_cuda.h - a CUDA driver of main memory, with the calls that page/backend/cuda.c makes and the
  * strictness of the real one: what is mapped twice, unmapped in part, or touched without access is
  * refused.  Built as a library of its own; a test opens it a second time for the controls below.
  *

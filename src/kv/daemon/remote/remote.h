@@ -1,6 +1,5 @@
 /* kv/daemon/remote/remote.h - remote requests: local clients' requests about blocks that other
- * daemons own.  remote.c has what all kinds share, remote_get.c, remote_put.c and remote_keys.c a
- * kind each.
+ * daemons own.  remote.c has what all kinds share, get.c, put.c and keys.c a kind each.
  *
  * A remote request belongs to one pending request, or to nobody (repair).  It has a sub-request for
  * each owner: a series of calls to that daemon, or what this daemon does itself as an owner.

@@ -1,4 +1,4 @@
-/* venus/client/link/stripes.h - the client's end of stripes (common/stripe.h), over which large
+/* venus/client/link/stripes.h - the client's end of stripes (transfer/stripe.h), over which large
  * uploads go.
  *
  * The caller sends on the first stripe, and a thread on each of the others.  None is given a part

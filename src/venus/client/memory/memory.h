@@ -25,7 +25,7 @@ struct vnc_memory {
     _Atomic bool leaving;
     bool host_visible;
     bool cached;       /* at the server's CPU */
-    bool demand_paged; /* pages are fetched; see client/fetch.h */
+    bool demand_paged; /* pages are fetched; see client/memory/fetch.h */
     bool shared;       /* see vnc_memory_share */
     VkDeviceSize size;
     VkDeviceAddress address;  /* of its first byte; 0: not known */

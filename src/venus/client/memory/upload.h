@@ -1,6 +1,6 @@
 /* venus/client/memory/upload.h - large writes that the server has already are not sent again.
  *
- * A run of pages that the program wrote as a whole is cut into pieces (common/upload.h) before it
+ * A run of pages that the program wrote as a whole is cut into pieces (transfer/upload.h) before it
  * is sent.  The server is asked for them by name; those that it has go as references.  The rest is
  * sent as ever, and the server is told that it may keep it.  A run of questions without a hit makes
  * further ones rare, so that first loads pay for a few; and nothing is asked that would take longer

@@ -1,4 +1,4 @@
-/* Images of swapchains; see wsi_image.h. */
+/* Images of swapchains; see image.h. */
 #include "venus/client/present/image.h"
 
 #include <stdlib.h>

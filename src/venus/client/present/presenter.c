@@ -1,4 +1,4 @@
-/* Showing what was presented; see wsi_presenter.h. */
+/* Showing what was presented; see presenter.h. */
 #include "venus/client/present/presenter.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* What surfaces can do, and surfaces without a window; see wsi_surface.h.
+/* What surfaces can do, and surfaces without a window; see surface.h.
  *
  * The figures are those that Mesa gives on X11, so that programs choose remotely what they choose
  * natively. */

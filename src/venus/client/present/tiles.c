@@ -1,4 +1,4 @@
-/* Comparing pictures; see wsi_tiles.h. */
+/* Comparing pictures; see tiles.h. */
 #include "venus/client/present/tiles.h"
 
 #include <assert.h>

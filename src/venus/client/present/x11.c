@@ -1,4 +1,4 @@
-/* Windows of X11; see wsi_surface.h.
+/* Windows of X11; see surface.h.
  *
  * Changed pixels go into a pixmap, and each show copies all of the pixmap to the window: what other
  * windows covered meanwhile is whole again, although only changes travel.

@@ -1,4 +1,4 @@
-/* Opening libxcb; see wsi_xcb.h. */
+/* Opening libxcb; see xcb.h. */
 #include "venus/client/present/xcb.h"
 
 #include "base/log.h"

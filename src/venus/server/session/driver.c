@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text/visible.h"
+#include "base/visible.h"
 #include "venus/common/commands.h"
 #include "venus/common/protocol.h"
 

@@ -2,7 +2,7 @@
  *
  * The main process answers the handshake; when a client sends VN_METHOD_OPEN, it gives the
  * connection to a process that was executed for it and runs the session until it ends
- * (serve/session/process.h). That one loads Vulkan, so a driver that crashes or hangs takes one
+ * (serve/session/process.h).  That one loads Vulkan, so a driver that crashes or hangs takes one
  * client with it, and the kernel gives back what it held.
  *
  * Trust: the peer may send anything.  What is malformed ends the session with one line in the log.

@@ -1,4 +1,4 @@
-/* venus/server/upload/arrivals.h - what arrives on stripes (common/stripe.h) is received where it
+/* venus/server/upload/arrivals.h - what arrives on stripes (transfer/stripe.h) is received where it
  * belongs.
  *
  * The executor reads the first stripe itself, and a thread each of the others, while it does; then

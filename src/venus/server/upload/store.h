@@ -3,7 +3,7 @@
  * A folder with one file a piece, named by the XXH3 of what is in it.  Only the server's process
  * has it; sessions use it through share.h.  A file appears under its name only when it is
  * whole, so a process that is killed leaves a wrong one never, and a stray one at most, which is
- * removed later.  Who reads a piece still compares it with what he wants (common/upload.h).
+ * removed later.  Who reads a piece still compares it with what he wants (transfer/upload.h).
  *
  * The bytes of all files stay within a limit.  Where a new piece has no room, an eighth of the
  * limit is freed at once, by the times of last use, so that the folder is rarely listed.

@@ -1,11 +1,11 @@
-/* base/text/visible.h - which GPUs of this machine this process and its children may use.
+/* base/visible.h - which GPUs of this machine this process and its children may use.
  *
  * HAWSER_VISIBLE_DEVICES holds the Vulkan device UUIDs, as 32 hexadecimal digits each, separated by
  * commas; `hawser serve --device` sets it.  Not set: all of them, in the drivers' order.
  *
  * Threads: any, as getenv. */
-#ifndef HAWSER_BASE_TEXT_VISIBLE_H
-#define HAWSER_BASE_TEXT_VISIBLE_H
+#ifndef HAWSER_BASE_VISIBLE_H
+#define HAWSER_BASE_VISIBLE_H
 
 #include "base/attr.h"
 

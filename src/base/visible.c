@@ -1,4 +1,4 @@
-#include "base/text/visible.h"
+#include "base/visible.h"
 
 #include <errno.h>
 #include <stdio.h>
