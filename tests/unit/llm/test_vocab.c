@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/attr.h"
+#include "failing.h"
 #include "image.h"
 #include "llm/model/byte_text.h"
 #include "llm/tokenizer/unicode.h"
@@ -17,36 +18,6 @@
 #include "wire/le.h"
 
 static char why[LLM_WHY_CHARS];
-
-static int allocations_left = -1; /* negative: no limit */
-
-static bool allocation_fails(void)
-{
-    if (allocations_left > 0)
-        allocations_left--;
-    return allocations_left == 0;
-}
-
-void *__real_malloc(size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_malloc(size_t n)
-{
-    return allocation_fails() ? NULL : __real_malloc(n);
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return allocation_fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__real_realloc(void *p, size_t n);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_realloc(void *p, size_t n)
-{
-    return allocation_fails() ? NULL : __real_realloc(p, n);
-}
 
 /* ---- vocabularies ---- */
 
@@ -518,18 +489,20 @@ static void every_failed_allocation_is_told_and_leaks_nothing(void **state)
     int n = 1;
     for (int err = -ENOMEM; err; n++) {
         struct llm_vocab *vocab = NULL;
-        allocations_left = n;
+        allocations_left = n - 1;
+        counting = true;
         err = llm_vocab_create_gguf(&m.gguf, LLM_VOCAB_MAX, &vocab, why);
-        allocations_left = -1;
+        counting = false;
         assert_true(err == 0 || err == -ENOMEM);
         llm_vocab_destroy(vocab);
     }
     assert_in_range(n, 6, 100);
     n = 1;
     for (int64_t got = -ENOMEM; got < 0; n++) {
-        allocations_left = n;
+        allocations_left = n - 1;
+        counting = true;
         got = llm_vocab_encode(m.vocab, "ab abab", 7, false, NULL, 0);
-        allocations_left = -1;
+        counting = false;
         assert_true(got == -ENOMEM || got == 4);
     }
     assert_in_range(n, 3, 100);
@@ -537,9 +510,10 @@ static void every_failed_allocation_is_told_and_leaks_nothing(void **state)
     m = make(make_spm(0, NULL));
     n = 1;
     for (int64_t got = -ENOMEM; got < 0; n++) {
-        allocations_left = n;
+        allocations_left = n - 1;
+        counting = true;
         got = llm_vocab_encode(m.vocab, "bab", 3, false, NULL, 0);
-        allocations_left = -1;
+        counting = false;
         assert_true(got == -ENOMEM || got == 3);
     }
     assert_in_range(n, 4, 100);
