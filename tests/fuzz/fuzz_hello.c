@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "rpc/endpoint/handshake.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "fuzz.h"
 #include "rpc/client.h"

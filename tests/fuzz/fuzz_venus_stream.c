@@ -4,7 +4,6 @@
  * session can be taken down, and nothing that counts against a limit is left.
  *
  * venus_script.h has the input's layout; venus_mutator.c makes inputs that get far. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

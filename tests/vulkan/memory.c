@@ -1,7 +1,6 @@
 /* memory.c - differential programs: mapped memory, shared byte by byte by the CPU and the GPU. */
 #include "vkt.h"
 
-#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include "venus/common/protocol.h"
 
 #include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,6 @@
 #include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { ETCD_PORT = 2379, BACK_OFF_STEPS = 6 };

@@ -3,7 +3,6 @@
 #include "base/units.h"
 #include "kv/redis/conn.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

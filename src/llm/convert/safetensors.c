@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { LENGTH_BYTES = 8, NAME_SHOWN = 80 };
 

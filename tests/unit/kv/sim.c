@@ -7,7 +7,6 @@
 #include "lincheck.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 #include "kv/daemon/host.h"
 #include "value_calls.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -7,7 +7,6 @@
 #include "llm/model/synth.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -4,7 +4,6 @@
 
 #include "llm/tokenizer/pretok.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { WORDS_MAX = 64 };

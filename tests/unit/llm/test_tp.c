@@ -4,7 +4,6 @@
  * GPU. */
 #include "bits.h"
 
-#include "base/clock.h"
 #include "llm/engine/split.h"
 #include "llm/tp/command.h"
 #include "llm/tp/rank.h"

@@ -2,7 +2,6 @@
 
 #include "base/attr.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
 #include "page/worker.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { EPOCH = 77, PAGES = 8, PAGE = 16 << 10 };

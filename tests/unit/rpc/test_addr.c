@@ -6,7 +6,6 @@
 #include "rpc/transport/addr.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include "rpc/endpoint/calls.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 static const uint64_t start_ns = 5 * HW_SEC + 123456;

@@ -1,7 +1,6 @@
 /* Descriptors that travel with messages on a Unix socket. */
 #include "unit.h"
 
-#include "base/clock.h"
 #include "rpc/endpoint/frame.h"
 #include "rpc/rpc.h"
 #include "rpc/transport/net.h"

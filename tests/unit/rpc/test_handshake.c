@@ -2,7 +2,6 @@
 #include "unit.h"
 
 #include "base/attr.h"
-#include "base/clock.h"
 #include "base/rng.h"
 #include "rpc/endpoint/frame.h"
 #include "rpc/endpoint/handshake.h"

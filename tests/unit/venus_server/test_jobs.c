@@ -2,7 +2,6 @@
 #include "unit.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "base/attr.h"
 #include "venus/server/stream/jobs.h"

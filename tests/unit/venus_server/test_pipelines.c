@@ -1,7 +1,6 @@
 /* Pipelines that are compiled beside the stream, on a driver whose compiler does as it is told. */
 #include "unit.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * pages meanwhile. */
 #include "unit.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
