@@ -516,8 +516,9 @@ static int merge(struct vn_region *region, struct vn_delta_in *in)
             return err;
         if (stored)
             continue;
-        if (vn_pageset_has(&region->unshadowed, page))
-            give_shadow(region, page); /* a server at fault: no device could write it */
+        /* The server's bytes, of which there is no copy: another batch wrote a part since. */
+        if (vn_pageset_has(&region->unshadowed, page) || vn_pageset_has(&region->awaited, page))
+            give_shadow(region, page);
         vn_shadow_merge(&region->shadow, region->memory, &change);
     }
     return 0;

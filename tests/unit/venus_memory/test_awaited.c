@@ -238,6 +238,23 @@ static void no_page_is_awaited_twice(void **state)
     assert_int_equal(joint_push(&joint), 0);
 }
 
+/* A second batch writes a part of what the first has filled, and both are reported at once. */
+static void what_a_later_batch_writes_there_is_stored(void **state)
+{
+    (void)state;
+    (void)read_back();
+    assert_true(submit());
+    assert_int_equal(vn_region_expect(joint.region, FIRST * VN_PAGE_BYTES, VN_PAGE_BYTES), 0);
+    assert_int_equal(joint_push(&joint), 0);
+    put_noise(joint.server, FIRST, COUNT);
+    send_pages();
+    joint.server[FIRST * VN_PAGE_BYTES + 3] ^= 1;
+    assert_int_equal(joint_pull(&joint), 1);
+    vn_region_arrived(joint.region, FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
+    assert_int_equal(joint_push(&joint), 0);
+}
+
 static int no_fetch(void *user, size_t off, size_t len)
 {
     (void)user, (void)off, (void)len;
@@ -347,6 +364,7 @@ int main(int argc, char **argv)
         WITH_JOINT(what_comes_unchanged_is_compared_the_next_time),
         WITH_JOINT(they_may_come_before_the_batch_is_done),
         WITH_JOINT(no_page_is_awaited_twice),
+        WITH_JOINT(what_a_later_batch_writes_there_is_stored),
         WITH_JOINT(memory_with_awaited_pages_is_not_dropped),
         cmocka_unit_test(whatever_else_happens_nothing_is_lost),
     };
