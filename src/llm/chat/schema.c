@@ -5,6 +5,7 @@
 #include "llm/chat/pattern.h"
 #include "llm/chat/schema_text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -584,29 +585,70 @@ static const char *implied_type(const json_t *schema)
     return NULL;
 }
 
+/* A part of a pointer that names a member or an item; NULL: there is none. */
+static const json_t *part_of(const json_t *at, const char *name)
+{
+    char *end;
+    if (!json_is_array(at))
+        return json_object_get(at, name);
+    unsigned long index = strtoul(name, &end, 10);
+    return isdigit((unsigned char)name[0]) && !*end ? json_array_get(at, index) : NULL;
+}
+
+/* "%xx" to a byte, in place.  False: an escape is bad, or of the byte that no name has. */
+static bool decode_percent(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        unsigned byte = (unsigned char)*from;
+        if (byte == '%') {
+            if (!isxdigit((unsigned char)from[1]) || !isxdigit((unsigned char)from[2]) ||
+                sscanf(from + 1, "%2x", &byte) != 1 || byte == 0)
+                return false;
+            from += 2;
+        }
+        *to++ = (char)byte;
+    }
+    *to = '\0';
+    return true;
+}
+
+/* "~1" to '/' and "~0" to '~', in place. */
+static bool decode_tilde(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        bool escaped = *from == '~';
+        from += escaped;
+        if (escaped && *from != '0' && *from != '1')
+            return false;
+        *to++ = !escaped ? *from : *from == '1' ? '/' : '~';
+    }
+    *to = '\0';
+    return true;
+}
+
+/* A pointer as a URI has it (RFC 6901, section 6): bytes may be written as %xx. */
 static const json_t *resolve(struct builder *b, const char *ref)
 {
     const json_t *at = b->root;
-    char part[256];
-    if (ref[0] != '#' || (ref[1] && ref[1] != '/')) {
+    char *pointer = strdup(ref[0] ? ref + 1 : ""), *rest = pointer;
+    bool fine = pointer && decode_percent(pointer);
+    if (!pointer)
+        fail(b, -ENOMEM, "$ref", "out of memory");
+    else if (fine && (ref[0] != '#' || (pointer[0] && pointer[0] != '/')))
         fail(b, -EOPNOTSUPP, "$ref", "only \"#\" and \"#/...\" are supported");
-        return NULL;
+    (void)strsep(&rest, "/"); /* what is before the first */
+    for (char *name; fine && at && (name = strsep(&rest, "/"));) {
+        fine = decode_tilde(name);
+        at = part_of(at, name);
     }
-    for (const char *from = ref + 1; *from && at;) {
-        size_t n = strcspn(from + 1, "/"), length = 0;
-        for (size_t i = 1; i <= n && length + 1 < sizeof part; i++) {
-            bool escaped = from[i] == '~' && i < n;
-            part[length++] = escaped ? (from[i + 1] == '1' ? '/' : '~') : from[i];
-            i += escaped;
-        }
-        part[length] = 0;
-        at = json_is_array(at) ? json_array_get(at, strtoul(part, NULL, 10))
-                               : json_object_get(at, part);
-        from += n + 1;
-    }
-    if (!at)
+    if (!fine)
+        fail(b, -EINVAL, "$ref", "it has an escape other than %01 to %FF, ~0 and ~1");
+    else if (!at)
         fail(b, -EINVAL, "$ref", "there is no such definition");
-    return at;
+    free(pointer);
+    return b->err ? NULL : at;
 }
 
 static void build_ref(struct builder *b, const json_t *schema, struct schema_text *t)

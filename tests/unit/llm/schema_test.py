@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import urllib.parse
 
 WALKS = 25
 
@@ -48,8 +49,9 @@ def valid(value, schema, root):
         return True
     if "$ref" in schema:
         target = root
-        for part in schema["$ref"].split("/")[1:]:
-            target = target[part]
+        for part in urllib.parse.unquote(schema["$ref"]).split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            target = target[int(part) if isinstance(target, list) else part]
         return valid(value, target, root)
     for each in schema.get("allOf", []):
         if not valid(value, {"additionalProperties": True, **each} if "$ref" not in each else each, root):
@@ -108,6 +110,9 @@ PERSON = {"type": "object", "additionalProperties": False, "required": ["name", 
         "type": "array", "items": {"enum": ["a", "b\"", 3, None]}, "maxItems": 3}}}
 TREE = {"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "required": ["v"], "properties": {
     "v": {"type": "boolean"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}}}}
+# Names that a pointer within a URI has to escape, and how it does.
+NAMES = {"a b": "a%20b", "\u00e9": "%C3%A9", "a/b": "a~1b", "~1": "~01", "%41": "%2541", "\"": "%22", "a b/": "a b~1",
+         "m~n": "m%7E0n", "x" * 300: "x" * 300}
 # A schema, JSON that it must accept, JSON that it must refuse.
 CASES = [
     ({"type": "string"}, ["", "a\nb\"\\ \u00e9 \ud83c\udf89"], [1, None]),
@@ -154,11 +159,19 @@ CASES.append(({"type": "integer", "minimum": 37}, [37, 38, 99, 100, 123456], [36
 CASES.append(({"type": "integer", "maximum": -37}, [-37, -100, -99], [-36, 0, 37]))
 CASES.append(({"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 6}, [4, 5], [3, 6]))
 CASES.append(({"type": "integer", "maximum": 20}, [20, 0, 19, -1000], [21, 100]))
+CASES += [
+    *(({"$ref": f"#/$defs/{way}", "$defs": {name: {"type": "integer"}, "A": {"type": "null"}, "x" * 299: True}},
+       [1], ["1", None]) for name, way in NAMES.items()),
+    ({"$ref": "#%2F$defs%2Fone/0", "$defs": {"one": [{"type": "integer"}, True]}}, [1], ["1"]),
+]
 
 REFUSED = [
     ({"type": "string", "format": "email"}, "format"), ({"not": {}}, "not"), ({"type": "frog"}, "type"),
     ({"type": "array", "uniqueItems": True}, "uniqueItems"), ({"patternProperties": {}}, "patternProperties"),
     ({"type": "number", "minimum": 1}, "minimum"), ({"$ref": "http://x"}, "$ref"), ({"$ref": "#/x"}, "$ref"),
+    *(({"$ref": f"#/$defs/{bad}", "$defs": {"a": True, "%": True, "~": True, "": True}}, "$ref")
+      for bad in ("%", "a%2", "%zz", "%00", "a%00", "~", "~2", "%7E")),
+    *(({"$ref": f"#/$defs/l/{bad}", "$defs": {"l": [True]}}, "$ref") for bad in ("", "x", "1", "-", "0x0", " 0", "+0")),
     ({"type": "integer", "multipleOf": 2}, "multipleOf"), ({"if": {}}, "if"), ({"enum": []}, "enum"),
     ({"type": "string", "pattern": "(?=x)"}, "pattern"), ({"type": "string", "pattern": "[a"}, "pattern"),
     ({"type": "string", "pattern": "^[a-"}, "pattern"),
