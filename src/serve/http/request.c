@@ -302,7 +302,7 @@ static bool add_stop(struct reader *in, struct http_request *r, const json_t *va
     size_t len = json_string_length(value);
     if (!json_is_string(value) || len == 0 || len > HTTP_STOP_BYTES_MAX ||
         r->stops.count == HTTP_STOPS_MAX)
-        return refuse(in, "stop", "a string of 1 to 1024 bytes, or a list of at most 4");
+        return refuse(in, "stop", "a string of 1 to 1024 bytes, or a list of at most 16");
     r->stops.items[r->stops.count].bytes = json_string_value(value);
     r->stops.items[r->stops.count++].len = len;
     return true;
@@ -436,8 +436,10 @@ static bool read_own(struct reader *in, struct http_request *r)
 /* NULL after a refusal. */
 static json_t *load(const char *body, size_t bytes, struct http_error *why)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* some programs begin UTF-8 with it */
     json_error_t error;
-    json_t *json = json_loadb(body, bytes, 0, &error);
+    size_t skip = bytes >= 3 && memcmp(body, mark, 3) == 0 ? 3 : 0;
+    json_t *json = json_loadb(body + skip, bytes - skip, 0, &error);
     *why = (struct http_error){0};
     if (!json && json_error_code(&error) == json_error_null_character)
         (void)http_error_set(

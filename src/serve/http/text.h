@@ -15,7 +15,7 @@
 #include <stddef.h>
 
 enum {
-    HTTP_STOPS_MAX = 4,        /* as OpenAI's servers */
+    HTTP_STOPS_MAX = 16,       /* OpenAI's servers take 4, others any number */
     HTTP_STOP_BYTES_MAX = 1024 /* each: bounds what is searched again with every token */
 };
 

@@ -49,6 +49,19 @@ static void defaults_are_openais(void **state)
     http_request_fini(&r);
 }
 
+#define FOUR "\"a\", \"b\", \"c\", \"d\""
+#define SIXTEEN FOUR ", " FOUR ", " FOUR ", " FOUR
+
+static void a_body_may_begin_with_a_byte_order_mark(void **state)
+{
+    (void)state;
+    struct http_request r;
+    parse("\xef\xbb\xbf{\"prompt\": \"And\", \"stop\": [" SIXTEEN "]}", HTTP_COMPLETIONS, &r);
+    assert_string_equal(r.prompts[0].text, "And");
+    assert_int_equal(r.stops.count, 16);
+    http_request_fini(&r);
+}
+
 static void every_field_is_read(void **state)
 {
     (void)state;
@@ -129,7 +142,7 @@ static void bad_fields_are_named(void **state)
         {"{\"prompt\": \"a\", \"logit_bias\": {\"1\": 101}}", "logit_bias"},
         {"{\"prompt\": \"a\", \"logit_bias\": []}", "logit_bias"},
         {"{\"prompt\": \"a\", \"stop\": \"\"}", "stop"},
-        {"{\"prompt\": \"a\", \"stop\": [\"1\",\"2\",\"3\",\"4\",\"5\"]}", "stop"},
+        {"{\"prompt\": \"a\", \"stop\": [" SIXTEEN ", \"q\"]}", "stop"},
         {"{\"prompt\": \"a\", \"seed\": 0.5}", "seed"},
         {"{\"prompt\": \"a\", \"n\": 0}", "n"},
         {"{\"prompt\": [\"a\", \"b\"], \"n\": 33}", "n"},
