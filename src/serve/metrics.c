@@ -11,19 +11,26 @@ struct metrics {
     struct MHD_Daemon *daemon;
 };
 
+static enum MHD_Result say(struct MHD_Connection *c, unsigned status, const char *text)
+{
+    struct MHD_Response *response = http_response("text/plain", strdup(text), strlen(text));
+    if (response && status == MHD_HTTP_METHOD_NOT_ALLOWED)
+        MHD_add_response_header(response, "Allow", "GET, HEAD");
+    return http_respond(c, status, response);
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url,
                                   const char *method, const char *version, const char *body,
                                   size_t *body_len, void **state)
 {
-    enum MHD_Result result;
     (void)user, (void)version, (void)body, (void)state;
     if (*body_len > 0)
         return MHD_NO;
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-        return http_respond_text(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-    if (http_page_answer(c, url, NULL, NULL, &result))
-        return result;
-    return http_respond_text(c, MHD_HTTP_NOT_FOUND, "try /, /metrics or /json\n");
+        return say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+    if (http_is_page(url))
+        return http_respond(c, MHD_HTTP_OK, http_page(url, NULL, NULL));
+    return say(c, MHD_HTTP_NOT_FOUND, "try /, /metrics or /json\n");
 }
 
 int metrics_start(const struct rpc_addr *addr, struct metrics **out, uint16_t *port_out,

@@ -24,12 +24,20 @@ struct http_route {
 
 /* ---- answering ---- */
 
+static enum MHD_Result respond(struct http_exchange *x, unsigned status,
+                               struct MHD_Response *response)
+{
+    if (response)
+        http_cors_add(x, response);
+    if (response && (x->preflight || status == MHD_HTTP_METHOD_NOT_ALLOWED))
+        MHD_add_response_header(response, "Allow", x->allow);
+    return http_respond(x->connection, status, response);
+}
+
 static enum MHD_Result respond_json(struct http_exchange *x, unsigned status, char *text,
                                     size_t len)
 {
-    if (!text)
-        return http_respond_text(x->connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
-    return http_respond(x->connection, status, x->allow, "application/json", text, len);
+    return respond(x, status, http_response("application/json", text, len));
 }
 
 static enum MHD_Result respond_error(struct http_exchange *x)
@@ -94,9 +102,7 @@ static enum MHD_Result respond_stream(struct http_exchange *x)
     MHD_add_response_header(response, "Content-Type", "text/event-stream; charset=utf-8");
     MHD_add_response_header(response, "Cache-Control", "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no"); /* a proxy passes it on at once */
-    enum MHD_Result result = MHD_queue_response(x->connection, MHD_HTTP_OK, response);
-    MHD_destroy_response(response);
-    return result;
+    return respond(x, MHD_HTTP_OK, response);
 }
 
 /* Something of a text is there to show. */
@@ -201,7 +207,7 @@ static enum MHD_Result post_tokenize(struct http_exchange *x)
 {
     struct http_tokenize r;
     uint32_t count, *tokens = NULL;
-    size_t len;
+    size_t len = 0;
     if (http_tokenize_parse(x->body ? x->body : "", x->body_len, false, &r, &x->error))
         return respond_error(x);
     const struct http_model *m = find_model(x, r.model);
@@ -245,7 +251,7 @@ static char *pieces_json(struct http_exchange *x, const struct http_model *m,
 static enum MHD_Result post_detokenize(struct http_exchange *x)
 {
     struct http_tokenize r;
-    size_t len;
+    size_t len = 0;
     if (http_tokenize_parse(x->body ? x->body : "", x->body_len, true, &r, &x->error))
         return respond_error(x);
     const struct http_model *m = find_model(x, r.model);
@@ -294,7 +300,7 @@ static bool wants_html(struct MHD_Connection *c, const char *url)
     return strcmp(url, "/") == 0 && accepts && strstr(accepts, "text/html");
 }
 
-static enum MHD_Result respond_page(struct MHD_Connection *c)
+static enum MHD_Result respond_page(struct http_exchange *x)
 {
     struct MHD_Response *response = MHD_create_response_from_buffer(
         http_page_html_len, (void *)(uintptr_t)http_page_html, MHD_RESPMEM_PERSISTENT);
@@ -305,9 +311,7 @@ static enum MHD_Result respond_page(struct MHD_Connection *c)
                             "default-src 'none'; style-src 'unsafe-inline'; script-src "
                             "'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'");
     MHD_add_response_header(response, "Vary", "Accept");
-    enum MHD_Result result = MHD_queue_response(c, MHD_HTTP_OK, response);
-    MHD_destroy_response(response);
-    return result;
+    return respond(x, MHD_HTTP_OK, response);
 }
 
 static enum MHD_Result get_health(struct http_exchange *x)
@@ -333,6 +337,7 @@ static const struct http_route routes[] = {
     {"/tokenize", "POST", post_tokenize},
     {"/detokenize", "POST", post_detokenize},
     {"/healthz", "GET", get_health},
+    {"/health", "GET", get_health}, /* as vLLM's and llama.cpp's */
     {"/state", "GET", get_state},
 };
 
@@ -344,13 +349,23 @@ static bool is_method(const char *method, const char *wanted)
            (strcmp(method, "HEAD") == 0 && strcmp(wanted, "GET") == 0);
 }
 
+/* A slash at the end is not minded. */
+static bool is_at(const char *url, const char *path)
+{
+    size_t n = strlen(path);
+    if (strncmp(url, path, n) != 0)
+        return false;
+    return path[n - 1] == '/' ? url[n] : strcmp(url + n, "/") == 0 || !url[n];
+}
+
 /* Whether the client may ask.  healthz tells nothing and is asked by load balancers; the page tells
  * nothing and asks for the key. */
 static bool allowed(struct http_exchange *x, const char *url)
 {
     struct http_front *f = x->front;
     x->key = &f->nobody;
-    if (f->keys.count == 0 || strcmp(url, "/healthz") == 0 || wants_html(x->connection, url))
+    if (f->keys.count == 0 || is_at(url, "/healthz") || is_at(url, "/health") ||
+        wants_html(x->connection, url))
         return true;
     const char *sent =
         MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
@@ -362,18 +377,13 @@ static bool allowed(struct http_exchange *x, const char *url)
     return x->key != NULL;
 }
 
-static bool is_at(const char *url, const char *path)
+static void check_method(struct http_exchange *x, const char *url, const char *method,
+                         const char *wanted)
 {
-    size_t n = strlen(path);
-    return path[n - 1] == '/' ? strncmp(url, path, n) == 0 && url[n] : strcmp(url, path) == 0;
-}
-
-static void refuse_method(struct http_exchange *x, const char *url, const char *method,
-                          const char *wanted)
-{
-    x->allow = strcmp(wanted, "GET") == 0 ? HTTP_PAGE_METHODS : wanted;
-    (void)http_error_set(&x->error, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, NULL,
-                         "%s takes %s, not %.16s", url, wanted, method);
+    x->allow = strcmp(wanted, "GET") == 0 ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    if (!is_method(method, wanted) && !x->preflight)
+        (void)http_error_set(&x->error, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, NULL,
+                             "%.120s takes %s, not %.16s", url, wanted, method);
 }
 
 static void find_route(struct http_exchange *x, const char *url, const char *method)
@@ -383,12 +393,12 @@ static void find_route(struct http_exchange *x, const char *url, const char *met
         if (!is_at(url, routes[i].path))
             continue;
         known = true;
-        snprintf(x->rest, sizeof(x->rest), "%s",
-                 strlen(url) > strlen(routes[i].path) ? url + strlen(routes[i].path) : "");
-        if (is_method(method, routes[i].method))
-            x->route = &routes[i];
-        else
-            refuse_method(x, url, method, routes[i].method);
+        x->route = &routes[i];
+        snprintf(x->rest, sizeof(x->rest), "%s", url + strlen(routes[i].path));
+        size_t n = strlen(x->rest);
+        if (n && x->rest[n - 1] == '/')
+            x->rest[n - 1] = '\0';
+        check_method(x, url, method, routes[i].method);
     }
     if (!known)
         (void)http_error_set(
@@ -458,16 +468,27 @@ static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, con
     *x = (struct http_exchange){.front = f, .connection = c, .fd = -1};
     wire_enc_init(&x->out, HTTP_CHUNKS_BYTES_MAX);
     *state = x;
-    if (!allowed(x, url))
+    x->preflight = strcmp(method, "OPTIONS") == 0;
+    if (!x->preflight && !allowed(x, url))
         return MHD_YES;
-    if (strcmp(url, "/") != 0 && strcmp(url, "/metrics") != 0 && strcmp(url, "/json") != 0)
+    if (http_is_page(url))
+        check_method(x, url, method, "GET");
+    else
         find_route(x, url, method);
-    else if (!is_method(method, "GET"))
-        refuse_method(x, url, method, "GET");
     /* Such a body is not even read: the connection ends with the answer. */
     if (promised_bytes(c) > HTTP_BODY_BYTES_MAX)
         return take_body(x, NULL, (size_t)HTTP_BODY_BYTES_MAX + 1) ? respond_error(x) : MHD_NO;
     return check_coding(x) ? respond_error(x) : MHD_YES;
+}
+
+/* A proxy names the host, too: http://host/path. */
+static const char *path_of(const char *url)
+{
+    const char *host = url[0] == '/' ? NULL : strstr(url, "://");
+    if (!host)
+        return url;
+    const char *path = strchr(host + 3, '/');
+    return path ? path : "/";
 }
 
 enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, const char *url,
@@ -476,8 +497,8 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
 {
     struct http_front *f = front;
     struct http_exchange *x = *state;
-    enum MHD_Result result;
     (void)version;
+    url = path_of(url);
     if (!x)
         return begin(f, c, url, method, state);
     if (*body_len > 0) {
@@ -489,11 +510,14 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
         return go_on(x);
     if (x->error.status)
         return respond_error(x);
+    if (x->preflight)
+        return respond(x, MHD_HTTP_NO_CONTENT,
+                       MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
     if (x->route)
         return x->route->handle(x);
     if (wants_html(c, url))
-        return respond_page(c);
-    return http_page_answer(c, url, http_state_print, f, &result) ? result : MHD_NO;
+        return respond_page(x);
+    return respond(x, MHD_HTTP_OK, http_page(url, http_state_print, f));
 }
 
 void http_exchange_completed(void *front, struct MHD_Connection *c, void **state,

@@ -36,6 +36,11 @@ const struct cmd_option http_table[] = {
     {"worker-wait", 0, CMD_DURATION, AT(wait_ns),
      "how long a text waits for a worker that can compute it, then fails", "TIME", "30s", HW_MS,
      3600 * HW_SEC},
+    {"cors", 0, CMD_LIST, AT(cors),
+     "let pages of this origin ask over HTTP and read the answers, scheme://host[:port], or '*' "
+     "for "
+     "all pages [default: none but the server's own]",
+     "ORIGIN"},
     {NULL},
 };
 
@@ -146,6 +151,9 @@ static void warn_if_open(const struct http_front *f)
     rpc_addr_format(&f->addr, text, sizeof(text));
     if (!rpc_addr_is_local(&f->addr) && !(f->cert && f->keys.count > 0))
         cmd_warn("--insecure: http://%s is open to whoever reaches it", text);
+    if (http_cors_is_open(&f->limits) && !f->keys.count)
+        cmd_warn("--cors '*' without --api-key-file: every page that a browser here shows can use "
+                 "the models");
 }
 
 static enum cmd_exit load(struct http_front *f)
@@ -168,6 +176,8 @@ static enum cmd_exit prepare(struct http_front *f, const struct http_front_optio
     f->options = *options;
     f->limits = *options->limits;
     enum cmd_exit code = read_address(f);
+    if (code == CMD_DONE)
+        code = http_cors_check(options->command, &f->limits);
     if (code == CMD_DONE)
         code = load(f);
     return code == CMD_DONE ? check(f) : code;

@@ -4,6 +4,7 @@
  *   exchange.c   one HTTP request: its body, its route, its answer
  *   answer.c     JSON: completions, chats, chunks, usage, errors; embedding.c: embeddings
  *   generation.c a request for texts, from its tokens to its choices
+ *   cors.c       pages of other origins in a browser
  *   state.c      the page for people, and figures for Prometheus
  *   workers/sequence.c   one text: at a worker, going on at another
  *   workers/queue.c      texts that wait for a worker: whose turn it is
@@ -314,7 +315,8 @@ struct http_exchange {
     char *body;
     size_t body_len, body_room;
     struct http_error error;
-    const char *allow; /* of an error 405: the methods that the path takes */
+    const char *allow; /* the methods that the path takes */
+    bool preflight;    /* it asks for these only: OPTIONS */
     /* Of a request for texts, under the front's lock: */
     uint64_t id; /* 0: it has none */
     struct http_exchange *next, **to;
@@ -345,6 +347,15 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
 void http_exchanges_end(struct http_front *f);
 /* The client of this exchange is gone.  Under the lock. */
 void http_exchange_gone(struct http_front *f, uint64_t id);
+
+/* ---- cors.c ---- */
+
+/* CMD_DONE, or the exit status after a message. */
+enum cmd_exit http_cors_check(const char *command, const struct http_options *o) MUST_CHECK;
+/* Any page may ask. */
+bool http_cors_is_open(const struct http_options *o);
+/* Adds what lets the client's page read the response, if it may. */
+void http_cors_add(const struct http_exchange *x, struct MHD_Response *response);
 
 /* ---- generation.c ---- */
 

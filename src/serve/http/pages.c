@@ -14,35 +14,46 @@ static const struct page {
     {"/json", "application/json", HW_COUNTERS_JSON},
 };
 
-enum MHD_Result http_respond(struct MHD_Connection *c, unsigned status, const char *allow,
-                             const char *type, char *text, size_t len)
+struct MHD_Response *http_response(const char *type, char *text, size_t len)
 {
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(len, text, MHD_RESPMEM_MUST_FREE);
-    if (!response) {
+        text ? MHD_create_response_from_buffer(len, text, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (response)
+        MHD_add_response_header(response, "Content-Type", type);
+    else
         free(text);
+    return response;
+}
+
+enum MHD_Result http_respond(struct MHD_Connection *c, unsigned status,
+                             struct MHD_Response *response)
+{
+    if (!response)
         return MHD_NO;
-    }
-    MHD_add_response_header(response, "Content-Type", type);
     if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
         MHD_add_response_header(response, "Retry-After", "1");
-    if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-        MHD_add_response_header(response, "Allow", allow);
     enum MHD_Result result = MHD_queue_response(c, status, response);
     MHD_destroy_response(response);
     return result;
 }
 
-enum MHD_Result http_respond_text(struct MHD_Connection *c, unsigned status, const char *text)
+static const struct page *find(const char *path)
 {
-    char *copy = strdup(text);
-    return copy ? http_respond(c, status, HTTP_PAGE_METHODS, "text/plain", copy, strlen(copy))
-                : MHD_NO;
+    for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
+        if (strcmp(path, pages[i].path) == 0)
+            return &pages[i];
+    }
+    return NULL;
 }
 
-static enum MHD_Result answer(struct MHD_Connection *c, const struct page *page,
-                              http_pages_more *more, void *user)
+bool http_is_page(const char *path)
 {
+    return find(path) != NULL;
+}
+
+struct MHD_Response *http_page(const char *path, http_pages_more *more, void *user)
+{
+    const struct page *page = find(path);
     char *text = NULL;
     size_t len = 0;
     FILE *out = open_memstream(&text, &len);
@@ -53,19 +64,7 @@ static enum MHD_Result answer(struct MHD_Connection *c, const struct page *page,
         rc = -ENOMEM;
     if (rc) {
         free(text);
-        return http_respond_text(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
+        text = NULL;
     }
-    return http_respond(c, MHD_HTTP_OK, HTTP_PAGE_METHODS, page->type, text, len);
-}
-
-bool http_page_answer(struct MHD_Connection *c, const char *url, http_pages_more *more, void *user,
-                      enum MHD_Result *result)
-{
-    for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
-        if (strcmp(url, pages[i].path) == 0) {
-            *result = answer(c, &pages[i], more, user);
-            return true;
-        }
-    }
-    return false;
+    return http_response(page->type, text, len);
 }

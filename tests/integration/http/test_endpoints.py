@@ -74,7 +74,9 @@ class Endpoints(unittest.TestCase):
         for name in ("nobody", "x" * 1000):
             error = self.refused(f"/v1/models/{name}", None, 404, "model")
             self.assertEqual(error["code"], "model_not_found")
-        self.refused("/v1/models/", None, 404)
+        for path in ("/v1/models/", "/v1/models?limit=1"):
+            self.assertEqual(call(self.url, path)[2], body)
+        self.assertEqual(call(self.url, f"/v1/models/{NAME}/")[2], body["data"][0])
 
     def test_completion(self):
         body = self.complete()
@@ -353,7 +355,8 @@ class Endpoints(unittest.TestCase):
         self.refused("/v1/embeddings", {"input": "a", "dimensions": 16}, 400, "dimensions")
 
     def test_pages(self):
-        self.assertEqual(call(self.url, "/healthz")[2], {"status": "ok"})
+        for path in ("/healthz", "/health"):
+            self.assertEqual(call(self.url, path)[2], {"status": "ok"})
         self.assertIn("this server: up", state(self.url))
         before = counter(self.url, "vllm:generation_tokens_total")
         self.complete()
@@ -505,11 +508,18 @@ class Endpoints(unittest.TestCase):
         self.assertIn("/state", self.refused("/v1/nothing", None, 404)["message"])
 
     def test_a_wrong_method_is_told_the_right_ones(self):
-        for path, body, methods in (("/v1/completions", None, "POST"), ("/v1/models", {}, "GET, HEAD"),
-                                    (f"/v1/models/{NAME}", {}, "GET, HEAD"), ("/metrics", {}, "GET, HEAD")):
+        for path, body, methods in (("/v1/completions", None, "POST, OPTIONS"),
+                                    ("/v1/completions/", None, "POST, OPTIONS"),
+                                    ("/v1/models", {}, "GET, HEAD, OPTIONS"),
+                                    (f"/v1/models/{NAME}", {}, "GET, HEAD, OPTIONS"),
+                                    ("/metrics", {}, "GET, HEAD, OPTIONS")):
             self.refused(path, body, 405)
             self.assertEqual(call(self.url, path, body)[1]["Allow"], methods, path)
+            status, headers, text = call(self.url, path, method="OPTIONS")
+            self.assertEqual((status, headers["Allow"], text), (204, methods, ""))
+            self.assertIsNone(headers["Access-Control-Allow-Origin"])
         self.assertIsNone(call(self.url, "/v1/nothing")[1]["Allow"])
+        self.refused("/v1/nothing", None, 404, method="OPTIONS")
 
     def test_a_prompt_longer_than_the_context(self):
         error = self.refused("/v1/completions", {**PROMPT, "prompt": "verily " * 4000}, 400, "prompt")
@@ -545,6 +555,17 @@ class Endpoints(unittest.TestCase):
             for head, sent in (({"Content-Encoding": "identity"}, body), ({"Transfer-Encoding": "chunked"}, chunks)):
                 client.request("POST", "/v1/completions", sent, head)
                 self.assertEqual(client.getresponse().read().count(b'"finish_reason":"length"'), 1)
+
+    def test_targets_as_a_proxy_sends_them(self):
+        parts = urllib.parse.urlsplit(self.url)
+        for target, word in ((f"http://{parts.netloc}/v1/models", b'"object":"list"'),
+                             ("HTTPS://elsewhere/healthz?x=1", b'"status":"ok"'),
+                             (f"http://{parts.netloc}", b"this server: up")):
+            with socket.create_connection((parts.hostname, parts.port), timeout=240) as client:
+                client.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % target.encode())
+                answer = client.makefile("rb").read()
+            self.assertIn(b" 200 ", answer.split(b"\r\n")[0])
+            self.assertIn(word, answer)
 
     def test_bytes_that_are_no_http(self):
         parts = urllib.parse.urlsplit(self.url)
@@ -687,6 +708,50 @@ class Doors(Case):
             self.assertEqual((status, headers["Retry-After"]), (429, "1"), body)
             connection.close()
             wait_for(lambda: call(front.url, "/v1/completions", PROMPT, headers=bearer)[0] == 200)
+
+    def test_pages_of_other_origins(self):
+        keys = self.dir / "api"
+        keys.write_text(KEY + "\n")
+        keys.chmod(0o600)
+        key = {"Authorization": f"Bearer {KEY}"}
+        asks = {"Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"}
+
+        def ask(front, origin, path, body=None, **kwargs):
+            _, headers, _ = call(front.url, path, body, **{"headers": {"Origin": origin, **kwargs.pop("more", {})},
+                                                           **kwargs})
+            return headers
+
+        def assert_preflight(headers, origin):
+            self.assertEqual(headers["Access-Control-Allow-Origin"], origin)
+            self.assertEqual(headers["Access-Control-Allow-Methods"], "POST, OPTIONS")
+            self.assertEqual(headers["Access-Control-Allow-Headers"], asks["Access-Control-Request-Headers"])
+            self.assertIsNone(headers["Access-Control-Allow-Credentials"])
+
+        friend, path = "https://chat.example", "/v1/chat/completions"
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+        with service("--api-key-file", keys, "--cors", f"{friend},http://localhost:3000", "--cors",
+                     "app://obsidian.md") as front:
+            for origin in (friend, "app://obsidian.md"):
+                assert_preflight(ask(front, origin, path, method="OPTIONS", more=asks), origin)
+                for body in (chat, {**chat, "stream": True}, {"messages": 3}):
+                    self.assertEqual(ask(front, origin, path, body, more=key)["Access-Control-Allow-Origin"], origin)
+                # A page sees why it is refused, and reads the state.
+                for what in ("/v1/models", "/metrics", "/nothing", "/"):
+                    self.assertEqual(ask(front, origin, what)["Access-Control-Allow-Origin"], origin)
+            for origin in ("https://evil.example", "http://chat.example", "https://chat.example.evil", "null", ""):
+                for headers in (ask(front, origin, path, method="OPTIONS", more=asks),
+                                ask(front, origin, path, chat, more=key)):
+                    self.assertEqual([v for k, v in headers.items() if k.startswith("Access-Control")], [])
+                    self.assertEqual(headers["Vary"], "Origin")
+        with service("--api-key-file", keys, "--cors", "*") as front:
+            assert_preflight(ask(front, "https://any.example", path, method="OPTIONS", more=asks), "*")
+            self.assertEqual(ask(front, "null", path, chat, more=key)["Access-Control-Allow-Origin"], "*")
+        with worker() as back, gateway([back], "--cors", "*") as front:
+            assert_preflight(ask(front, "https://any.example", path, method="OPTIONS", more=asks), "*")
+            self.assertIn("every page", front.stop()[1])
+        for wrong in ("chat.example", "https://chat.example/", "https://", "http://a/b", "https://*.example"):
+            self.assertIn("is no origin", self.refused(2, "gateway", "--servers", "127.0.0.1:1", "--cors", wrong))
 
     def test_one_key_does_not_starve_another(self):
         keys = self.dir / "keys"
