@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/counter.h"
+#include "base/rng.h"
 #include "llm/client/connection.h"
 #include "llm/engine/pooling.h"
 #include "llm/tokenizer/vocab.h"
@@ -602,6 +603,132 @@ static void a_clients_limit_holds_nobody_else_up(void **state)
     server_stop(&s);
 }
 
+/* ---- random texts that begin alike ---- */
+
+enum { SOME_TEXTS = 40, SOME_CONNECTIONS = 3, ROUNDS = 2 };
+
+struct asked {
+    uint32_t prompt[CONTEXT];
+    struct llm_generate g;
+};
+
+/* Each prompt begins as an earlier one does, for a random length, and often is all of it. */
+static void ask_at_random(struct asked *all, struct hw_rng *rng)
+{
+    for (uint32_t i = 0; i < SOME_TEXTS; i++) {
+        const struct asked *like = &all[i ? hw_rng_below(rng, i) : 0];
+        uint32_t common = (uint32_t)hw_rng_below(rng, like->g.token_count + 1);
+        common = hw_rng_below(rng, 3) ? common : like->g.token_count;
+        uint32_t count = common + (uint32_t)hw_rng_below(rng, common < 200 ? 60 : 2);
+        count = count ? count : 1;
+        memcpy(all[i].prompt, like->prompt, common * sizeof *all[i].prompt);
+        for (uint32_t k = common; k < count; k++)
+            all[i].prompt[k] = (uint32_t)hw_rng_below(rng, MODEL_VOCAB);
+        all[i].g = (struct llm_generate){.tokens = all[i].prompt,
+                                         .token_count = count,
+                                         .most = 1 + (uint32_t)hw_rng_below(rng, i % 4 ? 40 : 200),
+                                         .sampling = reference_sampling,
+                                         .logprobs = true,
+                                         .tops = (uint32_t)hw_rng_below(rng, 3)};
+        all[i].g.sampling.seed = hw_rng_u64(rng);
+        all[i].g.sampling.temperature = (float)hw_rng_below(rng, 3) / 2;
+        if (hw_rng_below(rng, 8) == 0)
+            all[i].g =
+                (struct llm_generate){.tokens = all[i].prompt, .token_count = count, .embed = true};
+        else if (count > 1 && hw_rng_below(rng, 6) == 0)
+            all[i].g.scored = 1 + (uint32_t)hw_rng_below(rng, count - 1);
+    }
+}
+
+/* Of a cancelled one what had come. */
+static void assert_same(const struct text *alone, const struct text *t)
+{
+    bool cut = t->end.reason == LLM_END_CANCELLED;
+    if (t->status)
+        fail_msg("%s", t->why);
+    assert_true(cut ? t->cancel_at && t->count <= alone->count
+                    : t->end.reason == alone->end.reason && t->count == alone->count);
+    assert_int_equal(t->end.generated, t->count);
+    assert_memory_equal(t->tokens, alone->tokens, t->count * sizeof *t->tokens);
+    assert_memory_equal(t->logprobs, alone->logprobs, t->count * sizeof *t->logprobs);
+    assert_memory_equal(t->vector, cut ? t->vector : alone->vector, sizeof t->vector);
+}
+
+/* In another order, now and then after some tokens of another one; some are cancelled. */
+static void ask_beside_each_other(const struct llm_worker_options *options,
+                                  const struct asked *asked, const struct text *alone,
+                                  struct hw_rng *rng)
+{
+    static struct text t[SOME_TEXTS];
+    struct worker_server s;
+    struct llm_connection *conns[SOME_CONNECTIONS];
+    uint32_t order[SOME_TEXTS];
+    server_start(&s, options);
+    for (int i = 0; i < SOME_CONNECTIONS; i++)
+        conns[i] = join(&s);
+    for (uint32_t i = 0, k; i < SOME_TEXTS; i++) {
+        k = (uint32_t)hw_rng_below(rng, i + 1);
+        order[i] = order[k];
+        order[k] = i;
+    }
+    for (uint32_t i = 0; i < SOME_TEXTS; i++) {
+        struct text *next = &t[order[i]];
+        next->cancel_at = hw_rng_below(rng, 6) ? 0 : 1 + (uint32_t)hw_rng_below(rng, 60);
+        start(conns[hw_rng_below(rng, SOME_CONNECTIONS)], &asked[order[i]].g, next);
+        if (next->cancel_at > 50)
+            llm_connection_cancel(next->conn, next->id);
+        if (hw_rng_below(rng, 3) == 0)
+            wait_tokens(&t[order[hw_rng_below(rng, i + 1)]], (uint32_t)hw_rng_below(rng, 40));
+    }
+    for (uint32_t i = 0; i < SOME_TEXTS; i++) {
+        wait_end(&t[i]);
+        assert_same(&alone[i], &t[i]);
+    }
+    wait_idle(conns[0]);
+    for (int i = 0; i < SOME_CONNECTIONS; i++)
+        llm_connection_close(conns[i]);
+    server_stop(&s);
+}
+
+/* Pages that are shared, rows that are copied or waited for, texts that give way and layers that
+ * are evicted change nothing: not a token, not a bit of a logprob. */
+static void texts_that_begin_alike_are_as_alone(void **state)
+{
+    (void)state;
+    static struct asked asked[SOME_TEXTS];
+    static struct text alone[SOME_TEXTS];
+    const char *rounds = getenv("HAWSER_TEST_ROUNDS");
+    uint64_t adopted = total("llm_adopted_rows"), preempted = total("llm_texts_preempted");
+    for (int round = 0; round < (rounds ? atoi(rounds) : ROUNDS); round++) {
+        struct worker_server s;
+        struct hw_rng rng;
+        struct llm_worker_options options = options_of(4 << 20);
+        options.no_prefixes = true;
+        options.batch = 1;
+        hw_rng_seed(&rng, (uint64_t)round);
+        ask_at_random(asked, &rng);
+        server_start(&s, &options);
+        struct llm_connection *conn = join(&s);
+        for (uint32_t i = 0; i < SOME_TEXTS; i++)
+            run(conn, &asked[i].g, &alone[i]);
+        llm_connection_close(conn);
+        server_stop(&s);
+        for (int way = 0; way < 4; way++) {
+            options = options_of(way == 0 ? 32 << 20 : way == 1 ? 0 : 1 << 20);
+            options.engine.threads = 2;
+            if (way == 3) {
+                options.shadow_ops = &llm_shadow_memory;
+                options.shadow.bytes = 64 << 20;
+                options.untimed = true;
+                assert_int_equal(llm_evict_rule_parse("1,3-4@7", LAYERS, &options.evict), 0);
+            }
+            ask_beside_each_other(&options, asked, alone, &rng);
+        }
+    }
+    assert_true(total("llm_adopted_rows") > adopted);
+    assert_true(total("llm_texts_preempted") > preempted);
+}
+
 static void check_refused(struct llm_connection *conn, const struct llm_generate *g, int status,
                           const char *words)
 {
@@ -822,6 +949,7 @@ int main(void)
         cmocka_unit_test(a_drained_worker_gives_its_texts_back),
         cmocka_unit_test(texts_that_memory_cannot_hold_take_turns),
         cmocka_unit_test(a_clients_limit_holds_nobody_else_up),
+        cmocka_unit_test(texts_that_begin_alike_are_as_alone),
         cmocka_unit_test(unfit_texts_are_refused_with_a_reason),
         cmocka_unit_test(a_worker_describes_its_models),
         cmocka_unit_test(a_dead_worker_ends_every_text),
