@@ -57,7 +57,7 @@ static enum kv_result ask_handle(struct kv_client *c, enum kv_block_op op, struc
 /* ---- putting ---- */
 
 static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *key,
-                                uint64_t tenant, uint32_t len, bool replaces,
+                                uint64_t tenant, uint32_t len, bool replaces, uint64_t seen,
                                 struct kv_block_put *out)
 {
     uint8_t ticket[KV_BLOCK_TICKET_BYTES];
@@ -66,7 +66,8 @@ static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *
                                 .flag = replaces,
                                 .key_count = 1,
                                 .len = len,
-                                .tenant = tenant},
+                                .tenant = tenant,
+                                .handle = seen},
                     .keys = key,
                     .answer = ticket,
                     .answer_len = sizeof(ticket)};
@@ -92,13 +93,20 @@ static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *
 enum kv_result kv_block_put_start(struct kv_client *c, const struct kv_block_key *key,
                                   uint64_t tenant, uint32_t len, struct kv_block_put *out)
 {
-    return put_start(c, key, tenant, len, false, out);
+    return put_start(c, key, tenant, len, false, 0, out);
 }
 
 enum kv_result kv_block_replace_start(struct kv_client *c, const struct kv_block_key *key,
                                       uint64_t tenant, uint32_t len, struct kv_block_put *out)
 {
-    return put_start(c, key, tenant, len, true, out);
+    return put_start(c, key, tenant, len, true, 0, out);
+}
+
+enum kv_result kv_block_swap_start(struct kv_client *c, const struct kv_block_key *key,
+                                   uint64_t tenant, uint32_t len, uint64_t seen,
+                                   struct kv_block_put *out)
+{
+    return put_start(c, key, tenant, len, false, seen, out);
 }
 
 static void put_over(struct kv_client *c, struct kv_block_put *put)

@@ -105,6 +105,11 @@ enum kv_result kv_block_put_start(struct kv_client *client, const struct kv_bloc
 /* The same for a key that may have a block, which stays until the commit. */
 enum kv_result kv_block_replace_start(struct kv_client *client, const struct kv_block_key *key,
                                       uint64_t tenant, uint32_t len, struct kv_block_put *out);
+/* The same for a named value that is to replace the one of checksum `seen`, which the client had a
+ * lease on just now, or what is older; KV_EXISTS where another is there. */
+enum kv_result kv_block_swap_start(struct kv_client *client, const struct kv_block_key *key,
+                                   uint64_t tenant, uint32_t len, uint64_t seen,
+                                   struct kv_block_put *out);
 /* A hint: the first `len` bytes are written and will not change, so the daemon may begin with them.
  */
 void kv_block_put_staged(struct kv_client *client, const struct kv_block_put *put, uint32_t len);

@@ -60,12 +60,17 @@ bool kv_named_read(struct kv_named *v)
     return true;
 }
 
+static bool is_ended(const struct kv_named *v)
+{
+    return v->end_ms && v->end_ms <= kv_named_now_ms();
+}
+
 /* What a lease on a block of the key is worth; unless it is a value, the lease ends. */
 static enum kv_result judge_leased(struct kv_client *c, const struct kv_block_key *key,
                                    struct kv_named *v)
 {
     enum kv_result result = !kv_named_read(v) ? KV_MISS : kv_block_check(c, &v->block);
-    if (result == KV_OK && (!v->end_ms || v->end_ms > kv_named_now_ms()))
+    if (result == KV_OK && !is_ended(v))
         return KV_OK;
     kv_block_let_go(c, &v->block);
     if (result == KV_OK)
@@ -101,24 +106,33 @@ enum kv_result kv_named_get(struct kv_client *c, const void *name, size_t name_l
     return get_key(c, &key, out);
 }
 
-/* Deletes a value that is past its end.  KV_OK: none is there any more; KV_EXISTS: one is. */
-static enum kv_result make_way(struct kv_client *c, const struct kv_block_key *key)
+/* Looks for what stands in the way of a new value.  KV_OK: nothing (*seen: 0), or a value past its
+ * end; KV_EXISTS: a value. */
+static enum kv_result find_ended(struct kv_client *c, const struct kv_block_key *key,
+                                 uint64_t *seen)
 {
     struct kv_named v;
-    enum kv_result result = get_key(c, key, &v);
-    if (result == KV_OK) {
-        kv_named_let_go(c, &v);
-        return KV_EXISTS;
-    }
-    return result == KV_MISS ? KV_OK : result;
+    enum kv_result result = kv_block_lease(c, key, &v.block);
+    *seen = 0;
+    if (result != KV_OK)
+        return result == KV_MISS ? KV_OK : result;
+    if (kv_named_read(&v) && !is_ended(&v))
+        result = KV_EXISTS;
+    else if (kv_block_check(c, &v.block) == KV_OK)
+        *seen = v.block.checksum;
+    kv_named_let_go(c, &v);
+    return result;
 }
 
 static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *key,
-                                const struct kv_named_set *set, struct kv_block_put *put)
+                                const struct kv_named_set *set, uint64_t seen,
+                                struct kv_block_put *put)
 {
     uint32_t name_len = (uint32_t)set->name_len;
-    enum kv_result result = (set->only_new ? kv_block_put_start : kv_block_replace_start)(
-        c, key, kv_client_tenant(c), KV_NAMED_HEAD + set->len + name_len + KV_NAMED_TAIL, put);
+    uint32_t len = KV_NAMED_HEAD + set->len + name_len + KV_NAMED_TAIL;
+    uint64_t tenant = kv_client_tenant(c);
+    enum kv_result result = set->only_new ? kv_block_swap_start(c, key, tenant, len, seen, put)
+                                          : kv_block_replace_start(c, key, tenant, len, put);
     if (result != KV_OK)
         return result;
     uint8_t *tail = put->data + KV_NAMED_HEAD + set->len;
@@ -134,11 +148,12 @@ enum kv_result kv_named_set_start(struct kv_client *c, const struct kv_named_set
     if (set->len > KV_NAMED_MAX || set->name_len > KV_NAMED_NAME_MAX)
         return KV_TOO_LARGE;
     struct kv_block_key key = key_of(c, set->name, set->name_len);
-    enum kv_result result = put_start(c, &key, set, put);
-    if (result != KV_EXISTS || !set->only_new)
+    uint64_t seen;
+    enum kv_result result = put_start(c, &key, set, 0, put);
+    if (result != KV_EXISTS)
         return result;
-    result = make_way(c, &key);
-    return result == KV_OK ? put_start(c, &key, set, put) : result;
+    result = find_ended(c, &key, &seen);
+    return result == KV_OK ? put_start(c, &key, set, seen, put) : result;
 }
 
 enum kv_result kv_named_set(struct kv_client *c, const struct kv_named_set *set,
@@ -166,7 +181,7 @@ enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t nam
     result = kv_block_lease(c, &key, &v.block); /* it may be past its end */
     if (result != KV_OK)
         return result;
-    bool lives = kv_named_read(&v) && (!v.end_ms || v.end_ms > kv_named_now_ms());
+    bool lives = kv_named_read(&v) && !is_ended(&v);
     kv_named_let_go(c, &v);
     return lives ? KV_OK : KV_MISS;
 }
@@ -203,10 +218,9 @@ static enum kv_result list_one(struct kv_client *c, const struct kv_block_key *k
         return result == KV_MISS ? KV_OK : result;
     if (kv_named_read(&v) && v.name_len <= KV_NAMED_NAME_MAX) {
         char name[KV_NAMED_NAME_MAX + 1];
-        bool ended = v.end_ms && v.end_ms <= kv_named_now_ms();
         memcpy(name, v.data + v.len, v.name_len);
         struct kv_block_key made = key_of(c, name, v.name_len);
-        if (!ended && kv_block_key_equal(&made, key))
+        if (!is_ended(&v) && kv_block_key_equal(&made, key))
             each(user, name, v.name_len);
     }
     kv_named_let_go(c, &v);

@@ -13,7 +13,8 @@
  *     all others       nothing
  *
  *   PUT_START                  a key, tenant and len; flag: the commit replaces a block that is
- *                              there
+ *                              there; else handle: it replaces a named value of that checksum, and
+ *                              what is older
  *   PUT_COMMIT                 a ticket; at: where in the staging area the bytes are
  *   PUT_STAGED                 the same; len: how many of the first bytes are there already, a hint
  *   PUT_ABORT                  a ticket

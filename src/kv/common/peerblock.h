@@ -17,10 +17,11 @@
  *                  kv/daemon/permits.h; 0: none
  *   READ           a lease, at and len, at most `chunk`
  *   CLOSE          a lease; posted
- *   OPEN_PUT       a key, tenant and len; flag: to replace what is there
+ *   OPEN_PUT       a key, tenant and len; handle: to replace what is there, up to that version
  *   WRITE          a ticket and at
  *   COMMIT         a ticket and the checksum; tenant: the version; flag: another owner promised no
- *                  room; len: 1 when asked again
+ *                  room; len: 1 when asked again; at: 1 where another owner has decided that it
+ *                  takes place
  *   ABORT          a ticket; posted
  *   DELETE         a key; flag: unless its block is newer than version `handle`; len: 1 when asked
  *                  again

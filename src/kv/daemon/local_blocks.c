@@ -96,8 +96,9 @@ static struct answer put_start(struct kv_daemon *d, struct kv_client_slot *s,
     struct kv_scratch *scratch = d->scratch;
     if (d->config.min_copies > 1) /* nobody else is there to take one */
         return (struct answer){KV_TOO_FEW, 0};
-    enum kv_result result = (r->flag ? kv_blocks_replace_start : kv_blocks_put_start)(
-        d->blocks, &s->holder, &scratch->keys[0], r->tenant, r->len, d->now_ns, &ticket);
+    enum kv_result result =
+        kv_blocks_swap_start(d->blocks, &s->holder, &scratch->keys[0], r->tenant, r->len,
+                             kv_put_over(d, r, scratch->keys), d->now_ns, &ticket);
     if (result != KV_OK)
         return (struct answer){result, 0};
     wire_store64(scratch->answer, ticket);

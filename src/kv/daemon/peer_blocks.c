@@ -82,8 +82,8 @@ static struct reply open_put(struct kv_daemon *d, struct kv_peer *peer,
                              const struct kv_peer_request *r)
 {
     uint64_t ticket, version = kv_blocks_version(d->blocks, d->scratch->keys);
-    enum kv_result result = (r->flag ? kv_blocks_replace_start : kv_blocks_put_start)(
-        d->blocks, &peer->holder, d->scratch->keys, r->tenant, r->len, d->now_ns, &ticket);
+    enum kv_result result = kv_blocks_swap_start(d->blocks, &peer->holder, d->scratch->keys,
+                                                 r->tenant, r->len, r->handle, d->now_ns, &ticket);
     if (result != KV_OK)
         return plain(result);
     wire_store64(d->scratch->answer + 1, ticket);
@@ -110,8 +110,8 @@ static struct reply commit(struct kv_daemon *d, struct kv_peer *peer,
     if (kv_blocks_put_key(d->blocks, &peer->holder, r->handle, &key) &&
         kv_block_key_is_named(&key) && must_wait(d, &key, r, r->flag, &reply))
         return reply;
-    enum kv_result result = kv_blocks_put_commit_as(d->blocks, &peer->holder, r->handle,
-                                                    r->checksum, r->tenant, d->now_ns);
+    enum kv_result result = (r->at ? kv_blocks_put_commit_decided : kv_blocks_put_commit_as)(
+        d->blocks, &peer->holder, r->handle, r->checksum, r->tenant, d->now_ns);
     return plain(result == KV_MISS ? KV_REFUSED : result);
 }
 

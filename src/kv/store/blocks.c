@@ -44,7 +44,7 @@ struct tenant {
 /* A put in progress, at the place of its claim. */
 struct put {
     uint64_t written, sum; /* bytes, and their checksum */
-    bool replaces;
+    uint64_t over;         /* see kv_blocks_swap_start */
 };
 
 /* Puts of all keys whose hash has the same place. */
@@ -342,7 +342,7 @@ static void entry_open(struct kv_blocks *b, const struct entry *start)
 }
 
 static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *holder,
-                                struct entry *e, bool replaces, uint64_t now, uint64_t *ticket)
+                                struct entry *e, uint64_t over, uint64_t now, uint64_t *ticket)
 {
     if (kv_claims_count(b->open_puts) == b->config.open_puts ||
         take_room(b, e->len, &e->extent, &e->offset))
@@ -352,7 +352,7 @@ static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *hol
     entry_open(b, e);
     b->opened[e->hash % OPENED_PLACES].ever++;
     b->opened[e->hash % OPENED_PLACES].now++;
-    b->put_states[place] = (struct put){.replaces = replaces};
+    b->put_states[place] = (struct put){.over = over};
     *ticket = kv_claims_handle(b->open_puts, place);
     return KV_OK;
 }
@@ -366,9 +366,15 @@ static enum kv_result check_put(const struct kv_blocks *b, const struct kv_block
                                                                               : KV_OK;
 }
 
+/* Whether a put over that version takes the block's place. */
+static bool gives_way(const struct entry *e, uint64_t over)
+{
+    return over > 0 && e->version <= over;
+}
+
 static enum kv_result open_put(struct kv_blocks *b, struct kv_block_holder *holder,
                                const struct kv_block_key *key, uint64_t tenant, uint64_t len,
-                               bool replaces, uint64_t now, uint64_t *ticket)
+                               uint64_t over, uint64_t now, uint64_t *ticket)
 {
     kv_blocks_tick(b, now);
     enum kv_result result = check_put(b, key, len);
@@ -378,7 +384,7 @@ static enum kv_result open_put(struct kv_blocks *b, struct kv_block_holder *hold
         return KV_TOO_LARGE;
     struct entry e = {.key = *key, .len = (uint32_t)len, .hash = hash_of(b, key)};
     uint32_t there = find_hashed(b, key, e.hash);
-    if (there != NONE && !replaces && !is_cached(&b->entries[there]))
+    if (there != NONE && !is_cached(&b->entries[there]) && !gives_way(&b->entries[there], over))
         return KV_EXISTS;
     if (there != NONE)
         b->entries[there].agreed = 0;
@@ -388,24 +394,31 @@ static enum kv_result open_put(struct kv_blocks *b, struct kv_block_holder *hold
     if (e.tenant == NONE || kv_claims_count(b->open_puts) == b->config.open_puts ||
         !tenant_room(b, e.tenant, kv_extents_size(len)))
         return KV_FULL;
-    return start_put(b, holder, &e, replaces, now, ticket);
+    return start_put(b, holder, &e, over, now, ticket);
 }
 
 enum kv_result kv_blocks_put_start(struct kv_blocks *b, struct kv_block_holder *holder,
                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
                                    uint64_t now, uint64_t *ticket)
 {
-    return open_put(b, holder, key, tenant, len, false, now, ticket);
+    return open_put(b, holder, key, tenant, len, 0, now, ticket);
+}
+
+enum kv_result kv_blocks_swap_start(struct kv_blocks *b, struct kv_block_holder *holder,
+                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                                    uint64_t over, uint64_t now, uint64_t *ticket)
+{
+    enum kv_result result = open_put(b, holder, key, tenant, len, over, now, ticket);
+    if (result != KV_FULL || over != KV_OVER_ANY || kv_blocks_delete(b, key) != KV_OK)
+        return result;
+    return open_put(b, holder, key, tenant, len, over, now, ticket);
 }
 
 enum kv_result kv_blocks_replace_start(struct kv_blocks *b, struct kv_block_holder *holder,
                                        const struct kv_block_key *key, uint64_t tenant,
                                        uint64_t len, uint64_t now, uint64_t *ticket)
 {
-    enum kv_result result = open_put(b, holder, key, tenant, len, true, now, ticket);
-    if (result != KV_FULL || kv_blocks_delete(b, key) != KV_OK)
-        return result;
-    return open_put(b, holder, key, tenant, len, true, now, ticket);
+    return kv_blocks_swap_start(b, holder, key, tenant, len, KV_OVER_ANY, now, ticket);
 }
 
 enum kv_result kv_blocks_cache_start(struct kv_blocks *b, struct kv_block_holder *holder,
@@ -420,7 +433,7 @@ enum kv_result kv_blocks_cache_start(struct kv_blocks *b, struct kv_block_holder
     uint32_t there = find_hashed(b, key, e.hash);
     if (there != NONE)
         entry_drop(b, there); /* the owner has other bytes, and the owner decides */
-    return start_put(b, holder, &e, false, now, ticket);
+    return start_put(b, holder, &e, 0, now, ticket);
 }
 
 static enum kv_result find_put(struct kv_blocks *b, struct kv_block_holder *holder, uint64_t ticket,
@@ -490,6 +503,7 @@ static void publish(struct kv_blocks *b, uint32_t at)
 /* What came with the bytes of another daemon. */
 struct expected {
     uint64_t checksum, version;
+    bool decided;
 };
 
 uint64_t kv_blocks_next_version(const struct kv_blocks *b, const struct kv_block_key *key,
@@ -516,7 +530,8 @@ static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, cons
     if (there == NONE)
         return KV_OK;
     const struct entry *old = &b->entries[there];
-    if (!put->replaces && !(is_cached(e) && e->version)) {
+    bool decided = expected && expected->decided;
+    if (!gives_way(old, put->over) && !decided && !(is_cached(e) && e->version)) {
         b->stat.stale++;
         return KV_EXISTS;
     }
@@ -568,7 +583,15 @@ enum kv_result kv_blocks_put_commit_as(struct kv_blocks *b, struct kv_block_hold
                                        uint64_t ticket, uint64_t checksum, uint64_t version,
                                        uint64_t now)
 {
-    struct expected expected = {checksum, version};
+    struct expected expected = {.checksum = checksum, .version = version};
+    return commit(b, holder, ticket, &expected, now);
+}
+
+enum kv_result kv_blocks_put_commit_decided(struct kv_blocks *b, struct kv_block_holder *holder,
+                                            uint64_t ticket, uint64_t checksum, uint64_t version,
+                                            uint64_t now)
+{
+    struct expected expected = {.checksum = checksum, .version = version, .decided = true};
     return commit(b, holder, ticket, &expected, now);
 }
 
@@ -579,7 +602,7 @@ enum kv_result kv_blocks_room_start(struct kv_blocks *b, struct kv_block_holder 
     uint32_t place;
     uint64_t ticket;
     assert(holder->open_puts.lasting); /* nobody else gets the room meanwhile */
-    enum kv_result result = open_put(b, holder, key, tenant, len, true, now, &ticket);
+    enum kv_result result = open_put(b, holder, key, tenant, len, KV_OVER_ANY, now, &ticket);
     if (result != KV_OK || (result = find_put(b, holder, ticket, now, &place)) != KV_OK)
         return result;
     const struct entry *e = &b->entries[kv_claims_entry(b->open_puts, place)];
@@ -600,7 +623,7 @@ enum kv_result kv_blocks_room_commit(struct kv_blocks *b, struct kv_block_holder
     b->put_states[place] =
         (struct put){.written = b->entries[kv_claims_entry(b->open_puts, place)].len,
                      .sum = checksum,
-                     .replaces = replaces};
+                     .over = replaces ? KV_OVER_ANY : 0};
     return commit(b, holder, ticket, NULL, now);
 }
 
@@ -812,6 +835,13 @@ uint64_t kv_blocks_version(const struct kv_blocks *b, const struct kv_block_key 
 {
     uint32_t at = find(b, key);
     return at == NONE ? 0 : b->entries[at].version;
+}
+
+uint64_t kv_blocks_version_of(const struct kv_blocks *b, const struct kv_block_key *key,
+                              uint64_t checksum)
+{
+    uint32_t at = find(b, key);
+    return at != NONE && b->entries[at].checksum == checksum ? b->entries[at].version : 0;
 }
 
 bool kv_blocks_put_key(const struct kv_blocks *b, const struct kv_block_holder *holder,

@@ -97,8 +97,14 @@ void kv_blocks_leave(struct kv_blocks *blocks, struct kv_block_holder *holder, u
 enum kv_result kv_blocks_put_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
                                    uint64_t now_ns, uint64_t *ticket);
-/* The same for a key that may have a block.  That stays until the commit, unless its room is
- * needed; never KV_EXISTS. */
+/* The same for a key that may have a block: one that is not newer than version `over` (0: none)
+ * does not count, neither now nor at the commit.  It stays until then. */
+#define KV_OVER_ANY UINT64_MAX
+enum kv_result kv_blocks_swap_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                    const struct kv_block_key *key, uint64_t tenant, uint64_t len,
+                                    uint64_t over, uint64_t now_ns, uint64_t *ticket);
+/* The same over any version, also of blocks that have none; never KV_EXISTS.  The block that is
+ * there goes at once if its room is needed. */
 enum kv_result kv_blocks_replace_start(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                        const struct kv_block_key *key, uint64_t tenant,
                                        uint64_t len, uint64_t now_ns, uint64_t *ticket);
@@ -122,10 +128,15 @@ enum kv_result kv_blocks_put_commit(struct kv_blocks *blocks, struct kv_block_ho
                                     uint64_t ticket, uint64_t now_ns);
 /* The same for bytes of another daemon: KV_MISS, counted as corrupt, when they differ from the
  * checksum that came with them.  With a version: KV_OK also where a newer block is there, which
- * then stays; KV_EXISTS only for a put that does not replace and is no cached replica. */
+ * then stays; KV_EXISTS only for a put that is not over the block's version and is no cached
+ * replica. */
 enum kv_result kv_blocks_put_commit_as(struct kv_blocks *blocks, struct kv_block_holder *holder,
                                        uint64_t ticket, uint64_t checksum, uint64_t version,
                                        uint64_t now_ns);
+/* The same where another owner has decided that the put takes place: never KV_EXISTS. */
+enum kv_result kv_blocks_put_commit_decided(struct kv_blocks *blocks,
+                                            struct kv_block_holder *holder, uint64_t ticket,
+                                            uint64_t checksum, uint64_t version, uint64_t now_ns);
 /* A put of a lasting holder that writes into the arena itself: `len` bytes at room.bytes, until the
  * commit.  As kv_blocks_replace_start, but the key's block is not deleted to make room. */
 struct kv_block_room {
@@ -184,6 +195,9 @@ enum kv_result kv_blocks_release(struct kv_blocks *blocks, struct kv_block_holde
 /* ---- keys ---- */
 
 bool kv_blocks_exists(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* The version of the key's block if it has this checksum; else 0. */
+uint64_t kv_blocks_version_of(const struct kv_blocks *blocks, const struct kv_block_key *key,
+                              uint64_t checksum);
 /* The checksum of the key's block; false: no block. */
 bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
                     uint64_t *checksum);

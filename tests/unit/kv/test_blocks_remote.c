@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "block_calls.h"
+#include "kv/client/named.h"
 #include "kv/daemon/host.h"
 
 #include <errno.h>
@@ -641,6 +642,32 @@ static void views_go_forward_only(void **state)
     cluster_stop(&k);
 }
 
+static enum kv_result set_new(struct kv_client *c, const char *value)
+{
+    struct kv_named_set set = {
+        .name = "name", .name_len = 4, .value = value, .len = 1, .only_new = true};
+    return kv_named_set(c, &set, NULL);
+}
+
+/* What the other owner deletes meanwhile leaves something behind, which is not a value. */
+static void a_name_that_was_deleted_while_an_owner_was_away_is_new(void **state)
+{
+    (void)state;
+    struct cluster k;
+    struct kv_named v;
+    cluster_start(&k, 2, 2);
+    assert_int_equal(set_new(k.clients[0], "1"), KV_OK);
+    assert_int_equal(set_new(k.clients[0], "2"), KV_EXISTS);
+    member_stop(&k, 1);
+    assert_int_equal(kv_named_delete(k.clients[0], "name", 4), KV_OK);
+    assert_int_equal(set_new(k.clients[0], "3"), KV_OK);
+    assert_int_equal(set_new(k.clients[0], "4"), KV_EXISTS);
+    assert_int_equal(kv_named_get(k.clients[0], "name", 4, &v), KV_OK);
+    assert_int_equal(v.data[0], '3');
+    kv_named_let_go(k.clients[0], &v);
+    cluster_stop(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -662,6 +689,7 @@ int main(void)
         cmocka_unit_test(one_that_joins_takes_its_share_and_no_more),
         cmocka_unit_test(ranks_share_their_blocks),
         cmocka_unit_test(views_go_forward_only),
+        cmocka_unit_test(a_name_that_was_deleted_while_an_owner_was_away_is_new),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

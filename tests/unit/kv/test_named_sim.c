@@ -6,6 +6,9 @@
  * members connected or at an owner that asks nobody, must not give what is over.  Once all is well
  * for a while, every member has the same.
  *
+ * Some sets are only for a name without a value.  Those are told OK only where a delete can have
+ * made the name free, and what was told EXISTS is never read.
+ *
  *   test-kv-named-sim              every seed
  *   test-kv-named-sim SEED COUNT   so many from there on */
 #include "unit.h"
@@ -28,7 +31,7 @@ enum {
     TIMEOUT_MS = 3000
 };
 
-enum at { IDLE, STARTING, COMMITTING, DELETING, GETTING, CLEANING };
+enum at { IDLE, STARTING, LOOKING, COMMITTING, DELETING, GETTING, CLEANING };
 
 /* A set of a value, which is its number, or a delete: value 0.  As kv/client/named.c does it, a
  * delete that does not reach all owners sets 0 instead, and who reads that deletes it. */
@@ -36,6 +39,7 @@ struct write {
     uint32_t key, value;
     uint64_t begun_ns, done_ns; /* done: HW_NEVER unless it was acknowledged */
     uint64_t seen_ns;           /* done, or read before that */
+    bool never;                 /* it was refused, with all members connected */
 };
 
 struct client {
@@ -44,6 +48,8 @@ struct client {
     uint64_t begun_ns;
     uint64_t asked; /* how many requests had gone to other members then */
     bool calm;      /* all members were connected since then */
+    bool only_new;  /* the set */
+    bool looked;    /* it has looked for what is in its way */
 };
 
 struct sim {
@@ -54,7 +60,7 @@ struct sim {
     uint32_t gets_of_ten; /* requests */
     uint32_t troubles;    /* in so many steps one; 0: none */
     uint64_t trouble_ns;  /* when one strikes a commit */
-    uint64_t reads, judged, at_once, acknowledged, refused;
+    uint64_t reads, judged, at_once, acknowledged, refused, new_names, not_new;
     char failure[160];
 };
 
@@ -92,10 +98,32 @@ static bool is_over(const struct sim *s, const struct write *w, uint64_t at_ns)
 static bool may_be(const struct sim *s, uint32_t key, uint32_t value, uint64_t at_ns)
 {
     for (uint32_t i = 0; i < s->write_count; i++)
-        if (s->writes[i].key == key && s->writes[i].value == value &&
+        if (s->writes[i].key == key && s->writes[i].value == value && !s->writes[i].never &&
             !is_over(s, &s->writes[i], at_ns))
             return true;
     return false;
+}
+
+/* Whether a delete may have ended the value. */
+static bool may_be_deleted(const struct sim *s, const struct write *w)
+{
+    for (uint32_t i = 0; i < s->write_count; i++) {
+        const struct write *other = &s->writes[i];
+        if (other->key == w->key && !other->value && other->done_ns > w->begun_ns)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a set that began then may have found no value. */
+static bool may_be_free(const struct sim *s, uint32_t key, uint64_t at_ns)
+{
+    for (uint32_t i = 0; i < s->write_count; i++) {
+        const struct write *w = &s->writes[i];
+        if (w->key == key && w->value && w->done_ns < at_ns && !may_be_deleted(s, w))
+            return false;
+    }
+    return true;
 }
 
 static uint64_t requests_to_others(const struct sim *s, uint32_t member)
@@ -129,11 +157,20 @@ static void submit(struct sim *s, uint32_t member, enum at at, struct kv_block_r
     (void)cluster_submit(&s->cluster, member, &r, &key, TIMEOUT_MS * 1000);
 }
 
-static void start_put(struct sim *s, uint32_t member)
+/* seen: the checksum of a value that is past its end. */
+static void start_over(struct sim *s, uint32_t member, uint64_t seen)
 {
     submit(s, member, STARTING,
-           (struct kv_block_request){
-               .op = KV_BLOCK_PUT_START, .flag = true, .key_count = 1, .len = LEN});
+           (struct kv_block_request){.op = KV_BLOCK_PUT_START,
+                                     .flag = !s->clients[member].only_new,
+                                     .key_count = 1,
+                                     .len = LEN,
+                                     .handle = seen});
+}
+
+static void start_put(struct sim *s, uint32_t member)
+{
+    start_over(s, member, 0);
 }
 
 static void begin(struct sim *s, uint32_t member)
@@ -158,14 +195,23 @@ static void begin(struct sim *s, uint32_t member)
     if (is_delete)
         submit(s, member, DELETING,
                (struct kv_block_request){.op = KV_BLOCK_DELETE, .key_count = 1});
-    else
+    else {
+        c->only_new = below(s, 4) == 0;
         start_put(s, member);
+    }
 }
 
-static void written(struct sim *s, struct client *c, bool ok)
+static void written(struct sim *s, struct client *c, enum kv_result result)
 {
+    bool ok = result == KV_OK;
     s->acknowledged += ok;
     s->refused += !ok;
+    s->new_names += ok && c->only_new;
+    s->not_new += result == KV_EXISTS;
+    s->writes[c->write].never = result == KV_EXISTS && c->calm;
+    if (ok && c->only_new && c->calm && !s->failure[0] && !may_be_free(s, c->key, c->begun_ns))
+        snprintf(s->failure, sizeof(s->failure), "key %u is new at %llu us", c->key,
+                 (unsigned long long)(c->begun_ns / HW_US));
     if (!ok)
         return;
     struct write *w = &s->writes[c->write];
@@ -209,6 +255,8 @@ static void take(struct sim *s, uint32_t member)
     c->at = IDLE;
     if (at == GETTING && (a.result == KV_OK || a.result == KV_MISS))
         judge(s, member, value_of(s, member, &a, &ended));
+    if (at == LOOKING && a.result == KV_OK)
+        (void)value_of(s, member, &a, &ended);
     uint64_t ticket = at == STARTING && a.result == KV_OK ? wire_load64(a.value) : 0;
     kv_port_free(port, a.slot);
     if (ticket) {
@@ -217,8 +265,15 @@ static void take(struct sim *s, uint32_t member)
                (struct kv_block_request){.op = KV_BLOCK_PUT_COMMIT, .handle = ticket, .len = LEN});
         if (s->troubles && below(s, 4) == 0)
             s->trouble_ns = now_of(s) + below(s, 50 * (uint32_t)HW_MS);
+    } else if (at == LOOKING && (a.result == KV_MISS || ended)) {
+        start_over(s, member, ended);
+    } else if (at == LOOKING) {
+        written(s, c, a.result == KV_OK ? KV_EXISTS : a.result);
+    } else if (at == STARTING && a.result == KV_EXISTS && !c->looked) {
+        c->looked = true;
+        submit(s, member, LOOKING, (struct kv_block_request){.op = KV_BLOCK_GET, .key_count = 1});
     } else if (at == COMMITTING || at == STARTING) {
-        written(s, c, a.result == KV_OK);
+        written(s, c, a.result);
     } else if (ended) {
         submit(s, member, CLEANING,
                (struct kv_block_request){
@@ -226,7 +281,7 @@ static void take(struct sim *s, uint32_t member)
     } else if (at == DELETING && a.result == KV_PEER_LOST) {
         start_put(s, member);
     } else if (at == DELETING) {
-        written(s, c, a.result == KV_OK || a.result == KV_MISS);
+        written(s, c, a.result == KV_MISS ? KV_OK : a.result);
     }
 }
 
@@ -340,7 +395,8 @@ static void what_is_over_is_not_read_and_all_agree(void **state)
 {
     (void)state;
     static struct sim s;
-    uint64_t reads = 0, judged = 0, at_once = 0, acknowledged = 0, refused = 0;
+    uint64_t reads = 0, judged = 0, at_once = 0, acknowledged = 0, refused = 0, new_names = 0,
+             not_new = 0;
     for (uint64_t i = 0; i < seed_count; i++) {
         run_seed(&s, first_seed + i);
         reads += s.reads;
@@ -348,11 +404,14 @@ static void what_is_over_is_not_read_and_all_agree(void **state)
         at_once += s.at_once;
         acknowledged += s.acknowledged;
         refused += s.refused;
+        new_names += s.new_names;
+        not_new += s.not_new;
     }
     printf("%llu gets, %llu of them judged, %llu without a question; %llu sets and deletes, %llu "
-           "refused\n",
+           "refused; %llu names were new, %llu not\n",
            (unsigned long long)reads, (unsigned long long)judged, (unsigned long long)at_once,
-           (unsigned long long)acknowledged, (unsigned long long)refused);
+           (unsigned long long)acknowledged, (unsigned long long)refused,
+           (unsigned long long)new_names, (unsigned long long)not_new);
     /* In a single history all may stall from the beginning. */
     assert_true(seed_count < SEEDS || (judged > 0 && at_once > 0 && acknowledged > 0));
 }
@@ -523,6 +582,40 @@ static void what_one_owner_has_is_not_hidden_by_the_other(void **state)
     }
 }
 
+/* ---- sets of a new name ---- */
+
+/* All members at once set key 0, which has no value. */
+static void set_new_at_once(struct sim *s)
+{
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        s->clients[i] = (struct client){.key = 0, .write = 1 + i, .only_new = true, .calm = true};
+        s->writes[1 + i] = (struct write){.key = 0, .value = 1 + i};
+        start_put(s, i);
+    }
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        while (s->clients[i].at != IDLE)
+            turn_all(s);
+}
+
+static void of_sets_of_a_new_name_at_once_one_succeeds(void **state)
+{
+    (void)state;
+    static struct sim s;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        uint32_t value = 0;
+        open_connected(&s, seed, TIMEOUT_MS * HW_MS, seed % 4 * 5 * HW_MS);
+        set_new_at_once(&s);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            value = s.writes[1 + i].never ? value : 1 + i;
+        if (s.new_names != 1 || s.not_new != MEMBERS - 1)
+            fail_msg("seed %llu: %llu are told OK and %llu EXISTS", (unsigned long long)seed,
+                     (unsigned long long)s.new_names, (unsigned long long)s.not_new);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            assert_int_equal(read_calmly(&s, i, 0), value);
+        cluster_close(&s.cluster);
+    }
+}
+
 /* What daemons say of lost members. */
 static void swallow(void *user, const char *line, size_t len)
 {
@@ -539,6 +632,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(values_of_a_member_just_stopped_are_changed_at_the_other_owner),
         cmocka_unit_test(values_of_a_member_that_never_answered_are_read_at_the_other_owner),
         cmocka_unit_test(what_one_owner_has_is_not_hidden_by_the_other),
+        cmocka_unit_test(of_sets_of_a_new_name_at_once_one_succeeds),
     };
     hw_log_set_sink(swallow, NULL);
     if (argc > 1)

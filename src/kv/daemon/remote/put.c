@@ -95,12 +95,26 @@ static enum kv_result find_put(struct kv_daemon *d, struct kv_client_slot *s, ui
 
 /* ---- sub-requests ---- */
 
-static void start_begin(struct kv_remote *remote)
+uint64_t kv_put_over(const struct kv_daemon *d, const struct kv_block_request *r,
+                     const struct kv_block_key *key)
+{
+    if (r->flag)
+        return KV_OVER_ANY;
+    return kv_block_key_is_named(key) ? kv_blocks_version_of(d->blocks, key, r->handle) : 0;
+}
+
+static void ask_owners(struct kv_remote *remote)
 {
     uint32_t owners[KV_COPIES_MAX];
     uint32_t count = kv_remote_owners(remote, owners);
     for (uint32_t i = 0; i < count; i++)
         (void)kv_remote_add_sub(remote, owners[i]);
+}
+
+static void start_begin(struct kv_remote *remote)
+{
+    remote->put.over = kv_put_over(remote->daemon, &remote->request, &remote->keys[0]);
+    ask_owners(remote);
 }
 
 /* There is room at an owner whose block, if it has one, has that version. */
@@ -119,9 +133,9 @@ static void open_here(struct kv_remote *remote, struct kv_sub *sub)
     struct kv_daemon *d = remote->daemon;
     const struct kv_block_request *r = &remote->request;
     uint64_t version = kv_blocks_version(d->blocks, &remote->keys[0]);
-    enum kv_result result = (r->flag ? kv_blocks_replace_start : kv_blocks_put_start)(
-        d->blocks, &remote->client->holder, &remote->keys[0], r->tenant, r->len, d->now_ns,
-        &sub->handle);
+    enum kv_result result =
+        kv_blocks_swap_start(d->blocks, &remote->client->holder, &remote->keys[0], r->tenant,
+                             r->len, remote->put.over, d->now_ns, &sub->handle);
     if (result == KV_OK)
         promised(sub, version);
     else
@@ -133,7 +147,7 @@ static bool open_sub(struct kv_remote *remote, struct kv_sub *sub)
     struct kv_peer_request r = {.method = KV_PEER_OPEN_PUT,
                                 .tenant = remote->request.tenant,
                                 .len = remote->request.len,
-                                .flag = remote->request.flag,
+                                .handle = remote->put.over,
                                 .key_count = 1};
     if (sub->self)
         open_here(remote, sub);
@@ -179,7 +193,7 @@ static uint32_t count_results(const struct kv_remote *remote, enum kv_result res
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < remote->sub_count; i++)
-        count += remote->subs[i].result == result;
+        count += remote->subs[i].phase == KV_SUB_DONE && remote->subs[i].result == result;
     return count;
 }
 
@@ -228,7 +242,7 @@ static struct kv_remote_put promises_of(const struct kv_remote *remote)
                                 .len = remote->request.len,
                                 .epoch = remote->epoch,
                                 .there = count_results(remote, KV_EXISTS),
-                                .replaces = remote->request.flag,
+                                .over = remote->put.over,
                                 .version = remote->put.version};
     for (uint32_t i = 0; i < remote->sub_count; i++) {
         const struct kv_sub *sub = &remote->subs[i];
@@ -308,7 +322,7 @@ static void commit_begin(struct kv_remote *remote)
     remote->put.target_count = 0;
     if (!resume) {
         remote->put.there = 0; /* all owners are asked again */
-        start_begin(remote);
+        ask_owners(remote);
     }
 }
 
@@ -338,6 +352,18 @@ static bool is_alone(const struct kv_remote *remote)
     return without > 0 && kv_block_key_is_named(&remote->keys[0]);
 }
 
+/* A named value that replaces none, or the one that its client has seen, is committed at one owner
+ * after the other, in the order of the view: so the first one decides between two of them. */
+static bool is_in_order(const struct kv_remote *remote)
+{
+    return remote->put.over != KV_OVER_ANY && kv_block_key_is_named(&remote->keys[0]);
+}
+
+static bool is_decided(const struct kv_remote *remote)
+{
+    return is_in_order(remote) && count_results(remote, KV_OK) > 0;
+}
+
 static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_daemon *d = remote->daemon;
@@ -346,6 +372,7 @@ static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
                                 .checksum = remote->sum,
                                 .tenant = remote->put.version,
                                 .flag = !sub->not_before_ns && is_alone(remote),
+                                .at = is_decided(remote),
                                 .len = sub->not_before_ns != 0};
     if (d->now_ns < sub->not_before_ns)
         return false;
@@ -360,8 +387,9 @@ static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
         sub->not_before_ns = d->now_ns + wait;
         return true;
     }
-    enum kv_result result = kv_blocks_put_commit_as(d->blocks, &remote->client->holder, sub->handle,
-                                                    r.checksum, remote->put.version, d->now_ns);
+    enum kv_result result = (r.at ? kv_blocks_put_commit_decided : kv_blocks_put_commit_as)(
+        d->blocks, &remote->client->holder, sub->handle, r.checksum, remote->put.version,
+        d->now_ns);
     sub->handle = 0;
     kv_sub_done(sub, result == KV_MISS ? KV_REFUSED : result);
     return true;
@@ -432,13 +460,18 @@ static bool may_move(const struct kv_remote *remote, const struct kv_sub *sub)
            chunk_of(sub) <= remote->staged - sub->asked && kv_sub_may_move(sub);
 }
 
-/* Whether every owner has said which version it has. */
-static bool all_opened(const struct kv_remote *remote)
+/* Whether every owner has said which version it has and, where that matters, those before this one
+ * have committed.  If one of them has refused, this one does not commit, either. */
+static bool may_commit(const struct kv_remote *remote, struct kv_sub *sub)
 {
-    for (uint32_t i = 0; i < remote->sub_count; i++)
-        if (remote->subs[i].phase < KV_SUB_MOVING)
-            return false;
-    return true;
+    bool may = true;
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        const struct kv_sub *other = &remote->subs[i];
+        may &= other->phase >= (other < sub && is_in_order(remote) ? KV_SUB_DONE : KV_SUB_MOVING);
+    }
+    if (may && is_in_order(remote) && count_results(remote, KV_EXISTS) > 0)
+        kv_sub_done(sub, KV_EXISTS);
+    return may && sub->phase != KV_SUB_DONE;
 }
 
 static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
@@ -462,10 +495,11 @@ static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
             return progress;
         progress = true;
     }
-    if (sub->phase == KV_SUB_MOVING && sub->moved == remote->request.len && !remote->early &&
-        all_opened(remote))
+    if (sub->phase != KV_SUB_MOVING || sub->moved < remote->request.len || remote->early)
+        return progress;
+    if (may_commit(remote, sub))
         progress |= commit_sub(remote, sub);
-    return progress;
+    return progress || sub->phase == KV_SUB_DONE;
 }
 
 static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
@@ -540,7 +574,6 @@ static enum kv_result take_put(struct kv_daemon *d, struct kv_client_slot *s,
         return result;
     struct kv_remote_put put = d->remote_puts[place];
     struct kv_block_request request = {.op = KV_BLOCK_PUT_COMMIT,
-                                       .flag = put.replaces,
                                        .key_count = 1,
                                        .len = put.len,
                                        .tenant = put.tenant,

@@ -85,7 +85,7 @@ struct kv_remote_put {
     uint64_t tenant, epoch;
     uint32_t len, target_count;
     uint32_t there;   /* owners that have the block already */
-    bool replaces;    /* a block that is there */
+    uint64_t over;    /* see kv_blocks_swap_start */
     uint64_t version; /* of the block, once room is promised; until then the newest that is there */
     struct kv_remote_target targets[KV_COPIES_MAX];
 };
@@ -181,6 +181,9 @@ void kv_remote_tell_corrupt(struct kv_daemon *d, const struct kv_block_key *key)
 
 int kv_remote_put_init(struct kv_daemon *d);
 void kv_remote_put_fini(struct kv_daemon *d);
+/* Which version of a block that is there the PUT_START of a client may replace. */
+uint64_t kv_put_over(const struct kv_daemon *d, const struct kv_block_request *request,
+                     const struct kv_block_key *key);
 /* Whether a ticket is that of a remote put. */
 bool kv_remote_put_is(uint64_t ticket);
 /* PUT_STAGED: the first bytes of a put are staged and begin to move. */
