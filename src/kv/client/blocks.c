@@ -424,7 +424,7 @@ enum kv_result kv_block_stat(struct kv_client *c, struct kv_blocks_stat *out)
     for (uint32_t daemon = 0; daemon < kv_client_daemons(c); daemon++) {
         uint8_t answer[8 * KV_BLOCK_STAT_FIELDS];
         struct ask a = {.route = key_at(c, daemon),
-                        .request = {.op = KV_BLOCK_STAT},
+                        .request = {.op = KV_BLOCK_STAT, .tenant = kv_client_tenant(c)},
                         .answer = answer,
                         .answer_len = sizeof(answer)};
         enum kv_result result = ask(c, &a);

@@ -189,7 +189,8 @@ enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t nam
 enum kv_result kv_named_delete(struct kv_client *c, const void *name, size_t name_len)
 {
     struct kv_block_key key = key_of(c, name, name_len);
-    const struct kv_named_set ended = {.name = name, .name_len = name_len, .end_ms = 1};
+    const struct kv_named_set ended = {
+        .name = name, .name_len = name_len, .end_ms = KV_NAMED_DELETED};
     struct kv_named v;
     enum kv_result result = kv_block_delete(c, &key);
     if (result != KV_PEER_LOST)

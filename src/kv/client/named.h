@@ -18,7 +18,6 @@
 #include "kv/client/client.h"
 
 enum {
-    KV_NAMED_HEAD = 8,
     KV_NAMED_TAIL = 4, /* after the name */
     KV_NAMED_NAME_MAX = 4096,
     KV_NAMED_MAX = KV_BLOCK_MAX - KV_NAMED_HEAD - KV_NAMED_TAIL - KV_NAMED_NAME_MAX,

@@ -15,7 +15,8 @@
  * need different tenant numbers.
  *
  * A named value's key is the SHA-256 of its name behind a word.  Only such a key gets other bytes
- * in the course of time; the bytes have a version then (kv/store/blocks.h).
+ * in the course of time; the bytes have a version then (kv/store/blocks.h).  They begin with the
+ * value's end (kv/client/named.h).
  *
  * Trust: the decoder takes anything.  Threads: any (no state).  Lifetime: values. */
 #ifndef HAWSER_KV_COMMON_BLOCKKEY_H
@@ -43,7 +44,11 @@ struct kv_block_key {
 int kv_block_key_set(struct kv_block_key *key, const void *bytes, size_t len) MUST_CHECK;
 bool kv_block_key_equal(const struct kv_block_key *a, const struct kv_block_key *b);
 
-enum { KV_NAMED_KIND = 5 }; /* bytes of the word, with its NUL */
+enum {
+    KV_NAMED_KIND = 5,   /* bytes of the word, with its NUL */
+    KV_NAMED_HEAD = 8,   /* bytes of the end: milliseconds since 1970, little-endian; 0: none */
+    KV_NAMED_DELETED = 1 /* the end of a value that stands for a delete */
+};
 /* The word of the values of a tenant, or of those that belong to none. */
 const char *kv_named_kind(bool of_tenant);
 bool kv_block_key_is_named(const struct kv_block_key *key);

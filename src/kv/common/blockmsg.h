@@ -22,7 +22,7 @@
  *   DELETE                     a key; flag: only a block of checksum `handle`, and what is older
  *   VERIFY, RENEW, RELEASE     a lease
  *   EXISTS                     up to KV_BLOCK_CHAIN_MAX keys
- *   STAT                       nothing
+ *   STAT                       tenant: whose names are counted
  *   LIST                       a key, which stands for all that begin with it; handle: the place
  *
  * Trust: decoders take anything and answer -EPROTO for what is short, long or out of range; the

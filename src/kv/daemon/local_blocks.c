@@ -132,12 +132,13 @@ static struct answer exists(struct kv_daemon *d, uint32_t count)
     return (struct answer){KV_OK, count};
 }
 
-static struct answer stat(struct kv_daemon *d)
+static struct answer stat(struct kv_daemon *d, uint64_t tenant)
 {
     uint64_t fields[KV_BLOCK_STAT_FIELDS];
     struct kv_blocks_stat figures;
     kv_blocks_stat(d->blocks, &figures);
     figures.below_copies = hw_counter_load(&d->stats.block_below_copies);
+    figures.names = kv_blocks_names(d->blocks, tenant);
     memcpy(fields, &figures, sizeof(fields));
     for (uint32_t i = 0; i < KV_BLOCK_STAT_FIELDS; i++)
         wire_store64(d->scratch->answer + 8 * i, fields[i]);
@@ -211,7 +212,7 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
     case KV_BLOCK_EXISTS:
         return exists(d, r->key_count);
     case KV_BLOCK_STAT:
-        return stat(d);
+        return stat(d, r->tenant);
     case KV_BLOCK_LIST:
         return list(d, r->handle);
     case KV_BLOCK_PUT_STAGED:

@@ -417,10 +417,8 @@ static void do_dbsize(struct resp_session *s, const struct resp_arg *args, uint3
     struct kv_blocks_stat stat;
     (void)args;
     (void)count;
-    if (s->tenant) /* how much others keep is not its business */
-        resp_error(s, "NOPERM DBSIZE counts the values of all tenants");
-    else if (stat_of(s, &stat))
-        resp_integer(s, (int64_t)(stat.blocks - stat.cached));
+    if (stat_of(s, &stat))
+        resp_integer(s, (int64_t)stat.names);
 }
 
 static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_t count)
@@ -431,8 +429,8 @@ static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_
     (void)count;
     if (!stat_of(s, &b))
         return;
-    if (s->tenant) /* no figures: how much others keep is not its business */
-        b = (struct kv_blocks_stat){.room = b.room};
+    if (s->tenant) /* no other figures: how much others keep is not its business */
+        b = (struct kv_blocks_stat){.room = b.room, .names = b.names};
     int n = snprintf(text, sizeof(text),
                      "# Server\r\nredis_version:" REDIS_VERSION "\r\nredis_mode:standalone\r\n"
                      "hawser_version:" HAWSER_VERSION "\r\n"
@@ -444,7 +442,7 @@ static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_
                      (unsigned long long)b.room_used, (unsigned long long)b.room,
                      (unsigned long long)b.hits, (unsigned long long)b.misses,
                      (unsigned long long)b.evicted, (unsigned long long)b.below_copies,
-                     (unsigned long long)b.repaired, (unsigned long long)(b.blocks - b.cached));
+                     (unsigned long long)b.repaired, (unsigned long long)b.names);
     if (!s->tenant)
         n += snprintf(text + n, sizeof(text) - (size_t)n, "# Blocks\r\n");
     for (unsigned i = 0; i < KV_BLOCKS_FIGURES && !s->tenant; i++)

@@ -1,6 +1,7 @@
 #include "kv/store/blocks.h"
 
 #include "kv/store/extents.h"
+#include "wire/le.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -28,6 +29,7 @@ enum entry_state {
 struct entry {
     struct kv_block_key key;
     uint8_t state;
+    bool is_name; /* it counts as one: see kv_blocks_names */
     uint32_t len, extent, tenant, leases;
     uint64_t offset, checksum, hash, version;
     uint64_t agreed;       /* see kv_blocks_agree; 0: not */
@@ -38,6 +40,7 @@ struct entry {
 struct tenant {
     uint64_t id, bytes;
     uint32_t entries; /* 0: the place is free */
+    uint32_t names;
     uint32_t oldest, newest;
 };
 
@@ -177,6 +180,7 @@ static void entry_retire(struct kv_blocks *b, uint32_t at)
     b->stat.blocks--;
     b->stat.bytes -= e->len;
     b->stat.cached -= is_cached(e);
+    b->tenants[e->tenant].names -= e->is_name;
     e->state = ENTRY_GONE;
     if (e->leases == 0)
         entry_free(b, at);
@@ -484,6 +488,14 @@ static void forget_absence(struct kv_blocks *b, uint64_t hash)
         }
 }
 
+/* A block of our own can be found from now on. */
+static void count_name(struct kv_blocks *b, struct entry *e)
+{
+    e->is_name = kv_block_key_is_named(&e->key) && e->len >= KV_NAMED_HEAD &&
+                 wire_load64(b->arena + e->offset) != KV_NAMED_DELETED;
+    b->tenants[e->tenant].names += e->is_name;
+}
+
 static void publish(struct kv_blocks *b, uint32_t at)
 {
     struct entry *e = &b->entries[at];
@@ -492,8 +504,10 @@ static void publish(struct kv_blocks *b, uint32_t at)
     e->state = ENTRY_READY;
     index_add(b, at);
     tenant_list_add(b, at);
-    if (!is_cached(e))
+    if (!is_cached(e)) {
         kv_policy_add(b->policy, at, e->hash, kv_extents_size(e->len));
+        count_name(b, e);
+    }
     b->stat.cached += is_cached(e);
     b->stat.blocks++;
     b->stat.bytes += e->len;
@@ -792,6 +806,7 @@ static void move_in(struct kv_blocks *b, uint32_t at, uint32_t tenant)
     to->bytes += size;
     tenant_list_add(b, at);
     kv_policy_add(b->policy, at, e->hash, size);
+    count_name(b, e);
     forget_absence(b, e->hash);
     b->stat.cached--;
     b->stat.repaired++;
@@ -949,6 +964,7 @@ uint32_t kv_blocks_walk(const struct kv_blocks *b, uint32_t from, uint32_t steps
     }
 const struct kv_blocks_figure kv_blocks_figures[KV_BLOCKS_FIGURES] = {
     FIGURE("blocks", blocks),
+    FIGURE("names", names),
     FIGURE("bytes", bytes),
     FIGURE("room", room),
     FIGURE("room_used", room_used),
@@ -976,12 +992,23 @@ void kv_blocks_stat(const struct kv_blocks *b, struct kv_blocks_stat *out)
     out->leases = kv_claims_count(b->leases);
 }
 
+static const struct tenant *find_tenant(const struct kv_blocks *b, uint64_t id)
+{
+    static const struct tenant none;
+    for (uint32_t i = 0; i < KV_BLOCK_TENANTS_MAX; i++)
+        if (b->tenants[i].entries > 0 && b->tenants[i].id == id)
+            return &b->tenants[i];
+    return &none;
+}
+
 uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *b, uint64_t tenant)
 {
-    for (uint32_t i = 0; i < KV_BLOCK_TENANTS_MAX; i++)
-        if (b->tenants[i].entries > 0 && b->tenants[i].id == tenant)
-            return b->tenants[i].bytes;
-    return 0;
+    return find_tenant(b, tenant)->bytes;
+}
+
+uint64_t kv_blocks_names(const struct kv_blocks *b, uint64_t tenant)
+{
+    return find_tenant(b, tenant)->names;
 }
 
 /* ---- coming and going ---- */

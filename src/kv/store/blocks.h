@@ -269,6 +269,7 @@ struct kv_blocks_stat {
     uint64_t cached;       /* of the blocks: cached replicas */
     uint64_t repaired;     /* cached replicas that became our own blocks */
     uint64_t below_copies; /* filled in by the daemon (kv/daemon/copies.h) */
+    uint64_t names;        /* the same (kv_blocks_names) */
 };
 
 void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);
@@ -277,7 +278,7 @@ struct kv_blocks_figure {
     const char *name;
     size_t at;
 };
-enum { KV_BLOCKS_FIGURES = 17 };
+enum { KV_BLOCKS_FIGURES = 18 };
 extern const struct kv_blocks_figure kv_blocks_figures[KV_BLOCKS_FIGURES];
 static inline uint64_t *kv_blocks_figure(struct kv_blocks_stat *stat, unsigned i)
 {
@@ -285,5 +286,8 @@ static inline uint64_t *kv_blocks_figure(struct kv_blocks_stat *stat, unsigned i
 }
 /* What a tenant has in the arena. */
 uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *blocks, uint64_t tenant);
+/* How many blocks of our own are named values of a tenant, with those past their end, without
+ * deletes. */
+uint64_t kv_blocks_names(const struct kv_blocks *blocks, uint64_t tenant);
 
 #endif

@@ -659,9 +659,12 @@ static void a_name_that_was_deleted_while_an_owner_was_away_is_new(void **state)
     assert_int_equal(set_new(k.clients[0], "1"), KV_OK);
     assert_int_equal(set_new(k.clients[0], "2"), KV_EXISTS);
     member_stop(&k, 1);
+    assert_int_equal(stat_of(k.clients[0]).names, 1);
     assert_int_equal(kv_named_delete(k.clients[0], "name", 4), KV_OK);
+    assert_int_equal(stat_of(k.clients[0]).names, 0);
     assert_int_equal(set_new(k.clients[0], "3"), KV_OK);
     assert_int_equal(set_new(k.clients[0], "4"), KV_EXISTS);
+    assert_int_equal(stat_of(k.clients[0]).names, 1);
     assert_int_equal(kv_named_get(k.clients[0], "name", 4, &v), KV_OK);
     assert_int_equal(v.data[0], '3');
     kv_named_let_go(k.clients[0], &v);
