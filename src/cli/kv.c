@@ -133,11 +133,9 @@ static int store_length(struct store *s, const char *name, uint32_t *len)
     struct kv_named v;
     if (s->values)
         return kv_values_length(s->values, name, strlen(name), len);
-    int rc = result_of(s, kv_named_get(s->client, name, strlen(name), &v));
-    if (rc == 0) {
+    int rc = result_of(s, kv_named_look(s->client, name, strlen(name), &v));
+    if (rc == 0)
         *len = v.len;
-        kv_named_let_go(s->client, &v);
-    }
     return rc;
 }
 

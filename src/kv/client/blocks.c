@@ -323,6 +323,23 @@ enum kv_result kv_block_delete(struct kv_client *c, const struct kv_block_key *k
     return ask(c, &a);
 }
 
+enum kv_result kv_block_look(struct kv_client *c, const struct kv_block_key *key, uint64_t *end_ms,
+                             uint32_t *len)
+{
+    uint8_t answer[KV_BLOCK_LOOK_BYTES];
+    struct ask a = {.route = route_of(key),
+                    .request = {.op = KV_BLOCK_LOOK, .key_count = 1},
+                    .keys = key,
+                    .answer = answer,
+                    .answer_len = sizeof(answer)};
+    enum kv_result result = ask(c, &a);
+    if (result == KV_OK) {
+        *end_ms = wire_load64(answer);
+        *len = wire_load32(answer + 8);
+    }
+    return result;
+}
+
 enum kv_result kv_block_delete_seen(struct kv_client *c, const struct kv_block_key *key,
                                     uint64_t checksum)
 {

@@ -170,20 +170,23 @@ enum kv_result kv_named_set(struct kv_client *c, const struct kv_named_set *set,
     return result;
 }
 
-enum kv_result kv_named_exists(struct kv_client *c, const void *name, size_t name_len)
+bool kv_named_read_look(struct kv_named *v, uint64_t end_ms, uint32_t block_len, size_t name_len)
+{
+    size_t around = KV_NAMED_HEAD + name_len + KV_NAMED_TAIL;
+    *v = (struct kv_named){.len = block_len > around ? block_len - (uint32_t)around : 0,
+                           .name_len = (uint32_t)name_len,
+                           .end_ms = end_ms};
+    return !is_ended(v);
+}
+
+enum kv_result kv_named_look(struct kv_client *c, const void *name, size_t name_len,
+                             struct kv_named *out)
 {
     struct kv_block_key key = key_of(c, name, name_len);
-    struct kv_named v;
-    bool there;
-    enum kv_result result = kv_block_exists(c, &key, 1, &there);
-    if (result != KV_OK || !there)
-        return result == KV_OK ? KV_MISS : result;
-    result = kv_block_lease(c, &key, &v.block); /* it may be past its end */
-    if (result != KV_OK)
-        return result;
-    bool lives = kv_named_read(&v) && !is_ended(&v);
-    kv_named_let_go(c, &v);
-    return lives ? KV_OK : KV_MISS;
+    uint64_t end_ms;
+    uint32_t len;
+    enum kv_result result = kv_block_look(c, &key, &end_ms, &len);
+    return result == KV_OK && !kv_named_read_look(out, end_ms, len, name_len) ? KV_MISS : result;
 }
 
 enum kv_result kv_named_delete(struct kv_client *c, const void *name, size_t name_len)

@@ -56,8 +56,9 @@ enum kv_result kv_named_set(struct kv_client *client, const struct kv_named_set 
  */
 enum kv_result kv_named_set_start(struct kv_client *client, const struct kv_named_set *set,
                                   struct kv_block_put *put);
-/* KV_OK or KV_MISS; a value past its end that nobody has asked for yet is there. */
-enum kv_result kv_named_exists(struct kv_client *client, const void *name, size_t name_len);
+/* KV_OK, with the length and the end alone, or KV_MISS.  No bytes move. */
+enum kv_result kv_named_look(struct kv_client *client, const void *name, size_t name_len,
+                             struct kv_named *out);
 /* Names of values of the client's tenant, as kv_block_list; `each` gets one after the other, valid
  * until it returns. */
 typedef void kv_named_each(void *user, const char *name, size_t name_len);
@@ -74,6 +75,10 @@ enum kv_result kv_named_delete(struct kv_client *client, const void *name, size_
 struct kv_block_key kv_named_key(uint64_t tenant, const void *name, size_t name_len);
 /* Fills in all but the block, which has the bytes.  False: they are no named value. */
 bool kv_named_read(struct kv_named *value);
+/* The length and the end of a value of a name of that length, from its block's.  False: it is past
+ * its end. */
+bool kv_named_read_look(struct kv_named *value, uint64_t end_ms, uint32_t block_len,
+                        size_t name_len);
 
 /* Milliseconds since 1970. */
 uint64_t kv_named_now_ms(void);

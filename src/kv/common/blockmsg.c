@@ -17,7 +17,7 @@ static const struct {
 } keys_of[KV_BLOCK_OP_END] = {
     [KV_BLOCK_PUT_START] = {1, 1}, [KV_BLOCK_GET] = {1, 1},
     [KV_BLOCK_DELETE] = {1, 1},    [KV_BLOCK_EXISTS] = {1, KV_BLOCK_CHAIN_MAX},
-    [KV_BLOCK_LIST] = {1, 1},
+    [KV_BLOCK_LIST] = {1, 1},      [KV_BLOCK_LOOK] = {1, 1},
 };
 
 int kv_block_request_encode(const struct kv_block_request *r, const struct kv_block_key *keys,
@@ -73,6 +73,13 @@ int kv_block_list_decode(const uint8_t data[KV_BLOCK_LIST_BYTES], uint32_t *next
     *next = wire_load32(data);
     *count = n;
     return 0;
+}
+
+uint32_t kv_block_look_encode(const struct kv_blocks_look *look, uint8_t out[KV_BLOCK_LOOK_BYTES])
+{
+    wire_store64(out, look->end_ms);
+    wire_store32(out + 8, look->len);
+    return KV_BLOCK_LOOK_BYTES;
 }
 
 void kv_block_granted_encode(const struct kv_block_granted *g, uint8_t out[KV_BLOCK_GRANTED_BYTES])

@@ -7,6 +7,7 @@
  *     PUT_COMMIT       how many copies there are, u32
  *     GET              lease u64, offset u64, checksum u64, len u32, milliseconds that it lasts u32
  *     EXISTS           a byte a key, 0 or 1
+ *     LOOK             its end in milliseconds since 1970 u64, len u32
  *     STAT             the fields of struct kv_blocks_stat in order, u64 each
  *     LIST             the next place u32 (0: that was all), keys u32, then KV_BLOCK_LIST_MAX times
  *                      a key: length u8 and KV_BLOCK_KEY_MAX bytes; those past the number are 0
@@ -22,6 +23,7 @@
  *   DELETE                     a key; flag: only a block of checksum `handle`, and what is older
  *   VERIFY, RENEW, RELEASE     a lease
  *   EXISTS                     up to KV_BLOCK_CHAIN_MAX keys
+ *   LOOK                       a key of a named value
  *   STAT                       tenant: whose names are counted
  *   LIST                       a key, which stands for all that begin with it; handle: the place
  *
@@ -42,7 +44,8 @@ enum kv_block_op {
     KV_BLOCK_RELEASE,
     KV_BLOCK_DELETE,
     KV_BLOCK_EXISTS = 10,
-    KV_BLOCK_STAT = 12,
+    KV_BLOCK_LOOK,
+    KV_BLOCK_STAT,
     KV_BLOCK_PUT_STAGED,
     KV_BLOCK_LIST,
     KV_BLOCK_OP_END
@@ -82,7 +85,15 @@ struct kv_block_granted {
 int kv_block_list_decode(const uint8_t data[KV_BLOCK_LIST_BYTES], uint32_t *next,
                          struct kv_block_key keys[KV_BLOCK_LIST_MAX], uint32_t *count) MUST_CHECK;
 
-enum { KV_BLOCK_GRANTED_BYTES = 32, KV_BLOCK_TICKET_BYTES = 8, KV_BLOCK_COUNT_BYTES = 4 };
+enum {
+    KV_BLOCK_GRANTED_BYTES = 32,
+    KV_BLOCK_TICKET_BYTES = 8,
+    KV_BLOCK_COUNT_BYTES = 4,
+    KV_BLOCK_LOOK_BYTES = 12
+};
+
+/* KV_BLOCK_LOOK_BYTES. */
+uint32_t kv_block_look_encode(const struct kv_blocks_look *look, uint8_t out[KV_BLOCK_LOOK_BYTES]);
 
 void kv_block_granted_encode(const struct kv_block_granted *granted,
                              uint8_t out[KV_BLOCK_GRANTED_BYTES]);

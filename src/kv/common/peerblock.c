@@ -13,6 +13,7 @@ static uint32_t keys_max(uint32_t method)
     case KV_PEER_OPEN_GET:
     case KV_PEER_OPEN_PUT:
     case KV_PEER_DELETE:
+    case KV_PEER_LOOK:
     case KV_PEER_CORRUPT:
     case KV_PEER_REPAIR:
         return 1;

@@ -8,6 +8,7 @@
  *     OPEN_PUT    ticket u64, version u64 of the key's block (0: none)
  *     READ        `len` bytes
  *     EXISTS      a byte a key, 0 or 1; with flag u64 a key, 0 or its block's version plus 1
+ *     LOOK        version u64, end u64, len u32
  *     COMMIT, DELETE  nothing: done; or u64: not done, to be asked again in so many ns
  *     all others  nothing
  *
@@ -26,6 +27,7 @@
  *   DELETE         a key; flag: unless its block is newer than version `handle`; len: 1 when asked
  *                  again
  *   EXISTS         up to KV_BLOCK_CHAIN_MAX keys; flag: of blocks, not of cached replicas
+ *   LOOK           a key of a named value
  *   CORRUPT        a key; posted: bytes that came from there differ from their checksum
  *   REPAIR         a key and len; posted: another owner has the block and this one lacks it, or has
  *                  an older one.  checksum: the version
@@ -46,7 +48,8 @@ enum kv_peer_method {
     KV_PEER_COMMIT,
     KV_PEER_ABORT,
     KV_PEER_DELETE,
-    KV_PEER_EXISTS = 41,
+    KV_PEER_LOOK,
+    KV_PEER_EXISTS,
     KV_PEER_CORRUPT,
     KV_PEER_REPAIR,
     KV_PEER_METHOD_END
@@ -96,6 +99,7 @@ enum {
     KV_PEER_OPENED_BYTES = 50,
     KV_PEER_TICKET_BYTES = 16,
     KV_PEER_EPOCH_BYTES = 8,
+    KV_PEER_LOOK_BYTES = 20,
     KV_PEER_WAIT_BYTES = 8
 };
 

@@ -132,6 +132,14 @@ static struct answer exists(struct kv_daemon *d, uint32_t count)
     return (struct answer){KV_OK, count};
 }
 
+static struct answer look(struct kv_daemon *d)
+{
+    struct kv_blocks_look is;
+    if (!kv_blocks_look(d->blocks, d->scratch->keys, &is))
+        return (struct answer){KV_MISS, 0};
+    return (struct answer){KV_OK, kv_block_look_encode(&is, d->scratch->answer)};
+}
+
 static struct answer stat(struct kv_daemon *d, uint64_t tenant)
 {
     uint64_t fields[KV_BLOCK_STAT_FIELDS];
@@ -211,6 +219,8 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
         return (struct answer){kv_blocks_delete(b, key), 0};
     case KV_BLOCK_EXISTS:
         return exists(d, r->key_count);
+    case KV_BLOCK_LOOK:
+        return look(d);
     case KV_BLOCK_STAT:
         return stat(d, r->tenant);
     case KV_BLOCK_LIST:
@@ -278,6 +288,8 @@ static const struct kv_remote_kind *remote_for(struct kv_daemon *d,
         return &kv_remote_kind_put_start;
     case KV_BLOCK_GET:
         return may_read(d, key) ? NULL : &kv_remote_kind_get;
+    case KV_BLOCK_LOOK:
+        return may_read(d, key) ? NULL : &kv_remote_kind_look;
     case KV_BLOCK_DELETE:
         return &kv_remote_kind_delete;
     case KV_BLOCK_EXISTS:

@@ -126,6 +126,18 @@ static struct reply delete_block(struct kv_daemon *d, const struct kv_peer_reque
     return plain(kv_blocks_delete_old(d->blocks, key, r->handle));
 }
 
+static struct reply look(struct kv_daemon *d)
+{
+    struct kv_blocks_look is;
+    uint8_t *answer = d->scratch->answer + 1;
+    if (!kv_blocks_look(d->blocks, d->scratch->keys, &is))
+        return plain(KV_MISS);
+    wire_store64(answer, is.version);
+    wire_store64(answer + 8, is.end_ms);
+    wire_store32(answer + 16, is.len);
+    return (struct reply){.result = KV_OK, .len = KV_PEER_LOOK_BYTES};
+}
+
 static struct reply exists(struct kv_daemon *d, uint32_t count)
 {
     const struct kv_block_key *keys = d->scratch->keys;
@@ -181,6 +193,8 @@ static struct reply execute(struct kv_daemon *d, struct kv_peer *peer,
         return commit(d, peer, r);
     case KV_PEER_DELETE:
         return delete_block(d, r);
+    case KV_PEER_LOOK:
+        return look(d);
     case KV_PEER_EXISTS:
         return r->flag ? versions(d, r->key_count) : exists(d, r->key_count);
     case KV_PEER_CLOSE:

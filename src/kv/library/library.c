@@ -176,7 +176,8 @@ PUBLIC void hawser_kv_release(struct hawser_kv *kv, struct hawser_kv_value *valu
 
 PUBLIC int hawser_kv_exists(struct hawser_kv *kv, const void *name, size_t name_len)
 {
-    return result_of(kv_named_exists(kv->client, name, name_len));
+    struct kv_named v;
+    return result_of(kv_named_look(kv->client, name, name_len, &v));
 }
 
 PUBLIC int hawser_kv_delete(struct hawser_kv *kv, const void *name, size_t name_len)

@@ -161,6 +161,15 @@ static enum kv_result get(struct resp_session *s, const struct resp_arg *key,
     return kv_named_get(resp_client(s), key->data, key->len, &out->named);
 }
 
+/* The length and the end of a value alone: however long it is, its bytes stay where they are. */
+static enum kv_result look(struct resp_session *s, const struct resp_arg *key, struct kv_named *out)
+{
+    enum kv_result result = KV_REFUSED;
+    if (resp_local_look(s, key, out, &result) || !may_ask(s))
+        return result;
+    return kv_named_look(resp_client(s), key->data, key->len, out);
+}
+
 void resp_let_go(struct resp_session *s, struct resp_value *v)
 {
     if (v->host)
@@ -201,14 +210,12 @@ static void do_exists(struct resp_session *s, const struct resp_arg *args, uint3
 {
     int64_t found = 0;
     for (uint32_t i = 1; i < count; i++) {
-        struct resp_value v;
-        enum kv_result result = get(s, &args[i], &v);
+        struct kv_named v;
+        enum kv_result result = look(s, &args[i], &v);
         if (result != KV_OK && result != KV_MISS) {
             resp_result_error(s, result);
             return;
         }
-        if (result == KV_OK)
-            resp_let_go(s, &v);
         found += result == KV_OK;
     }
     resp_integer(s, found);
@@ -231,16 +238,13 @@ static void describe(struct resp_session *s, const struct resp_arg *args, const 
 
 static void do_describe(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
-    struct resp_value v;
-    enum kv_result result = get(s, &args[1], &v);
+    struct kv_named v;
+    enum kv_result result = look(s, &args[1], &v);
     (void)count;
-    if (result != KV_OK && result != KV_MISS) {
+    if (result == KV_OK || result == KV_MISS)
+        describe(s, args, result == KV_OK ? &v : NULL);
+    else
         resp_result_error(s, result);
-        return;
-    }
-    describe(s, args, result == KV_OK ? &v.named : NULL);
-    if (result == KV_OK)
-        resp_let_go(s, &v);
 }
 
 static void do_getrange(struct resp_session *s, const struct resp_arg *args, uint32_t count)

@@ -132,6 +132,18 @@ bool resp_local_get(struct resp_session *s, const struct resp_arg *name, struct 
     return done(&at, KV_MISS, result);
 }
 
+bool resp_local_look(struct resp_session *s, const struct resp_arg *name, struct kv_named *out,
+                     enum kv_result *result)
+{
+    struct spot at;
+    struct kv_blocks_look is;
+    if (!visit(s, name->data, name->len, false, &at))
+        return false;
+    bool there = kv_blocks_look(at.blocks, &at.key, &is) &&
+                 kv_named_read_look(out, is.end_ms, is.len, name->len);
+    return done(&at, there ? KV_OK : KV_MISS, result);
+}
+
 /* ---- writing ---- */
 
 bool resp_local_place(struct resp_session *s, const struct resp_arg *name, size_t len)

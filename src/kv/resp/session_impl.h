@@ -107,6 +107,8 @@ bool resp_grow(char **data, size_t *size, size_t need, size_t first);
  * of the same name in kv/client/named.h, with *result. */
 bool resp_local_get(struct resp_session *s, const struct resp_arg *name, struct resp_value *out,
                     enum kv_result *result);
+bool resp_local_look(struct resp_session *s, const struct resp_arg *name, struct kv_named *out,
+                     enum kv_result *result);
 bool resp_local_set(struct resp_session *s, const struct kv_named_set *set, enum kv_result *result);
 bool resp_local_delete(struct resp_session *s, const struct resp_arg *name, enum kv_result *result);
 /* Of a value that resp_local_get gave. */

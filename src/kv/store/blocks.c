@@ -846,6 +846,18 @@ bool kv_blocks_peek(const struct kv_blocks *b, const struct kv_block_key *key, u
     return at != NONE;
 }
 
+bool kv_blocks_look(const struct kv_blocks *b, const struct kv_block_key *key,
+                    struct kv_blocks_look *out)
+{
+    uint32_t at = kv_block_key_is_named(key) ? find(b, key) : NONE;
+    const struct entry *e = &b->entries[at == NONE ? 0 : at];
+    if (at == NONE || is_cached(e) || e->len < KV_NAMED_HEAD)
+        return false;
+    *out = (struct kv_blocks_look){
+        .version = e->version, .end_ms = wire_load64(b->arena + e->offset), .len = e->len};
+    return true;
+}
+
 uint64_t kv_blocks_version(const struct kv_blocks *b, const struct kv_block_key *key)
 {
     uint32_t at = find(b, key);

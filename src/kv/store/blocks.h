@@ -218,6 +218,13 @@ uint32_t kv_blocks_opened(const struct kv_blocks *blocks, const struct kv_block_
 /* Notes on the key's block a number that the other owner gave; what was noted last (0: nothing). */
 void kv_blocks_agree(struct kv_blocks *blocks, const struct kv_block_key *key, uint64_t number);
 uint64_t kv_blocks_agreed(const struct kv_blocks *blocks, const struct kv_block_key *key);
+/* What is known of a named value of our own without its bytes.  False: there is none. */
+struct kv_blocks_look {
+    uint64_t version, end_ms;
+    uint32_t len; /* of the block */
+};
+bool kv_blocks_look(const struct kv_blocks *blocks, const struct kv_block_key *key,
+                    struct kv_blocks_look *out);
 /* The version of the key's block; 0: none, or no block. */
 uint64_t kv_blocks_version(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* What a block of the key gets that is newer than version `seen`; 0 unless it is a named value. */

@@ -642,6 +642,32 @@ static void views_go_forward_only(void **state)
     cluster_stop(&k);
 }
 
+/* Asking for a value that another member has moves none of its bytes. */
+static void a_large_value_elsewhere_is_looked_at_without_its_bytes(void **state)
+{
+    (void)state;
+    struct cluster k;
+    struct kv_named v;
+    char name[24];
+    uint8_t *data = bytes_of(1, MIB);
+    cluster_start(&k, 2, 1);
+    for (int i = 0; i < 8; i++) {
+        struct kv_named_set set = {.name = name, .value = data, .len = MIB};
+        set.name_len = (size_t)snprintf(name, sizeof(name), "value %d", i);
+        assert_int_equal(kv_named_set(k.clients[1], &set, NULL), KV_OK);
+        assert_int_equal(kv_named_look(k.clients[0], name, set.name_len, &v), KV_OK);
+        assert_int_equal(v.len, MIB);
+        set.end_ms = 2;
+        assert_int_equal(kv_named_set(k.clients[1], &set, NULL), KV_OK);
+        assert_int_equal(kv_named_look(k.clients[0], name, set.name_len, &v), KV_MISS);
+    }
+    assert_int_equal(kv_named_look(k.clients[0], "no", 2, &v), KV_MISS);
+    assert_true(stat_of(k.clients[1]).names > 0);
+    assert_int_equal(stat_of(k.clients[0]).cached, 0);
+    cluster_stop(&k);
+    free(data);
+}
+
 static enum kv_result set_new(struct kv_client *c, const char *value)
 {
     struct kv_named_set set = {
@@ -692,6 +718,7 @@ int main(void)
         cmocka_unit_test(one_that_joins_takes_its_share_and_no_more),
         cmocka_unit_test(ranks_share_their_blocks),
         cmocka_unit_test(views_go_forward_only),
+        cmocka_unit_test(a_large_value_elsewhere_is_looked_at_without_its_bytes),
         cmocka_unit_test(a_name_that_was_deleted_while_an_owner_was_away_is_new),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

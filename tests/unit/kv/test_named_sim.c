@@ -50,6 +50,7 @@ struct client {
     bool calm;      /* all members were connected since then */
     bool only_new;  /* the set */
     bool looked;    /* it has looked for what is in its way */
+    bool looks;     /* the get: for its value's end alone, which is its number here */
 };
 
 struct sim {
@@ -182,7 +183,10 @@ static void begin(struct sim *s, uint32_t member)
                          .asked = requests_to_others(s, member),
                          .calm = true};
     if (what < s->gets_of_ten || s->write_count == WRITES) {
-        submit(s, member, GETTING, (struct kv_block_request){.op = KV_BLOCK_GET, .key_count = 1});
+        c->looks = below(s, 4) == 0;
+        submit(s, member, GETTING,
+               (struct kv_block_request){.op = c->looks ? KV_BLOCK_LOOK : KV_BLOCK_GET,
+                                         .key_count = 1});
         return;
     }
     bool is_delete = below(s, 5) == 0;
@@ -253,7 +257,9 @@ static void take(struct sim *s, uint32_t member)
     enum at at = c->at;
     uint64_t ended = 0;
     c->at = IDLE;
-    if (at == GETTING && (a.result == KV_OK || a.result == KV_MISS))
+    if (at == GETTING && c->looks && (a.result == KV_OK || a.result == KV_MISS))
+        judge(s, member, a.result == KV_OK ? wire_load32(a.value) : 0);
+    else if (at == GETTING && (a.result == KV_OK || a.result == KV_MISS))
         judge(s, member, value_of(s, member, &a, &ended));
     if (at == LOOKING && a.result == KV_OK)
         (void)value_of(s, member, &a, &ended);

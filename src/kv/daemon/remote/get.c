@@ -195,19 +195,6 @@ static void get_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 
 /* ---- the end ---- */
 
-/* A miss only if every owner said so: an owner that was not reached may have the block. */
-static enum kv_result worst_result(const struct kv_remote *remote)
-{
-    enum kv_result worst = remote->sub_count ? KV_MISS : KV_PEER_LOST;
-    for (uint32_t i = 0; i < remote->sub_count; i++) {
-        if (remote->subs[i].result == KV_OK)
-            return KV_OK;
-        if (worst == KV_MISS && !remote->subs[i].stale_view)
-            worst = remote->subs[i].result;
-    }
-    return worst;
-}
-
 /* The block was found: owners that lack it get it. */
 static void restore_replicas(struct kv_remote *remote, bool ours)
 {
@@ -249,7 +236,7 @@ static void ask_again(struct kv_remote *remote)
 static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     struct kv_daemon *d = remote->daemon;
-    enum kv_result result = worst_result(remote);
+    enum kv_result result = kv_remote_found(remote);
     bool ours = kv_share_of(d, &remote->keys[0]) != KV_SHARE_NONE;
     bool named = kv_block_key_is_named(&remote->keys[0]);
     if (named && kv_remote_is_cut(remote))
@@ -287,7 +274,7 @@ static void repair_begin(struct kv_remote *remote)
 
 static enum kv_result repair_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
-    enum kv_result result = worst_result(remote);
+    enum kv_result result = kv_remote_found(remote);
     (void)answer_len;
     if (result == KV_OK && kv_share_of(remote->daemon, &remote->keys[0]) != KV_SHARE_NONE)
         restore_replicas(remote, true);

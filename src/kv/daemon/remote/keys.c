@@ -108,6 +108,67 @@ static enum kv_result keys_finish(struct kv_remote *remote, uint32_t *answer_len
 const struct kv_remote_kind kv_remote_kind_keys = {
     .begin = keys_begin, .step = keys_step, .answered = keys_answered, .finish = keys_finish};
 
+/* ---- looking at a named value ---- */
+
+static void look_begin(struct kv_remote *remote)
+{
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t count = kv_remote_owners(remote, owners);
+    remote->look = (struct kv_blocks_look){0};
+    for (uint32_t i = 0; i < count; i++)
+        (void)kv_remote_add_sub(remote, owners[i]);
+}
+
+/* What an owner has. */
+static void note_look(struct kv_sub *sub, const struct kv_blocks_look *is)
+{
+    struct kv_blocks_look *newest = &sub->remote->look;
+    if (is->version > newest->version)
+        *newest = *is;
+    kv_sub_done(sub, KV_OK);
+}
+
+static bool look_step(struct kv_remote *remote, struct kv_sub *sub)
+{
+    struct kv_peer_request r = {.method = KV_PEER_LOOK, .key_count = 1};
+    struct kv_blocks_look is;
+    if (sub->phase != KV_SUB_BEGIN)
+        return false;
+    if (!sub->self) {
+        if (kv_sub_call(sub, &r, remote->keys))
+            sub->phase = KV_SUB_OPENING;
+    } else if (kv_blocks_look(remote->daemon->blocks, remote->keys, &is)) {
+        note_look(sub, &is);
+    } else {
+        kv_sub_done(sub, KV_MISS);
+    }
+    return sub->phase != KV_SUB_BEGIN;
+}
+
+static void look_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    if (a->result != KV_OK || a->payload_len != KV_PEER_LOOK_BYTES)
+        kv_sub_done(sub, a->result == KV_OK ? KV_REFUSED : a->result);
+    else
+        note_look(sub, &(struct kv_blocks_look){.version = wire_load64(a->payload),
+                                                .end_ms = wire_load64(a->payload + 8),
+                                                .len = wire_load32(a->payload + 16)});
+}
+
+static enum kv_result look_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    enum kv_result result = kv_remote_is_cut(remote) ? KV_PEER_LOST : kv_remote_found(remote);
+    *answer_len =
+        result == KV_OK ? kv_block_look_encode(&remote->look, remote->daemon->scratch->answer) : 0;
+    return result;
+}
+
+const struct kv_remote_kind kv_remote_kind_look = {.subs_max = KV_COPIES_MAX,
+                                                   .begin = look_begin,
+                                                   .step = look_step,
+                                                   .answered = look_answered,
+                                                   .finish = look_finish};
+
 /* ---- counting copies ---- */
 
 static void tell_to_repair(struct kv_remote *remote, uint32_t key, struct kv_sub *sub)

@@ -450,6 +450,18 @@ bool kv_remote_is_cut(const struct kv_remote *remote)
     return false;
 }
 
+enum kv_result kv_remote_found(const struct kv_remote *remote)
+{
+    enum kv_result worst = remote->sub_count ? KV_MISS : KV_PEER_LOST;
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        if (remote->subs[i].result == KV_OK)
+            return KV_OK;
+        if (worst == KV_MISS && !remote->subs[i].stale_view)
+            worst = remote->subs[i].result;
+    }
+    return worst;
+}
+
 static void begin(struct kv_remote *remote)
 {
     remote->epoch = remote->daemon->view.epoch;

@@ -11,6 +11,7 @@
  *   commit   all at once: write chunks, then commit with the checksum of what was staged.  It may
  *            begin early, with what is staged so far, and then waits for the client's commit
  *   keys     all at once: which of these keys are there
+ *   look     all at once: the end and the length of a named value, of the newest one
  *   change   all at once: delete or pin
  *   repair   as get, for nobody: a block that we should have, from another owner
  *   count    as keys, for nobody: which other owners lack blocks that we have (copies.c)
@@ -136,6 +137,7 @@ struct kv_remote {
                          delete: of the newest one that may go */
     uint64_t ticket;  /* of the cached replica; 0: none */
     bool same, asked_twice;
+    struct kv_blocks_look look; /* look: the newest */
     /* commit */
     struct kv_remote_put put;
     bool early;      /* the client has not committed yet: chunks move as they are staged */
@@ -152,7 +154,7 @@ struct kv_remote {
 };
 
 extern const struct kv_remote_kind kv_remote_kind_get, kv_remote_kind_put_start,
-    kv_remote_kind_keys, kv_remote_kind_delete;
+    kv_remote_kind_keys, kv_remote_kind_look, kv_remote_kind_delete;
 
 /* ---- for the files above ---- */
 
@@ -215,6 +217,9 @@ void kv_sub_done(struct kv_sub *sub, enum kv_result result);
  * KV_PEER_LOST from `finish` the request then begins again.  One that has waited for it in vain
  * does not wait twice. */
 bool kv_remote_is_cut(const struct kv_remote *remote);
+/* Once all are done: KV_OK if an owner has the block; KV_MISS only if every owner said so, since
+ * one that was not reached may have it. */
+enum kv_result kv_remote_found(const struct kv_remote *remote);
 /* Sends a request, with the epoch filled in.  True: it is on its way.  False: try again in a later
  * turn, or the sub-request is done, with a failure. */
 bool kv_sub_call(struct kv_sub *sub, struct kv_peer_request *request,
