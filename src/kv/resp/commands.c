@@ -20,6 +20,11 @@ static void syntax_error(struct resp_session *s)
     resp_error(s, "ERR syntax error");
 }
 
+void resp_not_a_number(struct resp_session *s)
+{
+    resp_error(s, "ERR value is not an integer or out of range");
+}
+
 /* ---- the store ---- */
 
 /* A client costs a region of memory at the daemon, so a session has one only when something needs
@@ -233,7 +238,7 @@ static void describe(struct resp_session *s, const struct resp_arg *args, const 
     else if (resp_is(&args[0], "PTTL"))
         resp_integer(s, left);
     else
-        resp_integer(s, left > 0 ? (left + 999) / 1000 : left);
+        resp_integer(s, left > 0 ? (left + 500) / 1000 : left);
 }
 
 static void do_describe(struct resp_session *s, const struct resp_arg *args, uint32_t count)
@@ -253,7 +258,7 @@ static void do_getrange(struct resp_session *s, const struct resp_arg *args, uin
     int64_t from, to;
     (void)count;
     if (!resp_number(&args[2], &from) || !resp_number(&args[3], &to)) {
-        resp_error(s, "ERR value is not an integer or out of range");
+        resp_not_a_number(s);
         return;
     }
     enum kv_result result = get(s, &args[1], &v);
@@ -280,15 +285,20 @@ static void do_getrange(struct resp_session *s, const struct resp_arg *args, uin
 
 /* ---- writing ---- */
 
-static bool end_of(const struct resp_arg *unit, const struct resp_arg *arg, uint64_t *end_ms)
+/* False: told why not. */
+static bool end_of(struct resp_session *s, const char *command, const struct resp_arg *unit,
+                   const struct resp_arg *arg, uint64_t *end_ms)
 {
     int64_t n;
     bool seconds = resp_is(unit, "EX") || resp_is(unit, "EXAT"),
-         at = resp_is(unit, "EXAT") || resp_is(unit, "PXAT");
-    if (!resp_number(arg, &n) || n <= 0 || n > INT64_MAX / 2000)
-        return false;
-    *end_ms = (uint64_t)n * (seconds ? 1000 : 1) + (at ? 0 : kv_named_now_ms());
-    return true;
+         at = resp_is(unit, "EXAT") || resp_is(unit, "PXAT"), is_number = resp_number(arg, &n);
+    if (!is_number)
+        resp_not_a_number(s);
+    else if (n <= 0 || n > INT64_MAX / 2000)
+        resp_error(s, "ERR invalid expire time in '%s' command", command);
+    else
+        *end_ms = (uint64_t)n * (seconds ? 1000 : 1) + (at ? 0 : kv_named_now_ms());
+    return is_number && n > 0 && n <= INT64_MAX / 2000;
 }
 
 static enum kv_result set(struct resp_session *s, const struct kv_named_set *set)
@@ -318,11 +328,15 @@ static void do_set(struct resp_session *s, const struct resp_arg *args, uint32_t
                     resp_is(&args[i], "EXAT") || resp_is(&args[i], "PXAT");
         if (resp_is(&args[i], "NX")) {
             what.only_new = true;
+        } else if (resp_is(&args[i], "XX") || resp_is(&args[i], "GET") ||
+                   resp_is(&args[i], "KEEPTTL")) {
+            resp_error(s, "ERR kvd's SET has no %.*s, only NX, EX, PX, EXAT and PXAT",
+                       (int)args[i].len, args[i].data);
+            return;
         } else if (!ends || what.end_ms || i + 1 == count) {
             syntax_error(s);
             return;
-        } else if (!end_of(&args[i], &args[i + 1], &what.end_ms)) {
-            resp_error(s, "ERR invalid expire time in 'set' command");
+        } else if (!end_of(s, "set", &args[i], &args[i + 1], &what.end_ms)) {
             return;
         } else {
             i++;
@@ -355,11 +369,8 @@ static void do_setex(struct resp_session *s, const struct resp_arg *args, uint32
     struct resp_arg unit =
         resp_is(&args[0], "SETEX") ? (struct resp_arg){"EX", 2} : (struct resp_arg){"PX", 2};
     (void)count;
-    if (!end_of(&unit, &args[2], &what.end_ms)) {
-        resp_error(s, "ERR invalid expire time in '%s' command",
-                   unit.data[0] == 'E' ? "setex" : "psetex");
+    if (!end_of(s, unit.data[0] == 'E' ? "setex" : "psetex", &unit, &args[2], &what.end_ms))
         return;
-    }
     enum kv_result result = set(s, &what);
     if (result == KV_OK)
         resp_status(s, "OK");
@@ -480,11 +491,14 @@ static void do_quit(struct resp_session *s, const struct resp_arg *args, uint32_
 
 static void do_select(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
+    int64_t index;
     (void)count;
-    if (resp_is(&args[1], "0"))
-        resp_status(s, "OK");
-    else
+    if (!resp_number(&args[1], &index))
+        resp_not_a_number(s);
+    else if (index != 0)
         resp_error(s, "ERR DB index is out of range");
+    else
+        resp_status(s, "OK");
 }
 
 /* redis-benchmark and others look at settings. */
@@ -670,16 +684,32 @@ static const struct command {
     {"QUIT", do_quit, 1, RESP_ARGS_MAX, ANYBODY},
 };
 
-/* COMMAND COUNT is true; the rest is for help texts. */
-static void do_command(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+static const struct command *const commands_end = commands + ARRAY_LEN(commands);
+
+/* As Redis writes it; valid until the next one. */
+static const char *lower_name(const struct command *c)
 {
-    if (count > 1 && resp_is(&args[1], "COUNT"))
-        resp_integer(s, sizeof(commands) / sizeof(commands[0]));
-    else
-        resp_array(s, 0);
+    static _Thread_local char name[16];
+    size_t i = 0;
+    for (; c->name[i]; i++)
+        name[i] = (char)(c->name[i] | 0x20);
+    assert(i < sizeof(name));
+    name[i] = 0;
+    return name;
 }
 
-static const struct command *const commands_end = commands + sizeof(commands) / sizeof(commands[0]);
+/* COUNT and LIST are true; the rest is for help texts. */
+static void do_command(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    bool list = count > 1 && resp_is(&args[1], "LIST");
+    if (count > 1 && resp_is(&args[1], "COUNT")) {
+        resp_integer(s, ARRAY_LEN(commands));
+        return;
+    }
+    resp_array(s, list ? ARRAY_LEN(commands) : 0);
+    for (const struct command *c = commands; c < commands_end && list; c++)
+        resp_text(s, lower_name(c));
+}
 
 static const struct command *find(const struct resp_arg *name)
 {
@@ -710,9 +740,10 @@ void resp_execute(struct resp_session *s)
     } else if (!s->allowed && (c == end || !(c->flags & ANYBODY)))
         resp_error(s, "NOAUTH Authentication required.");
     else if (c == end)
-        resp_error(s, "ERR unknown command '%.*s'", shown, args[0].data);
+        resp_error(s, "ERR unknown command '%.*s', kvd has those of COMMAND LIST", shown,
+                   args[0].data);
     else if (count < c->min || count > c->max)
-        resp_error(s, "ERR wrong number of arguments for '%.*s' command", shown, args[0].data);
+        resp_error(s, "ERR wrong number of arguments for '%s' command", lower_name(c));
     else if (!(c->flags & STORE))
         c->run(s, args, count);
     else if (s->may_wait ? !(c->flags & CLIENT) || attach(s) : count <= c->brief_max)

@@ -79,31 +79,40 @@ struct scan {
     bool strings; /* there are no values of another type */
 };
 
-static bool read_scan(const struct resp_arg *args, uint32_t count, struct scan *out)
+/* False: told why not. */
+static bool read_scan(struct resp_session *s, const struct resp_arg *args, uint32_t count,
+                      struct scan *out)
 {
     struct scan scan = {.count = 10, .strings = true};
-    bool ok = resp_number(&args[1], &scan.cursor) && scan.cursor >= 0 && count % 2 == 0;
-    for (uint32_t i = 2; i < count && ok; i += 2) {
+    bool number = true, ok = count % 2 == 0;
+    if (!resp_number(&args[1], &scan.cursor) || scan.cursor < 0) {
+        resp_error(s, "ERR invalid cursor");
+        return false;
+    }
+    for (uint32_t i = 2; i < count && ok && number; i += 2) {
         if (resp_is(&args[i], "MATCH"))
             scan.pattern = &args[i + 1];
         else if (resp_is(&args[i], "COUNT"))
-            ok = resp_number(&args[i + 1], &scan.count) && scan.count > 0;
+            number = resp_number(&args[i + 1], &scan.count);
         else if (resp_is(&args[i], "TYPE"))
             scan.strings = resp_is(&args[i + 1], "string");
         else
             ok = false;
+        ok &= scan.count > 0;
     }
+    if (!number)
+        resp_not_a_number(s);
+    else if (!ok)
+        resp_error(s, "ERR syntax error");
     *out = scan;
-    return ok;
+    return ok && number;
 }
 
 void resp_scan(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     struct scan scan;
-    if (!read_scan(args, count, &scan)) {
-        resp_error(s, "ERR syntax error");
+    if (!read_scan(s, args, count, &scan))
         return;
-    }
     struct names n = {.pattern = scan.pattern};
     uint64_t at = scan.strings ? (uint64_t)scan.cursor : 0;
     if (!scan.strings || find_names(s, &n, &at, (size_t)scan.count)) {

@@ -133,6 +133,8 @@ void resp_local_fini(struct resp_session *s);
 struct kv_client *resp_client(struct resp_session *s);
 /* The error for what the store answered. */
 void resp_result_error(struct resp_session *s, enum kv_result result);
+/* The error for an argument that should be a number. */
+void resp_not_a_number(struct resp_session *s);
 /* Whether an argument is a word, in any case. */
 bool resp_is(const struct resp_arg *arg, const char *word);
 /* Ends the lease on a value, unless resp_send_value has taken it. */
