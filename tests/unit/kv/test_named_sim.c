@@ -496,6 +496,47 @@ static void values_of_a_member_just_stopped_are_changed_at_the_other_owner(void 
         }
 }
 
+/* Waits for the answer to what was submitted at a member. */
+static enum kv_result answer_at(struct sim *s, uint32_t member, uint64_t *ticket)
+{
+    struct kv_port *port = &s->cluster.members[member].port;
+    struct kv_port_answer a;
+    while (!kv_port_take(port, &a))
+        turn_all(s);
+    if (ticket && a.result == KV_OK)
+        *ticket = wire_load64(a.value);
+    kv_port_free(port, a.slot);
+    return a.result;
+}
+
+/* An owner falls silent when the first bytes of a value are on their way to it. */
+static void a_value_that_moves_early_is_set_at_the_other_owner(void **state)
+{
+    (void)state;
+    static struct sim s;
+    for (uint32_t stopped = 1; stopped < MEMBERS; stopped++)
+        for (uint32_t k = 0; k < KEYS; k++) {
+            uint64_t ticket = 0;
+            open_connected(&s, stopped, 10 * TIMEOUT_MS * HW_MS, 0);
+            turn_for(&s, HW_SEC);
+            s.clients[0] = (struct client){.key = k};
+            submit(&s, 0, IDLE,
+                   (struct kv_block_request){
+                       .op = KV_BLOCK_PUT_START, .flag = true, .key_count = 1, .len = LEN});
+            assert_int_equal(answer_at(&s, 0, &ticket), KV_OK);
+            s.cluster.members[stopped].stalled_until_ns = HW_NEVER;
+            for (int i = 0; i < 2; i++) { /* staged, then committed */
+                submit(
+                    &s, 0, IDLE,
+                    (struct kv_block_request){.op = i ? KV_BLOCK_PUT_COMMIT : KV_BLOCK_PUT_STAGED,
+                                              .handle = ticket,
+                                              .len = LEN});
+                assert_int_equal(answer_at(&s, 0, NULL), KV_OK);
+            }
+            cluster_close(&s.cluster);
+        }
+}
+
 /* A dial is answered by nobody, too, and it is the first one to that member. */
 static void values_of_a_member_that_never_answered_are_read_at_the_other_owner(void **state)
 {
@@ -636,6 +677,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_over_is_not_read_and_all_agree),
         cmocka_unit_test(values_of_a_member_just_stopped_are_read_at_the_other_owner),
         cmocka_unit_test(values_of_a_member_just_stopped_are_changed_at_the_other_owner),
+        cmocka_unit_test(a_value_that_moves_early_is_set_at_the_other_owner),
         cmocka_unit_test(values_of_a_member_that_never_answered_are_read_at_the_other_owner),
         cmocka_unit_test(what_one_owner_has_is_not_hidden_by_the_other),
         cmocka_unit_test(of_sets_of_a_new_name_at_once_one_succeeds),

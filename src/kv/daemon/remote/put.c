@@ -490,6 +490,11 @@ static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
         kv_sub_done(sub, KV_PEER_LOST);
         return true;
     }
+    /* What moved early has the time of the put, not that of the commit. */
+    if (!remote->early && sub->busy > 0 && kv_sub_is_late(sub)) {
+        kv_sub_done(sub, KV_TIMEOUT);
+        return true;
+    }
     while (may_move(remote, sub)) {
         if (!move_chunk(remote, sub))
             return progress;
@@ -505,6 +510,7 @@ static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
 static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 {
     uint32_t len = sub->remote->request.len;
+    sub->until_ns = 0;
     if (a->result != KV_OK) {
         kv_sub_done(sub, a->result);
     } else if (sub->phase == KV_SUB_OPENING) {

@@ -186,6 +186,7 @@ static bool may_connect(struct kv_sub *sub)
     if (peer->up) {
         sub->session = peer->session;
         sub->waits = false;
+        sub->until_ns = 0;
         return true;
     }
     if (peer->we_dial && sub->remote->daemon->now_ns >= peer->dial_at_ns)
@@ -195,9 +196,7 @@ static bool may_connect(struct kv_sub *sub)
     return peer->we_dial && ((peer->wanted && peer->failures == 0) || again);
 }
 
-/* Whether it has waited for a connection for as long as it may: a process that was stopped takes a
- * dial and says nothing. */
-static bool is_late(struct kv_sub *sub)
+bool kv_sub_is_late(struct kv_sub *sub)
 {
     uint64_t now = sub->remote->daemon->now_ns;
     if (sub->until_ns == 0)
@@ -210,7 +209,7 @@ static bool reach(struct kv_sub *sub)
 {
     if (!is_connected(sub) && !may_connect(sub))
         kv_sub_done(sub, KV_PEER_LOST);
-    else if (sub->waits && is_late(sub))
+    else if (sub->waits && kv_sub_is_late(sub)) /* who was stopped takes a dial and says nothing */
         kv_sub_done(sub, KV_TIMEOUT);
     return is_connected(sub) && sub->phase != KV_SUB_DONE;
 }
@@ -541,7 +540,7 @@ uint32_t kv_remotes_step(struct kv_daemon *d)
 static uint64_t wait_end(const struct kv_sub *sub, uint64_t due)
 {
     uint64_t end = 0;
-    if (sub->phase == KV_SUB_BEGIN && sub->waits)
+    if ((sub->phase == KV_SUB_BEGIN && sub->waits) || sub->busy > 0)
         end = sub->until_ns;
     else if (sub->phase == KV_SUB_MOVING)
         end = sub->not_before_ns;

@@ -58,7 +58,8 @@ struct kv_sub {
     struct kv_peer *peer; /* NULL: this daemon, or one that cannot be reached */
     uint32_t session;     /* of the peer's connection when the sub-request began */
     bool waits;           /* there was none: it begins with the next */
-    uint64_t until_ns;    /* and gives up then; 0: not known yet */
+    uint64_t until_ns;    /* when it gives up, unless it is connected or has an answer by then; 0:
+                             not known yet */
     enum kv_sub_phase phase;
     enum kv_result result; /* once done */
     bool stale_view;       /* the owner says that it is none */
@@ -205,6 +206,8 @@ struct kv_remote *kv_remote_add(struct kv_daemon *d, const struct kv_remote_kind
                                 const struct kv_block_request *request,
                                 const struct kv_block_key *keys, uint64_t deadline_ns);
 void kv_remote_attach(struct kv_remote *remote, struct kv_pending *p);
+/* Whether the owner has said nothing for as long as it is waited for. */
+bool kv_sub_is_late(struct kv_sub *sub);
 /* Ends one that nobody waits for. */
 void kv_remote_drop(struct kv_remote *remote);
 
