@@ -32,7 +32,7 @@ static const struct cmd_option options[] = {
     {"interval", 0, CMD_DURATION, AT(interval_ns), "between two looks", "TIME", "1s", 100 * HW_MS,
      3600 * HW_SEC},
     {"api-key-file", 0, CMD_STRING, AT(api_key_file),
-     "the first key in it is sent to http:// addresses (mode 0600)", "FILE"},
+     "the first key in it is sent to http:// and https:// addresses (mode 0600)", "FILE"},
     CMD_GROUP_AT(struct top_options, connect, cmd_connect_table),
     {NULL},
 };
@@ -44,6 +44,7 @@ struct place {
     double tokens;             /* generated so far, or rows of a worker; negative: not known */
     struct server_usage usage; /* of the last look */
     uint64_t at_ns;
+    enum cmd_exit code; /* of the last look */
 };
 
 struct top {
@@ -57,7 +58,7 @@ struct top {
 
 static bool is_http(const char *address)
 {
-    return strncmp(address, "http://", strlen("http://")) == 0;
+    return strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0;
 }
 
 struct answer {
@@ -77,7 +78,7 @@ static size_t take_body(char *data, size_t size, size_t count, void *user)
 }
 
 /* Why there is no state in what came, or NULL. */
-static const char *refusal(CURLcode code, long error, long status, const json_t *state)
+static const char *refusal(CURLcode code, long error, long status, const json_t *state, bool key)
 {
     if (code == CURLE_OPERATION_TIMEDOUT)
         return "it did not answer in time";
@@ -87,17 +88,21 @@ static const char *refusal(CURLcode code, long error, long status, const json_t 
         return strerror((int)error);
     if (code == CURLE_COULDNT_RESOLVE_HOST)
         return "no such host";
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+        return "its certificate is not trusted, or has another name: --ca FILE";
     if (code == CURLE_OK && status == 401)
-        return "it asks for an API key: --api-key-file FILE";
+        return key ? "it does not know the first key of --api-key-file"
+                   : "it asks for an API key: --api-key-file FILE";
     return code || status != 200 || !json_is_object(state)
                ? "no gateway or server with --http answers there"
                : NULL;
 }
 
-/* The state, or NULL with why. */
+/* The state, or NULL with why and the exit status. */
 static json_t *get_state(const struct kv_curl *lib, const struct top *t, const char *url,
-                         struct answer *a, char *why)
+                         struct answer *a, char *why, enum cmd_exit *exit_code)
 {
+    const char *ca = t->o->connect.ca ? t->o->connect.ca : getenv("VENUS_TLS_CA");
     char key[KEY_BYTES_MAX + 64];
     long ms = (long)(t->o->connect.timeout_ns / HW_MS), status = 0, error = 0;
     CURL *easy = lib->easy_init();
@@ -106,7 +111,9 @@ static json_t *get_state(const struct kv_curl *lib, const struct top *t, const c
     CURLcode code = easy && (headers || !t->key) ? CURLE_OK : CURLE_OUT_OF_MEMORY;
     if (code == CURLE_OK) {
         lib->easy_setopt(easy, CURLOPT_URL, url);
-        lib->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http");
+        lib->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+        if (ca && *ca)
+            lib->easy_setopt(easy, CURLOPT_CAINFO, ca);
         lib->easy_setopt(easy, CURLOPT_NOPROXY, "*");
         lib->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
         lib->easy_setopt(easy, CURLOPT_TIMEOUT_MS, ms ? ms : 1L);
@@ -120,24 +127,28 @@ static json_t *get_state(const struct kv_curl *lib, const struct top *t, const c
     lib->slist_free_all(headers);
     lib->easy_cleanup(easy);
     json_t *state = code ? NULL : json_loadb(a->body, a->len, 0, NULL);
-    const char *refused = refusal(code, error, status, state);
+    const char *refused = refusal(code, error, status, state, t->key);
     if (!refused)
         return state;
+    *exit_code =
+        code == CURLE_PEER_FAILED_VERIFICATION || status == 401 ? CMD_REFUSED : CMD_UNREACHABLE;
     snprintf(why, CMD_WHY_CHARS, "%s", refused);
     json_decref(state);
     return NULL;
 }
 
-static json_t *ask_http(struct top *t, const char *address, char *why)
+static json_t *ask_http(struct top *t, struct place *p, char *why)
 {
     char url[512], missing[RPC_WHY_CHARS];
-    size_t host = strlen("http://"), end = host + strcspn(address + host, "/");
+    size_t host = strcspn(p->address, ":") + strlen("://");
+    size_t end = host + strcspn(p->address + host, "/");
     struct answer a = {.body = malloc(ANSWER_BYTES_MAX)};
     const struct kv_curl *lib = kv_curl_load(missing);
     json_t *state = NULL;
-    snprintf(url, sizeof url, "%.*s/state", (int)end, address);
+    snprintf(url, sizeof url, "%.*s/state", (int)end, p->address);
+    p->code = CMD_FAILED;
     if (lib && a.body)
-        state = get_state(lib, t, url, &a, why);
+        state = get_state(lib, t, url, &a, why, &p->code);
     else
         snprintf(why, CMD_WHY_CHARS, "%s", lib ? "out of memory" : missing);
     free(a.body);
@@ -165,16 +176,20 @@ static json_t *worker_json(const char *address, const struct llm_served *s)
 
 static bool dial(const struct top *t, struct place *p, char *why)
 {
+    const struct cmd_connect_options *c = &t->o->connect;
+    struct rpc_security_files files = {
+        .ca = c->ca, .fingerprint = c->fingerprint, .token_file = c->token_file};
     struct rpc_security security;
-    p->link = (struct cmd_link){.timeout_ns = t->o->connect.timeout_ns};
-    if (rpc_addr_parse(p->address, &p->link.addr, why))
+    p->link = (struct cmd_link){.timeout_ns = c->timeout_ns};
+    p->code = CMD_FAILED;
+    /* At each attempt: a server that starts later may make this user's token. */
+    if (rpc_addr_parse(p->address, &p->link.addr, why) ||
+        rpc_security_from_env(&security, &files, why))
         return false;
     rpc_addr_format(&p->link.addr, p->link.address, sizeof(p->link.address));
-    if (cmd_load_security(&t->o->connect, &security) != CMD_DONE)
-        return false;
-    enum cmd_exit code = cmd_link_dial(&p->link, &security, why);
+    p->code = cmd_link_dial(&p->link, &security, why);
     rpc_security_fini(&security);
-    return code == CMD_DONE;
+    return p->code == CMD_DONE;
 }
 
 /* ---- GPU time ---- */
@@ -222,6 +237,7 @@ static json_t *ask_server(struct top *t, struct place *p, char *why)
     int used = rc ? rc : survey_usage(&p->link, &usage);
     if (rc || (used && used != -ENOSYS)) {
         snprintf(why, CMD_WHY_CHARS, "%s", strerror(-(rc ? rc : used)));
+        p->code = cmd_exit_for(rc ? rc : used);
         cmd_link_close(&p->link);
         return NULL;
     }
@@ -246,7 +262,7 @@ static json_t *look(struct top *t, struct place *p)
 {
     char why[CMD_WHY_CHARS] = "";
     bool http = is_http(p->address);
-    json_t *state = http ? ask_http(t, p->address, why) : ask_server(t, p, why);
+    json_t *state = http ? ask_http(t, p, why) : ask_server(t, p, why);
     uint64_t now = hw_now_ns();
     if (!state) {
         p->tokens = -1;
@@ -290,7 +306,8 @@ static void put_worker(const json_t *w)
     const json_t *name;
     size_t i;
     fputs("  ", stdout);
-    put_text(json_object_get(w, "address"), 28);
+    put_text(json_object_get(w, "address"), 27);
+    putchar(' ');
     put_text(json_object_get(w, "state"), 9);
     printf("%8lld%8lld%6lld%%", whole(w, "running"), whole(w, "waiting"),
            pages > 0 ? 100 * used / pages : 0);
@@ -299,6 +316,9 @@ static void put_worker(const json_t *w)
         fputs(i ? ", " : "  ", stdout);
         put_text(name, 0);
     }
+    if (json_object_get(w, "why"))
+        fputs("  ", stdout);
+    put_text(json_object_get(w, "why"), 0);
     putchar('\n');
 }
 
@@ -316,8 +336,8 @@ static void put_usage(const json_t *gpu)
         const json_t *seconds = json_object_get(tenant, "seconds");
         const json_t *part = json_object_get(tenant, "part");
         fputs("  ", stdout);
-        put_text(json_object_get(tenant, "name"), 28);
-        printf("%9lld", whole(tenant, "sessions"));
+        put_text(json_object_get(tenant, "name"), 27);
+        printf(" %9lld", whole(tenant, "sessions"));
         if (json_is_number(seconds))
             printf("%10.1f s", json_number_value(seconds));
         else
@@ -425,7 +445,12 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         t.places[t.count] = (struct place){.address = operands->items[t.count], .tokens = -1};
     if (t.count == 0 && rpc_servers_next(&list, only))
         t.places[t.count++] = (struct place){.address = only, .tokens = -1};
+    struct rpc_security security;
     enum cmd_exit code = check_addresses(&t);
+    if (code == CMD_DONE)
+        code = cmd_load_security(&t.o->connect, &security); /* what cannot be read is said once */
+    if (code == CMD_DONE)
+        rpc_security_fini(&security);
     if (code == CMD_DONE)
         code = read_key(&t);
     if (code != CMD_DONE)
@@ -439,7 +464,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     for (size_t i = 0; i < t.count; i++)
         cmd_link_close(&t.places[i].link);
     free(t.key);
-    return fine ? CMD_DONE : CMD_UNREACHABLE;
+    return fine ? CMD_DONE : t.places[0].code;
 }
 
 const struct cmd_command cmd_top = {
@@ -448,8 +473,9 @@ const struct cmd_command cmd_top = {
     .operands = "[ADDR ...]",
     .operands_max = PLACES_MAX,
     .description = "An address is that of a server (hawser serve), as any other command takes it, "
-                   "or http://host:port of a gateway or of serve --http, which also tells requests "
-                   "and times. tok/s counts tokens that were generated; of a worker also those of "
+                   "or http://host:port, or https://, of a gateway or of serve --http, which also "
+                   "tells requests and times. tok/s counts tokens that were generated; of a worker "
+                   "also those of "
                    "prompts.  GPU time is that of Vulkan sessions, by tenant, in all and as a part "
                    "of the time between two looks; a server measures it where it has time slices "
                    "(--tenants, --time-slice).  On a terminal q or Ctrl-C quits.",

@@ -149,6 +149,8 @@ static json_t *worker_json(const struct http_worker *w, bool map)
                                "waiting", up ? (int)w->served.waiting : 0, "kv_pages",
                                (json_int_t)pages, "kv_used", (json_int_t)used, "losses",
                                (json_int_t)w->losses, "models", models, "rope", rope_json(w));
+    if (worker && !up && w->why[0])
+        json_object_set_new(worker, "why", json_string(w->why));
     if (worker && map && up && w->inspection)
         add_inspection(worker, w);
     return worker;

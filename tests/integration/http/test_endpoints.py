@@ -453,7 +453,7 @@ class Endpoints(unittest.TestCase):
             with self.subTest(raw=raw[:40]), one_answer(raw) as url:
                 result = hawser("top", url, "--once")
                 self.assertIn(said, result.stdout)
-                self.assertEqual(result.returncode, 0 if said == "7 answered" else 69)
+                self.assertEqual(result.returncode, {"7 answered": 0, "--api-key-file": 77}.get(said, 69))
 
     def test_one_connection_for_many_requests(self):
         connection = connect(self.url)
@@ -805,6 +805,26 @@ class Doors(Case):
                     context.wrap_socket(plain, server_hostname="localhost") as client:
                 client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 self.assertIn(b" 200 ", client.makefile("rb").read().split(b"\r\n")[0])
+            seen = self.hawser("top", front.url, "--once", "--ca", keys / "server.crt")
+            self.assertEqual(seen.returncode, 0, seen.stdout)
+            self.assertIn(NAME, seen.stdout)
+            stranger = self.hawser("top", front.url, "--once")
+            self.assertEqual(stranger.returncode, 77)
+            self.assertIn("--ca FILE", stranger.stdout)
+
+    def test_top_says_once_what_it_cannot_read_and_why_it_is_refused(self):
+        self.assertIn("token file", self.refused(1, "top", "127.0.0.1:1", "--token-file", self.dir / "none"))
+        for name in ("one", "two"):
+            (self.dir / name).write_text(f"{KEY}-{name}\n")
+            (self.dir / name).chmod(0o600)
+        with service("--api-key-file", self.dir / "one", "--token-file", self.dir / "one") as front:
+            for args, said in (((front.url,), "it asks for an API key"),
+                               ((front.url, "--api-key-file", self.dir / "two"), "does not know the first key"),
+                               ((front.address, "--token-file", self.dir / "two"), "wrong token")):
+                with self.subTest(args=args):
+                    result = self.hawser("top", "--once", *args)
+                    self.assertEqual((result.returncode, result.stderr), (77, ""))
+                    self.assertIn(said, result.stdout)
 
     def refused(self, code, *args):
         result = self.hawser(*args)
@@ -846,6 +866,10 @@ class Doors(Case):
             self.assertEqual(call(front.url, "/healthz")[0], 503)
             self.assertEqual(call(front.url, "/v1/completions", PROMPT)[0], 503)
             self.assertIn("down", state(front.url))
+            self.assertIn("No such file", call(front.url, "/state")[2]["workers"][0]["why"])
+            # The path is longer than its column.
+            self.assertRegex(self.hawser("top", front.url, "--once").stdout,
+                             rf"{self.dir}/none +down .*No such file")
 
 
 class Tools(Case):
