@@ -71,7 +71,7 @@ static int print_table(const struct cmd_kv_names *n)
     }
     int rc = hw_table_rows(t) ? hw_table_print(t, stdout) : 0;
     if (rc == 0 && hw_table_rows(t) == 0)
-        puts("no groups");
+        cmd_kv_print_none(n);
     hw_table_destroy(t);
     return rc;
 }

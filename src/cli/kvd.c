@@ -23,6 +23,8 @@
 #include <sys/resource.h>
 
 struct kvd_options {
+enum { BLOCKS_MIN = 4096 }; /* less is a unit that was forgotten */
+
     const char *socket;
     struct cmd_list peers;
     struct cmd_members_options members;
@@ -222,6 +224,10 @@ static enum cmd_exit check_all(struct kvd *k)
         return cmd_fail(CMD_USAGE, "kvd: --min-copies %llu is more than --copies %llu",
                         (unsigned long long)o->min_copies, (unsigned long long)o->copies);
     if (!o->cert != !o->key)
+    if (o->arena_bytes > 0 && o->arena_bytes < BLOCKS_MIN)
+        return cmd_fail(CMD_USAGE,
+                        "kvd: --blocks %llu: that is too few bytes; use a size such as 1GiB",
+                        (unsigned long long)o->arena_bytes);
         return cmd_fail(CMD_USAGE, "kvd: --cert and --key go together");
     struct rpc_security_files listen = {
         .certificate = o->cert, .key = o->key, .token_file = o->token_file};

@@ -151,7 +151,7 @@ static enum cmd_exit show(struct cmd_kv_names *n, const char *only, bool live)
         return code;
     screen_begin(live);
     if (n->count == 0)
-        puts("no groups");
+        cmd_kv_print_none(n);
     else
         put_head();
     for (size_t i = 0; i < n->count; i++) {

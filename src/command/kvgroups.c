@@ -25,20 +25,24 @@ static int by_name(const void *a, const void *b)
 
 enum cmd_exit cmd_kv_find(struct cmd_kv_names *n, const char *command, const char *only)
 {
-    char base[PAGE_PATH_CHARS];
     struct page_error why;
     n->count = 0;
     n->only = only;
-    if (page_runtime_base(NULL, base, &why))
+    if (page_runtime_base(NULL, n->base, &why))
         return cmd_fail(CMD_FAILED, "%s: %s", command, why.text);
-    int rc = page_runtime_each(base, add_name, n);
+    int rc = page_runtime_each(n->base, add_name, n);
     if (rc)
-        return cmd_fail(CMD_FAILED, "%s: cannot read %s: %s", command, base, strerror(-rc));
+        return cmd_fail(CMD_FAILED, "%s: cannot read %s: %s", command, n->base, strerror(-rc));
     qsort(n->names, n->count, sizeof n->names[0], by_name);
     if (only && n->count == 0)
         return cmd_fail(CMD_FAILED, "%s: there is no group '%s'; see hawser kvctl list", command,
                         only);
     return CMD_DONE;
+}
+
+void cmd_kv_print_none(const struct cmd_kv_names *n)
+{
+    printf("no groups in %s: hawser serve --model of this user makes one\n", n->base);
 }
 
 int cmd_kv_open(struct cmd_kv_group *g, const char *name, struct page_error *why)

@@ -17,11 +17,14 @@ struct cmd_kv_names {
     char names[CMD_KV_GROUPS_MAX][PAGE_GROUP_CHARS]; /* in order */
     size_t count;
     const char *only;
+    char base[PAGE_PATH_CHARS]; /* where they are */
 };
 
 /* The groups that have members, or only one (NULL: all).  CMD_DONE, or the exit status after a
  * message that begins with the command's name. */
 enum cmd_exit cmd_kv_find(struct cmd_kv_names *n, const char *command, const char *only);
+/* Says that there are none, where, and what makes one. */
+void cmd_kv_print_none(const struct cmd_kv_names *n);
 
 struct cmd_kv_group {
     struct page_runtime runtime; /* paths only */

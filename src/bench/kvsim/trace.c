@@ -76,7 +76,7 @@ static int read_requests(struct reading *r, FILE *file, size_t *line_number)
         rc = len > KV_TRACE_LINE_MAX ? -E2BIG : read_request(r, line, (size_t)len);
     }
     if (rc == 0 && ferror(file))
-        rc = -EIO;
+        rc = errno ? -errno : -EIO;
     free(line);
     return rc;
 }
@@ -122,6 +122,7 @@ enum cmd_exit bench_trace_read(const char *command, const char *path, struct kv_
     if (rc == -ENODATA)
         return cmd_fail(CMD_FAILED, "%s: %s: no request has a block", command, path);
     if (rc)
-        return cmd_fail(CMD_FAILED, "%s: %s: line %zu: %s", command, path, line, strerror(-rc));
+        return cmd_fail(CMD_FAILED, "%s: %s: after line %zu: %s", command, path, line,
+                        strerror(-rc));
     return CMD_DONE;
 }

@@ -141,7 +141,8 @@ const char *rpc_listen_remedy(enum rpc_scheme scheme, int rc)
 {
     bool path = scheme == RPC_SCHEME_UNIX || scheme == RPC_SCHEME_SHM;
     if (rc == -EADDRINUSE)
-        return path ? "; another server has it" : "; another server has it, or choose another port";
+        return path ? "; another server has it, or it is another kind of file"
+                    : "; another server has it, or choose another port";
     if (rc == -ENOENT && path)
         return "; make its folder first";
     if (rc == -EADDRNOTAVAIL)

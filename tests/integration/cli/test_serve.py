@@ -317,7 +317,8 @@ class Life(Case):
     def test_a_file_that_is_no_socket_is_left_alone(self):
         path = self.dir / "precious"
         path.write_text("data")
-        self.expect(hawser("serve", "--listen", f"unix:{path}", "--no-devices"), FAILED, str(path))
+        self.expect(hawser("serve", "--listen", f"unix:{path}", "--no-devices"), FAILED, str(path),
+                    "another kind of file")
         self.assertEqual(path.read_text(), "data")
 
     def test_a_taken_port_is_refused_by_name(self):

@@ -51,6 +51,7 @@ class Kvd(Case):
         self.start("--socket", path)
         self.expect(hawser("kvd", "--socket", path), FAILED, "another server has it")
         self.expect(hawser("kvd", "--socket", f"/{'x' * 200}"), FAILED, "at most 107 characters")
+        self.expect(hawser("kvd", "--socket", self.dir / "b", "--blocks", "16"), USAGE, "a size such as 1GiB")
 
     def test_ready_fd_is_told(self):
         read, write = os.pipe()
@@ -226,6 +227,7 @@ class Kvreplay(Case):
             file.write('{"hash_ids": [1, -2]}\n')
         self.expect(hawser("kvreplay", path), FAILED, "line 2")
         self.expect(hawser("kvreplay", self.dir / "none"), FAILED, "No such file")
+        self.expect(hawser("kvreplay", self.dir), FAILED, "Is a directory")
         self.expect(hawser("kvreplay", self.trace([])), FAILED, "no request")
         self.expect(hawser("kvreplay", self.trace([1]), "--capacity", "1KiB"), USAGE, "--capacity")
         self.expect(hawser("kvreplay"), USAGE, "FILE")

@@ -179,6 +179,9 @@ class RespCase(RespDoor):
         self.expect(kv("put", "--expire", "0", "brief", self.dir / "in"), USAGE, "--expire", "from 1ms")
         self.assertEqual(len(self.expect(kv("keys"), DONE).stdout.split()), 6)
         self.assertEqual(len(self.expect(kv("watch", "--every", "10ms", "--count", "2"), DONE).stdout.splitlines()), 3)
+        with open("/dev/full", "wb") as full:  # it ends although no count is given
+            self.expect(hawser("kv", "--socket", self.dir / "kvd", "watch", "--every", "10ms", stdout=full), FAILED,
+                        "cannot write the output")
         self.assertEqual(self.expect(kv("del", "file"), DONE).stdout, "file: deleted\n")
         self.assertEqual(json.loads(self.expect(kv("info", "--json"), DONE).stdout)["below_copies"], 0)
         self.expect(kv("info", "more"), USAGE, "hawser kv --help")
