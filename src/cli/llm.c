@@ -217,10 +217,13 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     const char *address = operands->count ? operands->items[0] : o->server;
     if (operands->count && o->server)
         return cmd_fail(CMD_USAGE, "llm: an address or --server, not both");
+    struct llm_run_options there = *o;
+    if (address)
+        there.gpu_host = address;
     if (o->worker_metrics)
-        return llm_run_worker_metrics(o, stdout);
+        return llm_run_worker_metrics(&there, stdout);
     if (o->download)
-        return llm_run_download(o, stdout);
+        return llm_run_download(&there, stdout);
     if (o->mode == 0 && (address || !o->model))
         return ask(o, address);
     if (address)

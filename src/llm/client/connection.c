@@ -356,12 +356,12 @@ static void *read_and_deliver(void *user)
 
 /* ---- life ---- */
 
-/* A port that takes connections and says nothing may be one for HTTP. */
+/* A port that takes connections and says nothing, or hangs up, may be one for HTTP. */
 static void explain_connect(const struct rpc_addr *addr, int rc, const char *cause, char *why)
 {
     char text[RPC_ADDR_PATH_CHARS + RPC_ADDR_HOST_CHARS + 16];
     rpc_addr_format(addr, text, sizeof text);
-    if (rc == -ETIMEDOUT)
+    if (rc == -ETIMEDOUT || rc == -ECONNRESET)
         llm_why_set(why,
                     "%s does not answer as a Hawser server: %s; is it serve's --listen, and "
                     "not its --http?",

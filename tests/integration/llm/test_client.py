@@ -7,9 +7,11 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import termios
+import threading
 import time
 import unittest
 
@@ -148,6 +150,19 @@ class Client(Case):
         self.llm(self.address, "--mode", "semantic", code=USAGE, says=["--gpu_host"])
         with Server("--listen", "127.0.0.1:0") as other:
             self.llm(other.addresses[0], "-p", "x", code=FAILED, says=["serves no model"])
+
+    def test_a_port_that_hangs_up_may_be_one_for_http(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            def hang_up():
+                with listener.accept()[0] as client:
+                    client.recv(1)
+
+            thread = threading.Thread(target=hang_up)
+            thread.start()
+            port = listener.getsockname()[1]
+            self.expect(hawser("llm", f"127.0.0.1:{port}", "-p", PROMPT), UNREACHABLE,
+                        f"127.0.0.1:{port} does not answer as a Hawser server", "--http")
+            thread.join()
 
     def test_a_server_that_dies_is_told_once(self):
         endless = self.dir / "endless.gguf"

@@ -155,7 +155,7 @@ class Download(Modes):
         port = self.serve().addresses[0].rsplit(":", 1)[1]
         self.expect(hawser("llm", "--download", copy, "--master_port", port), REFUSED, "--allow-download")
         port = self.serve("--allow-download").addresses[0].rsplit(":", 1)[1]
-        self.expect(hawser("llm", "--download", copy, "--master_port", port), DONE)
+        self.expect(hawser("llm", "--download", copy, f"127.0.0.1:{port}"), DONE)
         self.assertEqual(copy.read_bytes(), self.model.read_bytes())
         self.expect(hawser("llm", "--download", self.dir / "no" / "x", "--master_port", port),
                     FAILED, "No such file")
