@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "command/connect.h"
+#include "command/interrupt.h"
 #include "command/kvmembers.h"
 #include "command/kvranks.h"
 #include "kv/common/cpus.h"
@@ -22,9 +23,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-struct kvd_options {
 enum { BLOCKS_MIN = 4096 }; /* less is a unit that was forgotten */
 
+struct kvd_options {
     const char *socket;
     struct cmd_list peers;
     struct cmd_members_options members;
@@ -223,11 +224,11 @@ static enum cmd_exit check_all(struct kvd *k)
     if (o->min_copies > o->copies)
         return cmd_fail(CMD_USAGE, "kvd: --min-copies %llu is more than --copies %llu",
                         (unsigned long long)o->min_copies, (unsigned long long)o->copies);
-    if (!o->cert != !o->key)
     if (o->arena_bytes > 0 && o->arena_bytes < BLOCKS_MIN)
         return cmd_fail(CMD_USAGE,
                         "kvd: --blocks %llu: that is too few bytes; use a size such as 1GiB",
                         (unsigned long long)o->arena_bytes);
+    if (!o->cert != !o->key)
         return cmd_fail(CMD_USAGE, "kvd: --cert and --key go together");
     struct rpc_security_files listen = {
         .certificate = o->cert, .key = o->key, .token_file = o->token_file};
@@ -316,10 +317,8 @@ static void on_signal(int number)
 
 static void catch_signals(struct kvd *k)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     stoppable = k;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cmd_on_stop(on_signal);
 }
 
 static enum cmd_exit start_metrics(struct kvd *k)
@@ -456,8 +455,7 @@ static enum cmd_exit serve(struct kvd *k)
     for (uint32_t i = 0; i < k->unit_count; i++)
         if (k->units[i].started)
             pthread_join(k->units[i].thread, NULL);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    cmd_on_stop(SIG_DFL);
     return code;
 }
 
@@ -488,11 +486,12 @@ const struct cmd_command cmd_kvd = {
     .name = "kvd",
     .summary = "run the key-value store, alone or as a member of a cluster",
     .operands = "",
-    .description = "Serves local clients through shared memory and other ranks through copyrpc, "
-                   "until SIGINT or SIGTERM; then removes its sockets.  Every rank must be given "
-                   "the same --peers and --daemons.  With --members or --etcd blocks are shared by "
-                   "a cluster whose members may change; docs/design/cluster.md says how.  Prints "
-                   "one line, \"attach at ...\", when clients can attach.",
+    .description =
+        "Serves local clients through shared memory and other ranks through copyrpc, "
+        "until SIGINT, SIGTERM or SIGHUP; then removes its sockets.  Every rank must be given "
+        "the same --peers and --daemons.  With --members or --etcd blocks are shared by "
+        "a cluster whose members may change; docs/design/cluster.md says how.  Prints "
+        "one line, \"attach at ...\", when clients can attach.",
     .options = options,
     .environment = environment,
     .examples =

@@ -1,6 +1,26 @@
 #include "command/interrupt.h"
 
-#include <signal.h>
+#include <stddef.h>
+
+void cmd_stop_signals(sigset_t *out)
+{
+    struct sigaction hangup;
+    sigemptyset(out);
+    sigaddset(out, SIGINT);
+    sigaddset(out, SIGTERM);
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaddset(out, SIGHUP);
+}
+
+void cmd_on_stop(void (*handler)(int number))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = (int)SA_RESETHAND};
+    sigset_t stops;
+    cmd_stop_signals(&stops);
+    for (int number = SIGHUP; number <= SIGTERM; number++)
+        if (sigismember(&stops, number) == 1)
+            sigaction(number, &action, NULL);
+}
 
 static volatile sig_atomic_t interrupted;
 

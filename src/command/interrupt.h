@@ -4,7 +4,15 @@
 #ifndef HAWSER_COMMAND_INTERRUPT_H
 #define HAWSER_COMMAND_INTERRUPT_H
 
+#include <signal.h>
 #include <stdbool.h>
+
+/* What stops a server in order: SIGINT, SIGTERM, and SIGHUP where it is not ignored, as by nohup.
+ */
+void cmd_stop_signals(sigset_t *out);
+/* The first of them calls the handler; a second one, should that hang, ends the process.  SIG_DFL:
+ * the first one does. */
+void cmd_on_stop(void (*handler)(int number));
 
 /* From now on SIGINT and SIGTERM end a wait in the kernel and are remembered, instead of ending the
  * process. */

@@ -2,6 +2,7 @@
 #include "serve/serve.h"
 
 #include "command/connect.h"
+#include "command/interrupt.h"
 #include "rpc/servers.h"
 #include "serve/discovery.h"
 #include "serve/http/front.h"
@@ -138,9 +139,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (code != CMD_DONE)
         return code;
     /* Blocked before there are threads: only sigwait takes them. */
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
+    cmd_stop_signals(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     code = start(&g, &front);
     if (code == CMD_DONE)
@@ -159,7 +158,8 @@ const struct cmd_command cmd_gateway = {
     .description =
         "Needs no GPU and no model file.  A text whose worker dies, hangs or is drained goes on at "
         "another one, with the same tokens.  Listens on 127.0.0.1:8000 unless --http says "
-        "otherwise, until SIGINT or SIGTERM.  Prints one line, \"answering on ...\", when clients "
+        "otherwise, until SIGINT, SIGTERM or SIGHUP.  Prints one line, \"answering on ...\", when "
+        "clients "
         "can connect; /healthz says when a worker is ready.",
     .options = options,
     .environment = environment,

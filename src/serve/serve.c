@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "command/connect.h"
 #include "command/drivers.h"
+#include "command/interrupt.h"
 #include "rpc/methods.h"
 #include "rpc/server.h"
 #include "serve/discovery.h"
@@ -586,13 +587,10 @@ static void on_signal(int number)
     rpc_server_stop(stoppable);
 }
 
-/* The first signal stops in order; a second one, should that hang, at once. */
 static void catch_signals(struct rpc_server *rpc)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     stoppable = rpc;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cmd_on_stop(on_signal);
 }
 
 static enum cmd_exit serve(struct server *s)
@@ -653,8 +651,7 @@ static enum cmd_exit prepare_and_serve(struct server *s)
         return cmd_fail(CMD_USAGE, "serve: --device: %s", why);
     print_devices(&s->info.devices, !s->o->no_devices);
     code = serve(s);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    cmd_on_stop(SIG_DFL);
     return code;
 }
 
@@ -690,7 +687,8 @@ const struct cmd_command cmd_serve = {
     .summary = "offer this machine's GPUs, or models, to clients",
     .operands = "",
     .description =
-        "Listens and serves until SIGINT or SIGTERM, then removes its sockets.  An address beyond "
+        "Listens and serves until SIGINT, SIGTERM or SIGHUP, then removes its sockets.  An address "
+        "beyond "
         "this host needs --cert, --key and --token-file, which hawser keygen makes.  Prints one "
         "line, \"listening on ...\", when clients can connect.",
     .options = options,

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "command/interrupt.h"
 #include "rpc/callers.h"
 #include "serve/session/process.h"
 #include "serve/session/relay.h"
@@ -171,8 +172,7 @@ static void run_relay(struct sessions *s, struct relays *r)
         count += t->ops->descriptors(t, keep + count);
         keep[count++] = r->connections[i].near;
     }
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    cmd_on_stop(SIG_DFL);
     sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
     prctl(PR_SET_NAME, "hawser-relay");
     prctl(PR_SET_PDEATHSIG, SIGKILL);

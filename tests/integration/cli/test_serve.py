@@ -291,7 +291,7 @@ class Refusals(Case):
 
 class Life(Case):
     def test_signals_end_it_in_order_and_leave_no_socket(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             with self.subTest(number):
                 server = Server("--listen", f"unix:{self.dir}/a,shm:{self.dir}/b")
                 self.assertTrue((self.dir / "a").is_socket())
