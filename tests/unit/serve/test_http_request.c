@@ -211,9 +211,12 @@ static void texts_and_tokens_are_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_openais),      cmocka_unit_test(every_field_is_read),
-        cmocka_unit_test(messages_are_read),         cmocka_unit_test(bad_fields_are_named),
+        cmocka_unit_test(defaults_are_openais),
+        cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(messages_are_read),
+        cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(texts_and_tokens_are_read),
+        cmocka_unit_test(a_body_may_begin_with_a_byte_order_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
