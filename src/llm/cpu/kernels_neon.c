@@ -2,15 +2,13 @@
  *
  * Four rows of weights are taken at once.  The lanes of one register hold their sums, so that
  * scaling, accumulating and storing cost one instruction for all four. */
-#include "llm/cpu/neon_impl.h"
-
-#include <assert.h>
+#include "llm/cpu/tiles_impl.h"
 
 enum { TILE_COLS = 3 }; /* of activations: 4 x 3 x 2 accumulators leave room for the operands */
 
 /* next: see next_rows. */
 typedef float32x4_t dot4(const uint8_t *const w[4], const void *acts, uint32_t width,
-                         const volatile uint8_t *next);
+                         struct next_rows next);
 
 /* ---- F32, F16, BF16 ---- */
 
@@ -80,7 +78,7 @@ INLINE void add8(enum llm_dtype dtype, const uint8_t *w, uint32_t k, const float
 }
 
 INLINE float32x4_t dot4_plain(enum llm_dtype dtype, const uint8_t *const w[4], const float *x,
-                              uint32_t width, const volatile uint8_t *next)
+                              uint32_t width, struct next_rows next)
 {
     const uint8_t *w0 = w[0], *w1 = w[1], *w2 = w[2], *w3 = w[3];
     struct four low = {{0}}, high = {{0}};
@@ -101,19 +99,19 @@ INLINE float32x4_t dot4_plain(enum llm_dtype dtype, const uint8_t *const w[4], c
 }
 
 static float32x4_t dot4_f32(const uint8_t *const w[4], const void *acts, uint32_t width,
-                            const volatile uint8_t *next)
+                            struct next_rows next)
 {
     return dot4_plain(LLM_F32, w, acts, width, next);
 }
 
 static float32x4_t dot4_f16(const uint8_t *const w[4], const void *acts, uint32_t width,
-                            const volatile uint8_t *next)
+                            struct next_rows next)
 {
     return dot4_plain(LLM_F16, w, acts, width, next);
 }
 
 static float32x4_t dot4_bf16(const uint8_t *const w[4], const void *acts, uint32_t width,
-                             const volatile uint8_t *next)
+                             struct next_rows next)
 {
     return dot4_plain(LLM_BF16, w, acts, width, next);
 }
@@ -212,7 +210,8 @@ static void mul_tiles(const struct llm_mul *m)
         for (int r = 0; r < 4; r++)
             w[r] = (const uint8_t *)(const void *)(panel + (size_t)r * m->width);
         for (; col < m->count; col++)
-            store4(m, row, col, dot4_f32(w, m->acts + (size_t)col * m->width * 4, m->width, w[0]));
+            store4(m, row, col,
+                   dot4_f32(w, m->acts + (size_t)col * m->width * 4, m->width, no_rows));
     }
 }
 
@@ -233,7 +232,7 @@ INLINE int32x4_t dot16(int32x4_t sum, struct llm_raw raw, int part, const int8_t
 }
 
 INLINE float32x4_t dot4_32(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
-                           uint32_t width, const volatile uint8_t *next)
+                           uint32_t width, struct next_rows next)
 {
     const struct llm_format f = llm_format(dtype);
     const struct llm_q32 *x = acts;
@@ -301,7 +300,7 @@ INLINE int32x4_t products256(enum llm_dtype dtype, const uint8_t *block, const i
 }
 
 INLINE float32x4_t dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
-                            uint32_t width, const volatile uint8_t *next)
+                            uint32_t width, struct next_rows next)
 {
     const struct llm_format f = llm_format(dtype);
     const struct llm_q256 *x = acts;
@@ -311,7 +310,7 @@ INLINE float32x4_t dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], con
         int32x4_t products[4], minima[4];
         if (f.group == 32)
             sums[0] = vpaddq_s16(sums[0], sums[1]);
-        ask_lines(next, at, f.bytes);
+        hint_lines(next, at, f.bytes);
         for (int r = 0; r < 4; r++) {
             struct llm_scales s;
             llm_scales(dtype, &s, w[r] + at);
@@ -339,7 +338,7 @@ INLINE float32x4_t dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], con
 
 #define DOT4(type, width_of_block)                                                                 \
     static float32x4_t dot4_##type(const uint8_t *const w[4], const void *acts, uint32_t width,    \
-                                   const volatile uint8_t *next)                                   \
+                                   struct next_rows next)                                          \
     {                                                                                              \
         return dot4_##width_of_block(LLM_##type, w, acts, width, next);                            \
     }
@@ -347,99 +346,6 @@ INLINE float32x4_t dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], con
 #define DOT4_256(type) DOT4(type, 256)
 LLM_TYPES_32(DOT4_32)
 LLM_TYPES_256(DOT4_256)
-
-/* ---- blocks that were unpacked, for several rows of activations ---- */
-
-INLINE float32x4_t dot4_w32(const void *const rows[4], const void *acts, uint32_t width,
-                            bool has_min)
-{
-    const struct llm_w32 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
-    const struct llm_q32 *x = acts;
-    float32x4_t acc = vdupq_n_f32(0);
-    for (uint32_t b = 0; b < width / 32; b++, x++) {
-        int8x16_t a0 = vld1q_s8(x->values), a1 = vld1q_s8(x->values + 16);
-        int32x4_t sums[4];
-        for (int r = 0; r < 4; r++) {
-            sums[r] = vdotq_s32(vdupq_n_s32(0), vld1q_s8(w[r][b].values), a0);
-            sums[r] = vdotq_s32(sums[r], vld1q_s8(w[r][b].values + 16), a1);
-        }
-        const float scales[4] = {w[0][b].scale, w[1][b].scale, w[2][b].scale, w[3][b].scale};
-        acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(sums)), vmulq_n_f32(vld1q_f32(scales), x->scale));
-        if (has_min) {
-            const float minima[4] = {w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min};
-            acc = vfmaq_n_f32(acc, vmulq_n_f32(vld1q_f32(minima), x->scale), (float)x->sum);
-        }
-    }
-    return acc;
-}
-
-INLINE int32x4_t products_w256(const struct llm_w256 *w, const int8_t *a)
-{
-    int32x4_t total = vdupq_n_s32(0), zero = vdupq_n_s32(0);
-    for (int g = 0; g < 16; g++)
-        total =
-            vmlaq_n_s32(total, vdotq_s32(zero, vld1q_s8(w->values + 16 * g), vld1q_s8(a + 16 * g)),
-                        w->inner.scales[g]);
-    return total;
-}
-
-/* Minus the minima times the activations' sums. */
-INLINE int32x4_t minima_w256(const struct llm_w256 *w, const int16_t sums[16])
-{
-    uint8x16_t m = vld1q_u8(w->inner.minima);
-    int16x8_t m0 = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(m)));
-    int16x8_t m1 = vreinterpretq_s16_u16(vmovl_high_u8(m));
-    int16x8_t s0 = vld1q_s16(sums), s1 = vld1q_s16(sums + 8);
-    int32x4_t total = vmlsl_s16(vdupq_n_s32(0), vget_low_s16(m0), vget_low_s16(s0));
-    total = vmlsl_high_s16(total, m0, s0);
-    total = vmlsl_s16(total, vget_low_s16(m1), vget_low_s16(s1));
-    return vmlsl_high_s16(total, m1, s1);
-}
-
-INLINE float32x4_t dot4_w256(const void *const rows[4], const void *acts, uint32_t width,
-                             bool has_min)
-{
-    const struct llm_w256 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
-    const struct llm_q256 *x = acts;
-    float32x4_t acc = vdupq_n_f32(0);
-    for (uint32_t b = 0; b < width / 256; b++, x++) {
-        int32x4_t products[4], offsets[4];
-        for (int r = 0; r < 4; r++) {
-            products[r] = products_w256(&w[r][b], x->values);
-            if (has_min)
-                offsets[r] = minima_w256(&w[r][b], x->sums);
-        }
-        const float scales[4] = {w[0][b].scale, w[1][b].scale, w[2][b].scale, w[3][b].scale};
-        acc =
-            vfmaq_f32(acc, vcvtq_f32_s32(sum4(products)), vmulq_n_f32(vld1q_f32(scales), x->scale));
-        if (has_min) {
-            const float minima[4] = {w[0][b].min, w[1][b].min, w[2][b].min, w[3][b].min};
-            acc = vfmaq_f32(acc, vcvtq_f32_s32(sum4(offsets)),
-                            vmulq_n_f32(vld1q_f32(minima), x->scale));
-        }
-    }
-    return acc;
-}
-
-static void mul_unpacked(const struct llm_mul *m)
-{
-    const struct llm_format f = llm_format(m->dtype);
-    for (uint32_t row = 0; row < m->rows; row += 4) {
-        const void *w[4];
-        unpack4(m, row, w);
-        for (uint32_t c = 0; c < m->count; c++) {
-            const uint8_t *acts = m->acts + c * (m->group_bytes / LLM_GROUP);
-            if (f.values == 32)
-                store4(m, row, c,
-                       f.has_min ? dot4_w32(w, acts, m->width, true)
-                                 : dot4_w32(w, acts, m->width, false));
-            else
-                store4(m, row, c,
-                       f.has_min ? dot4_w256(w, acts, m->width, true)
-                                 : dot4_w256(w, acts, m->width, false));
-        }
-    }
-}
 
 /* ---- mul ---- */
 
@@ -449,15 +355,11 @@ static dot4 *const dots[] = {[LLM_F32] = dot4_f32,
 #define DOT4_ENTRY(type) [LLM_##type] = dot4_##type,
                              LLM_TYPES_32(DOT4_ENTRY) LLM_TYPES_256(DOT4_ENTRY)};
 
-void llm_neon_mul(const struct llm_mul *m)
+void llm_neon_mul(const struct llm_mul *m, bool hints)
 {
     bool plain = llm_format(m->dtype).values == 0;
     if (plain && m->count >= TILE_COLS) {
         mul_tiles(m);
-        return;
-    }
-    if (!plain && m->count > 1) {
-        mul_unpacked(m);
         return;
     }
     dot4 *dot = dots[m->dtype];
@@ -465,7 +367,7 @@ void llm_neon_mul(const struct llm_mul *m)
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const uint8_t *w[4];
         rows4(m, row, w);
-        const volatile uint8_t *next = next_rows(m, row);
+        struct next_rows next = next_rows(m, row, hints);
         for (uint32_t c = 0; c < m->count; c++)
             store4(m, row, c, dot(w, m->acts + c * (m->group_bytes / LLM_GROUP), m->width, next));
     }
@@ -540,7 +442,7 @@ static void score(const struct llm_attention *a, const float *q, float *scores)
         float four[4];
         for (uint32_t i = 0; i < 4; i++)
             k[i] = attention_row(a, a->k, j + i < a->positions ? j + i : a->positions - 1);
-        vst1q_f32(four, vmulq_n_f32(dot4_plain(LLM_F16, k, q, a->head_dim, NULL), a->scale));
+        vst1q_f32(four, vmulq_n_f32(dot4_plain(LLM_F16, k, q, a->head_dim, no_rows), a->scale));
         for (uint32_t i = 0; i < 4 && j + i < a->positions; i++)
             scores[j + i] = four[i];
     }
@@ -599,14 +501,24 @@ void llm_neon_activate(enum llm_activation kind, float *x, const float *gate_by,
 static void neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t width,
                          uint32_t rows, uint32_t count)
 {
-    (void)count;
-    llm_neon_prepare(act, dst, src, width, rows);
+    if (act == LLM_ACT_F16)
+        llm_neon_prepare(act, dst, src, width, rows);
+    else
+        tiles_prepare(act, dst, src, width, rows, count);
+}
+
+static void neon_mul(const struct llm_mul *m)
+{
+    if (m->count == 1 || llm_format(m->dtype).values == 0)
+        llm_neon_mul(m, true);
+    else
+        tiles_mul(m, true);
 }
 
 const struct llm_kernels llm_kernels_neon = {
     .name = "neon",
     .prepare = neon_prepare,
-    .mul = llm_neon_mul,
+    .mul = neon_mul,
     .attend = llm_neon_attend,
     .norm = llm_neon_norm,
     .activate = llm_neon_activate,
