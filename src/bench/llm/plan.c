@@ -68,7 +68,7 @@ static enum cmd_exit read_link(struct plan *p)
     if (!comma || hw_parse_duration(latency, &p->line.one_way_ns) ||
         bench_delay_parse_rate(comma + 1, &p->line.bits_s) || p->line.bits_s == 0)
         return cmd_fail(CMD_USAGE,
-                        "plan: --link '%s' is no latency and rate of a line; write 1ms,10Gbit",
+                        "plan: --link '%s' is no latency and rate of a link; write 1ms,10Gbit",
                         text);
     return CMD_DONE;
 }
@@ -290,7 +290,7 @@ const struct cmd_command cmd_plan = {
     .operands_max = 1,
     .description = "Prints what a step takes when the workers split every tensor (hawser serve "
                    "--tp-peers), and when each has some of the layers (hawser serve --layers), "
-                   "over a line of --link, with the arithmetic.  The shapes are those of the model "
+                   "over --link, with the arithmetic.  The shapes are those of the model "
                    "FILE; the time of a step on one worker is measured here, or given.",
     .options = options,
     .examples = "hawser plan model.gguf --link 1ms,10Gbit\n"

@@ -59,7 +59,7 @@ static const struct cmd_option options[] = {
      "leave out the rows that are not begun by then, and say so", "TIME", "170s", HW_SEC,
      86400 * HW_SEC},
     {"via-delay", 0, CMD_DURATION, AT(rtt_ns),
-     "round trip of the long line that calls and posts at once are measured over, through a delay "
+     "round trip of the long link that calls and posts at once are measured over, through a delay "
      "relay; 0 leaves those rows out",
      "RTT", "1ms", 0, HW_SEC},
     {"no-pin", 0, CMD_FLAG, AT(no_pin),
