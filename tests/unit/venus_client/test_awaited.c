@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "venus/common/protocol.h"
-
 enum { BYTES = 1 << 20 };
 
 struct readback {
@@ -121,23 +119,6 @@ static void what_the_batch_reads_first_is_sent(void **state)
     unmake(rig, &r);
 }
 
-/* The server cannot tell what changed there, so all of it is asked for. */
-static void what_is_read_before_the_batch_is_done_says_so(void **state)
-{
-    struct rig *rig = *state;
-    struct readback r;
-    uint64_t bytes = BYTES | VN_RANGE_FILLED | VN_RANGE_AWAITED;
-    make(rig, &r);
-    the_first_sends_it(rig, &r);
-    assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
-    assert_int_not_equal(vnc_device_read_back(rig->device), VK_SUCCESS); /* no server answers so */
-    pthread_mutex_lock(&rig->server.lock);
-    bool found = memmem(rig->server.asked, rig->server.asked_len, &bytes, sizeof(bytes));
-    pthread_mutex_unlock(&rig->server.lock);
-    assert_true(found);
-    unmake(rig, &r);
-}
-
 int main(void)
 {
 #define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_start, rig_end)
@@ -146,7 +127,6 @@ int main(void)
         WITH_RIG(one_that_waits_for_the_host_sends_it),
         WITH_RIG(one_behind_work_that_waits_for_the_host_sends_it),
         WITH_RIG(what_the_batch_reads_first_is_sent),
-        WITH_RIG(what_is_read_before_the_batch_is_done_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

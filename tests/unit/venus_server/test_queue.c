@@ -806,6 +806,29 @@ static void what_a_batch_wrote_comes_before_its_report(void **state)
     assert_memory_equal(duet.bytes, gpu.bytes, BYTES);
 }
 
+/* Pages that came and did not change are those of whoever wrote there since: they come again only
+ * while the batch is under way. */
+static void awaited_pages_come_whole_until_their_batch_is_done(void **state)
+{
+    enum { LEN = 8 * VN_PAGE_BYTES };
+    const struct vns_range ranges = {.memory = MEMORY, .bytes = BYTES};
+    (void)state;
+    submit(1, 1, LEN | VN_RANGE_FILLED | VN_RANGE_AWAITED, VK_SUCCESS);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(vns_memories_read(memories, &ranges, 1, 0), 0);
+        duet_wait(&duet, i + 1);
+        assert_int_equal(duet.pushes[i].method, VN_PUSH_PAGES);
+        assert_int_equal(duet.pushes[i].len, 16 + LEN);
+    }
+    gpu_reaches(1, VK_SUCCESS);
+    assert_int_equal(duet_wait_done(&duet), 3);
+    assert_int_equal(duet.pushes[2].method, VN_PUSH_PAGES);
+    assert_int_equal(vns_memories_read(memories, &ranges, 1, 0), 0);
+    assert_int_equal(vns_report_done(&duet.channel, QUEUE, 2, VK_SUCCESS), 0);
+    duet_wait(&duet, 5);
+    expect_done(4, 2, VK_SUCCESS);
+}
+
 static void only_the_named_pages_are_compared(void **state)
 {
     (void)state;
@@ -976,6 +999,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(whole_pages_are_stored_and_do_not_come_back,
                                         start_incoherent, end),
         cmocka_unit_test_setup_teardown(what_a_batch_wrote_comes_before_its_report, start, end),
+        cmocka_unit_test_setup_teardown(awaited_pages_come_whole_until_their_batch_is_done, start,
+                                        end),
         cmocka_unit_test_setup_teardown(only_the_named_pages_are_compared, start, end),
         cmocka_unit_test_setup_teardown(the_hosts_write_wins_and_is_flushed, start_incoherent, end),
         cmocka_unit_test_setup_teardown(deltas_for_memory_that_is_not_mapped_are_refused, start,

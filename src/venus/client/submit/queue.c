@@ -837,18 +837,8 @@ static bool append(struct vnc_ranges *to, const struct vnc_ranges *from)
     return true;
 }
 
-static void keep_awaited(struct vnc_ranges *ranges)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < ranges->count; i++) {
-        if (ranges->items[i].awaited)
-            ranges->items[kept++] = ranges->items[i];
-    }
-    ranges->count = kept;
-}
-
-/* Of all batches that are not done: what they write, or the awaited ranges of it. */
-static bool gather_under_way(struct vnc_device *device, bool awaited, struct vnc_ranges *ranges)
+/* What all batches write that are not done. */
+static bool gather_under_way(struct vnc_device *device, struct vnc_ranges *ranges)
 {
     bool ok = true;
     for (uint32_t i = 0; i < device->queue_count; i++) {
@@ -858,48 +848,31 @@ static bool gather_under_way(struct vnc_device *device, bool awaited, struct vnc
             ok = b->ranges.count == 0 || append(ranges, &b->ranges);
         pthread_mutex_unlock(&queue->lock);
     }
-    if (awaited)
-        keep_awaited(ranges);
     vnc_ranges_merge(ranges);
-    for (size_t i = 0; !awaited && i < ranges->count; i++)
+    for (size_t i = 0; i < ranges->count; i++)
         ranges->items[i].filled = ranges->items[i].awaited = false; /* not yet */
     return ok;
 }
 
-static VkResult read_ranges(struct vnc_device *device, const struct vnc_ranges *awaited,
-                            const struct vnc_ranges *ranges)
+VkResult vnc_device_read(struct vnc_device *device, const struct vnc_ranges *ranges)
 {
     struct vnc_link *link = vnc_device_link(device);
+    if (ranges->count == 0)
+        return VK_SUCCESS;
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
-    if (awaited->count)
-        put_read(e, awaited);
     put_read(e, ranges);
     struct vn_decoder reply;
     VkResult result = vnc_link_call(link, &reply);
     return result == VK_SUCCESS ? vnc_link_finish(link, &reply) : result;
 }
 
-/* Of awaited pages the server cannot tell what changed: all of them are asked for, as they are now.
- */
-VkResult vnc_device_read(struct vnc_device *device, const struct vnc_ranges *ranges)
-{
-    struct vnc_ranges awaited = {0};
-    if (ranges->count == 0)
-        return VK_SUCCESS;
-    VkResult result = gather_under_way(device, true, &awaited)
-                          ? read_ranges(device, &awaited, ranges)
-                          : VK_ERROR_OUT_OF_HOST_MEMORY;
-    vnc_ranges_fini(&awaited);
-    return result;
-}
-
 VkResult vnc_device_read_back(struct vnc_device *device)
 {
     struct vnc_ranges ranges = {0};
-    VkResult result = gather_under_way(device, false, &ranges) ? vnc_device_read(device, &ranges)
-                                                               : VK_ERROR_OUT_OF_HOST_MEMORY;
+    VkResult result = gather_under_way(device, &ranges) ? vnc_device_read(device, &ranges)
+                                                        : VK_ERROR_OUT_OF_HOST_MEMORY;
     vnc_ranges_fini(&ranges);
     return result;
 }

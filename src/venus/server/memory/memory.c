@@ -58,7 +58,9 @@ struct memory {
     uint64_t *counted;       /* where its heap's bytes are */
     uint64_t submissions;    /* of the device when it was allocated */
     uint8_t *live;           /* NULL: not mapped */
-    struct vn_shadow shadow; /* unless it is demand-paged */
+    struct vn_shadow shadow; /* unless it is demand-paged, as what follows */
+    /* Pages that work under way fills and the client awaits: what it has of them is not known. */
+    struct vn_pageset awaited;
     struct vn_pageset
         gone; /* of demand-paged memory: pages that the client does not have; under the turn */
 };
@@ -121,10 +123,16 @@ int vns_memories_create(struct vns_channel *channel, uint64_t max_bytes, struct 
     return 0;
 }
 
-static void memory_free(struct memory *memory)
+static void fini_books(struct memory *memory)
 {
     vn_shadow_fini(&memory->shadow);
+    vn_pageset_fini(&memory->awaited);
     vn_pageset_fini(&memory->gone);
+}
+
+static void memory_free(struct memory *memory)
+{
+    fini_books(memory);
     free(memory);
 }
 
@@ -399,8 +407,19 @@ static struct vn_pages filled_pages(const struct memory *memory, const struct vn
     return (struct vn_pages){
         .first = (size_t)((range->offset + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES),
         .end = (size_t)(end / VN_PAGE_BYTES),
-        .awaited = range->awaited,
     };
+}
+
+/* Which pages may go as they are, looking from `page` on.  Awaited ones do, whoever asks; *until
+ * becomes where they end or begin. */
+static struct vn_pages pages_to_send(const struct memory *memory, const struct vns_range *range,
+                                     size_t page, size_t *until)
+{
+    size_t run = vn_pageset_run(&memory->awaited, page, *until - page);
+    size_t stop = run ? page + run : vn_pageset_next(&memory->awaited, page);
+    if (*until > stop)
+        *until = stop;
+    return run ? (struct vn_pages){page, stop, .awaited = true} : filled_pages(memory, range);
 }
 
 /* How many filled pages from `page` on go in one message as they are; 0: too few, or the client
@@ -461,7 +480,7 @@ static int read_some(struct vns_memories *m, struct memory *memory, const struct
                      size_t *page, size_t end, bool still)
 {
     size_t until = end - *page > PAGES_A_HOLD ? *page + PAGES_A_HOLD : end;
-    struct vn_pages filled = filled_pages(memory, range);
+    struct vn_pages filled = pages_to_send(memory, range, *page, &until);
     if (*page < filled.first && until > filled.first) {
         until = filled.first;
     } else if (*page >= filled.first && *page < filled.end) {
@@ -507,10 +526,12 @@ uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ran
         if (!pages_of(memory, &ranges[i], &first, &end) || memory->demand_paged)
             continue;
         struct vn_pages filled = filled_pages(memory, &ranges[i]);
-        bool apart = filled.awaited && filled.first < filled.end;
+        bool apart = ranges[i].awaited && filled.first < filled.end;
         vn_shadow_make(&memory->shadow, memory->live, first, apart ? filled.first : end);
-        if (apart) /* those between are sent as they are then */
-            vn_shadow_make(&memory->shadow, memory->live, filled.end, end);
+        if (!apart)
+            continue;
+        vn_shadow_make(&memory->shadow, memory->live, filled.end, end);
+        vn_pageset_add_span(&memory->awaited, filled.first, filled.end - filled.first);
     }
     vns_channel_unlock(m->channel);
     return exposed;
@@ -588,7 +609,7 @@ static int read_range(struct vns_memories *m, const struct vns_range *range, uin
         uint64_t start = hw_now_ns();
         struct memory *memory = vn_keymap_get(&m->by_id, range->memory);
         more = pages_of(memory, range, &first, &end);
-        page = page > first ? page : first;
+        size_t from = page = page > first ? page : first;
         more = more && page < end;
         if (more && memory->demand_paged)
             rc = tell_some(m, memory, range, &page, end);
@@ -596,6 +617,8 @@ static int read_range(struct vns_memories *m, const struct vns_range *range, uin
             invalidate_caches(memory);
         if (more && !memory->demand_paged)
             rc = read_some(m, memory, range, &page, end, exposed_now(m) == own);
+        if (more && !memory->demand_paged && range->awaited) /* they were filled by this work */
+            vn_pageset_remove_span(&memory->awaited, from, page - from);
         more = more && page < end;
         bool was_long = hw_now_ns() - start > long_hold_ns;
         vns_channel_unlock(m->channel);
@@ -631,6 +654,7 @@ static int give_up_shadow(struct vns_memories *m, struct memory *memory)
     int rc = init_gone(memory);
     if (rc == 0) {
         vn_shadow_fini(&memory->shadow);
+        vn_pageset_fini(&memory->awaited);
         memory->demand_paged = true;
     }
     vns_channel_unlock(m->channel);
@@ -706,6 +730,8 @@ static int init_books(const struct vns_memories *m, struct memory *memory)
     if (memory->demand_paged)
         return init_gone(memory);
     int rc = vn_shadow_init(&memory->shadow, memory->size);
+    if (rc == 0)
+        rc = vn_pageset_init(&memory->awaited, vn_shadow_pages(&memory->shadow));
     memory->shadow.near = m->near;
     return rc;
 }
@@ -714,13 +740,12 @@ static VkResult map(struct vns_memories *m, struct memory *memory)
 {
     struct vns_device *device = memory->device;
     void *live;
-    if (init_books(m, memory)) /* nobody looks at them before live is set */
-        return VK_ERROR_MEMORY_MAP_FAILED;
-    VkResult result =
-        device->map_memory(device->handle, memory->handle, 0, VK_WHOLE_SIZE, 0, &live);
+    /* Nobody looks at the books before live is set. */
+    VkResult result = init_books(m, memory) ? VK_ERROR_MEMORY_MAP_FAILED
+                                            : device->map_memory(device->handle, memory->handle, 0,
+                                                                 VK_WHOLE_SIZE, 0, &live);
     if (result < 0) {
-        vn_shadow_fini(&memory->shadow);
-        vn_pageset_fini(&memory->gone);
+        fini_books(memory);
         return result;
     }
     bool written = device->submissions != memory->submissions;

@@ -97,9 +97,10 @@ uint8_t *vns_memories_place(struct vns_memories *memories, uint64_t id, uint64_t
 int vns_memories_copy(struct vns_memories *memories, uint64_t id, uint64_t off, void *to,
                       size_t len) MUST_CHECK;
 
-/* Pushes what differs from the shadow copies in these ranges, or that it may.  Ranges of memory
- * that is not mapped, or is no more, are none; one that ends past its memory is cut.  `own` of
- * those that are exposed are the caller's, whose work is done.  0, or what ended the connection. */
+/* Pushes what differs from the shadow copies in these ranges, or that it may, and all of the pages
+ * that work under way fills and the client awaits.  Ranges of memory that is not mapped, or is no
+ * more, are none; one that ends past its memory is cut.  `own` of those that are exposed are the
+ * caller's, whose work is done.  0, or what ended the connection. */
 int vns_memories_read(struct vns_memories *memories, const struct vns_range *ranges, uint32_t count,
                       uint32_t own) MUST_CHECK;
 

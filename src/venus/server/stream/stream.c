@@ -617,6 +617,8 @@ static int op_read(struct vns_session *s, struct wire_dec *in)
     uint32_t count;
     struct vns_range *ranges = vns_ranges_get(in, &count);
     int rc = wire_dec_end(in);
+    for (uint32_t i = 0; i < count; i++)
+        ranges[i].filled = ranges[i].awaited = false; /* of batches only */
     if (rc == 0) {
         /* What the driver itself changes next, by a host copy, must differ from a shadow copy. */
         (void)vns_memories_expose(s->memories, ranges, count);
