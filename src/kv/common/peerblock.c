@@ -125,8 +125,8 @@ int kv_peer_opened_decode(const uint8_t *data, size_t len, struct kv_peer_opened
     uint8_t same = wire_get_u8(&d), agreed = wire_get_u8(&d);
     o.same = same;
     o.agreed = agreed;
-    if (wire_dec_end(&d) || same > 1 || agreed > 1 || o.len < 1 || o.len > KV_BLOCK_MAX ||
-        o.chunk < 1 || o.chunk > KV_PEER_CHUNK)
+    if (wire_dec_end(&d) || same > 1 || agreed > 1 || o.len > KV_BLOCK_MAX || o.chunk < 1 ||
+        o.chunk > KV_PEER_CHUNK)
         return -EPROTO;
     *out = o;
     return 0;

@@ -15,7 +15,7 @@
  *   OPEN_GET       a key, and the checksum of our cached replica (0: none); same: it is the owner's
  *                  block, and no lease is given.  handle: the version of what the asker has from an
  *                  owner; same: the owner's block is not newer.  permit, agreed: see
- *                  kv/daemon/permits.h; 0: none
+ *                  kv/daemon/permits.h; 0: none.  len 0: there is no block, and a permit
  *   READ           a lease, at and len, at most `chunk`
  *   CLOSE          a lease; posted
  *   OPEN_PUT       a key, tenant and len; handle: to replace what is there, up to that version
@@ -110,7 +110,7 @@ struct kv_peer_opened {
 };
 
 void kv_peer_opened_encode(const struct kv_peer_opened *opened, uint8_t out[KV_PEER_OPENED_BYTES]);
-/* 0 or -EPROTO: another length, no block of 1 to KV_BLOCK_MAX, no chunk. */
+/* 0 or -EPROTO: another length, a block past KV_BLOCK_MAX, no chunk. */
 int kv_peer_opened_decode(const uint8_t *data, size_t len, struct kv_peer_opened *out) MUST_CHECK;
 
 #endif

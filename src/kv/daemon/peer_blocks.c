@@ -41,13 +41,25 @@ static bool has_newest(const struct kv_peer_request *r, const struct kv_block_le
            (r->handle && !kv_block_is_newer(ours->version, ours->checksum, r->handle, r->checksum));
 }
 
+/* There is none, also where a cached replica is: it may be of one that was deleted meanwhile. */
+static struct reply no_value(struct kv_daemon *d, struct kv_peer *peer,
+                             const struct kv_peer_request *r)
+{
+    struct kv_peer_opened none = {.chunk = 1};
+    kv_permit_give(d, peer, r, &none);
+    if (!none.permit)
+        return plain(KV_MISS);
+    kv_peer_opened_encode(&none, d->scratch->answer + 1);
+    return (struct reply){.result = KV_OK, .len = KV_PEER_OPENED_BYTES};
+}
+
 static struct reply open_get(struct kv_daemon *d, struct kv_peer *peer,
                              const struct kv_peer_request *r)
 {
     struct kv_block_lease lease;
     const struct kv_block_key *key = d->scratch->keys;
     if (kv_block_key_is_named(key) && !kv_blocks_owns(d->blocks, key))
-        return plain(KV_MISS); /* a cached replica may be of a value that was deleted meanwhile */
+        return no_value(d, peer, r);
     enum kv_result result = kv_blocks_get(d->blocks, &peer->holder, key, d->now_ns, &lease);
     if (result != KV_OK)
         return plain(result);

@@ -1,10 +1,10 @@
 /* kv/daemon/permits.h - when one of two owners may serve a named value without asking the other.
  *
  * Two owners agree on a value when one has asked the other (OPEN_GET) and both have the same block,
- * and no put of it is in progress (kv_blocks_may_agree).  With its answer the other owner gives a
- * permit: a number, good for KV_PERMIT_NS.  An owner serves a value at once while it has a permit
- * and they agreed on the value under that permit's number.  Time counts from before the question at
- * the one, from the answer at the other: only the rates of their clocks matter.
+ * or none, and no put of it is in progress (kv_blocks_may_agree).  With its answer the other owner
+ * gives a permit: a number, good for KV_PERMIT_NS.  An owner serves a value at once while it has a
+ * permit and they agreed on the value under that permit's number.  Time counts from before the
+ * question at the one, from the answer at the other: only the rates of their clocks matter.
  *
  * What replaces or deletes a value first asks both owners for room or for their versions; a promise
  * of room ends what they agreed on.  A commit for which the other owner has promised nothing is
@@ -21,7 +21,7 @@
 
 #define KV_PERMIT_NS (250 * HW_MS) /* what a set may have to wait for an owner that is lost */
 
-/* Whether the key's block here is the newest one: no owner need be asked. */
+/* Whether the key's block here is the newest one, or there is none: no owner need be asked. */
 bool kv_permit_reads(struct kv_daemon *d, const struct kv_block_key *key);
 /* Fills in the permit, if any, of an answer to `peer` about the first key in the scratch. */
 void kv_permit_give(struct kv_daemon *d, const struct kv_peer *peer,

@@ -12,6 +12,7 @@ enum {
     NONE = UINT32_MAX,
     CACHED = KV_BLOCK_TENANTS_MAX,
     OPENED_PLACES = 256,
+    ABSENT_PLACES = 1024, /* names without a value on which owners agree, 16 KiB */
     DELETED_KEPT = 256, /* remembered deletes: a replica on its way here may be older than these */
     PUTS_DEFAULT = 256,
     LEASES_DEFAULT = 4096,
@@ -55,9 +56,15 @@ struct opened {
     uint32_t ever, now;
 };
 
+/* A key without a block on which owners agree. */
+struct absent {
+    uint64_t hash, agreed;
+};
+
 struct kv_blocks {
     struct kv_blocks_config config;
     struct opened opened[OPENED_PLACES];
+    struct absent absent[ABSENT_PLACES];
     uint64_t doubt_until_ns; /* see kv_blocks_agree */
     uint8_t *arena;
     struct kv_extents *extents;
@@ -356,6 +363,7 @@ static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *hol
     entry_open(b, e);
     b->opened[e->hash % OPENED_PLACES].ever++;
     b->opened[e->hash % OPENED_PLACES].now++;
+    b->absent[e->hash % ABSENT_PLACES].agreed = 0;
     b->put_states[place] = (struct put){.over = over};
     *ticket = kv_claims_handle(b->open_puts, place);
     return KV_OK;
@@ -889,23 +897,30 @@ uint32_t kv_blocks_opened(const struct kv_blocks *b, const struct kv_block_key *
 bool kv_blocks_may_agree(const struct kv_blocks *b, const struct kv_block_key *key,
                          uint64_t version, uint64_t checksum, uint64_t now)
 {
-    uint32_t at = find(b, key);
+    uint64_t hash = hash_of(b, key);
+    uint32_t at = find_hashed(b, key, hash);
     const struct entry *e = &b->entries[at == NONE ? 0 : at];
-    return at != NONE && !is_cached(e) && e->version == version && e->checksum == checksum &&
-           b->opened[e->hash % OPENED_PLACES].now == 0 && now >= b->doubt_until_ns;
+    bool same = at == NONE ? !version && !checksum
+                           : !is_cached(e) && e->version == version && e->checksum == checksum;
+    return same && b->opened[hash % OPENED_PLACES].now == 0 && now >= b->doubt_until_ns;
 }
 
 void kv_blocks_agree(struct kv_blocks *b, const struct kv_block_key *key, uint64_t number)
 {
-    uint32_t at = find(b, key);
+    uint64_t hash = hash_of(b, key);
+    uint32_t at = find_hashed(b, key, hash);
     if (at != NONE)
         b->entries[at].agreed = number;
+    else
+        b->absent[hash % ABSENT_PLACES] = (struct absent){hash, number};
 }
 
 uint64_t kv_blocks_agreed(const struct kv_blocks *b, const struct kv_block_key *key)
 {
-    uint32_t at = find(b, key);
-    return at == NONE ? 0 : b->entries[at].agreed;
+    uint64_t hash = hash_of(b, key);
+    uint32_t at = find_hashed(b, key, hash);
+    const struct absent *absent = &b->absent[hash % ABSENT_PLACES];
+    return at != NONE ? b->entries[at].agreed : absent->hash == hash ? absent->agreed : 0;
 }
 
 uint32_t kv_blocks_len(const struct kv_blocks *b, const struct kv_block_key *key)

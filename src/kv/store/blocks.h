@@ -205,17 +205,19 @@ bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *k
 bool kv_blocks_put_key(const struct kv_blocks *blocks, const struct kv_block_holder *holder,
                        uint64_t ticket, struct kv_block_key *out);
 
-/* Two owners agree on a named value: both have the same block, and whoever replaces it will have
- * asked both for room, or have waited (kv/daemon/permits.h).  The start of a put of the key
+/* Two owners agree on a named value: both have the same block, or none, and whoever sets it will
+ * have asked both for room, or have waited (kv/daemon/permits.h).  The start of a put of the key
  * ends that.  A put that ends without a word, with its connection or its time, may be committed at
  * the other owner still: until that cannot be any more nothing is agreed on.
  *
- * Whether the key's block is this one, and no put of it is in progress or in doubt. */
+ * Whether the key's block is this one (0 and 0: it has none), and no put of it is in progress or in
+ * doubt. */
 bool kv_blocks_may_agree(const struct kv_blocks *blocks, const struct kv_block_key *key,
                          uint64_t version, uint64_t checksum, uint64_t now_ns);
 /* Another number if a put of the key was started meanwhile. */
 uint32_t kv_blocks_opened(const struct kv_blocks *blocks, const struct kv_block_key *key);
-/* Notes on the key's block a number that the other owner gave; what was noted last (0: nothing). */
+/* Notes on the key's block, or on its absence, a number that the other owner gave; what was noted
+ * last (0: nothing). */
 void kv_blocks_agree(struct kv_blocks *blocks, const struct kv_block_key *key, uint64_t number);
 uint64_t kv_blocks_agreed(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* What is known of a named value of our own without its bytes.  False: there is none. */

@@ -131,6 +131,10 @@ static void on_opened(struct kv_sub *sub, const struct kv_peer_answer *a)
         return;
     }
     kv_permit_take(d, sub->peer, &remote->keys[0], &opened, sub->sent_ns, sub->put_count);
+    if (opened.len == 0) {
+        kv_sub_done(sub, KV_MISS);
+        return;
+    }
     remote->opened = opened;
     sub->handle = opened.same ? 0 : opened.lease;
     if (opened.version > remote->version)
