@@ -20,7 +20,8 @@
  *   PUT_STAGED                 the same; len: how many of the first bytes are there already, a hint
  *   PUT_ABORT                  a ticket
  *   GET                        a key
- *   DELETE                     a key; flag: only a block of checksum `handle`, and what is older
+ *   DELETE                     a key; flag: only a named value of checksum `handle`, and what is
+ *                              older
  *   VERIFY, RENEW, RELEASE     a lease
  *   EXISTS                     up to KV_BLOCK_CHAIN_MAX keys
  *   LOOK                       a key of a named value

@@ -310,7 +310,7 @@ uint64_t kv_daemon_time(const struct kv_daemon *d)
 
 bool kv_daemon_arm(struct kv_daemon *d)
 {
-    bool ready = d->copies || d->more_to_serve || kv_peers_arm(d);
+    bool ready = d->copying || d->more_to_serve || kv_peers_arm(d);
     return !kv_client_slots_park(d) || ready;
 }
 

@@ -137,7 +137,7 @@ struct kv_daemon {
     struct kv_store *store;
     struct kv_blocks *blocks; /* NULL: none; then no scratch either */
     struct kv_scratch *scratch;
-    struct kv_pending *copies, *copies_last; /* the first is copied, the others wait */
+    struct kv_pending *copying, *copying_last; /* the first is copied, the others wait */
     struct kv_remote *remotes, *remotes_last;
     uint32_t remote_count;
     bool remotes_blocked; /* some wait for room to send */

@@ -21,16 +21,16 @@ static void copy_add(struct kv_daemon *d, struct kv_pending *p, const struct kv_
     p->state = PENDING_COPYING;
     p->copy = (struct kv_block_copy){.ticket = r->handle, .at = (uint32_t)r->at, .len = r->len};
     p->next = NULL;
-    p->prev = d->copies_last;
-    *(d->copies_last ? &d->copies_last->next : &d->copies) = p;
-    d->copies_last = p;
+    p->prev = d->copying_last;
+    *(d->copying_last ? &d->copying_last->next : &d->copying) = p;
+    d->copying_last = p;
 }
 
 static void copy_remove(struct kv_daemon *d, struct kv_pending *p)
 {
     assert(p->state == PENDING_COPYING);
-    *(p->prev ? &p->prev->next : &d->copies) = p->next;
-    *(p->next ? &p->next->prev : &d->copies_last) = p->prev;
+    *(p->prev ? &p->prev->next : &d->copying) = p->next;
+    *(p->next ? &p->next->prev : &d->copying_last) = p->prev;
     p->state = PENDING_IDLE;
 }
 
@@ -75,8 +75,8 @@ static void copy_advance(struct kv_daemon *d, struct kv_pending *p)
 uint32_t kv_local_copies_advance(struct kv_daemon *d)
 {
     uint32_t events = 0;
-    while (d->copies && d->turn_bytes < KV_TURN_BYTES) {
-        copy_advance(d, d->copies);
+    while (d->copying && d->turn_bytes < KV_TURN_BYTES) {
+        copy_advance(d, d->copying);
         events++;
     }
     return events;
@@ -196,7 +196,7 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
 {
     struct kv_blocks *b = d->blocks;
     const struct kv_block_key *key = &d->scratch->keys[0];
-    uint64_t expires, checksum;
+    uint64_t expires;
     switch (r->op) {
     case KV_BLOCK_PUT_START:
         return put_start(d, s, r);
@@ -214,7 +214,7 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
     case KV_BLOCK_RELEASE:
         return (struct answer){kv_blocks_release(b, &s->holder, r->handle, d->now_ns), 0};
     case KV_BLOCK_DELETE:
-        if (r->flag && (!kv_blocks_peek(b, key, &checksum) || checksum != r->handle))
+        if (r->flag && !kv_blocks_version_of(b, key, r->handle))
             return (struct answer){KV_MISS, 0};
         return (struct answer){kv_blocks_delete(b, key), 0};
     case KV_BLOCK_EXISTS:

@@ -60,8 +60,8 @@ void resp_result_error(struct resp_session *s, enum kv_result result)
         resp_error(s, "OOM the store is full of what cannot be evicted");
         return;
     case KV_TOO_LARGE:
-        resp_error(s, "ERR the value is longer than the store takes (at most %d bytes)",
-                   KV_NAMED_MAX);
+        resp_error(s, "ERR longer than the store takes: a name of 4 KiB, a value of 64 MiB, "
+                      "--blocks or --tenant-max");
         return;
     case KV_PEER_LOST:
     case KV_TIMEOUT:

@@ -255,21 +255,15 @@ bool kv_remote_count_copies(struct kv_daemon *d, const struct kv_block_key *keys
 
 /* ---- deleting ---- */
 
-/* Whether the block that the client has seen is here still, and so may be deleted. */
-static bool is_seen(struct kv_remote *remote)
-{
-    const struct kv_blocks *b = remote->daemon->blocks;
-    uint64_t checksum;
-    return kv_blocks_peek(b, &remote->keys[0], &checksum) && checksum == remote->request.handle;
-}
-
 static void delete_begin(struct kv_remote *remote)
 {
     struct kv_daemon *d = remote->daemon;
     uint32_t owners[KV_COPIES_MAX];
     uint32_t count = kv_remote_owners(remote, owners);
-    bool goes = !remote->request.flag || is_seen(remote);
-    remote->version = goes ? kv_blocks_version(d->blocks, &remote->keys[0]) : 0;
+    const struct kv_block_request *r = &remote->request;
+    remote->version = r->flag ? kv_blocks_version_of(d->blocks, &remote->keys[0], r->handle)
+                              : kv_blocks_version(d->blocks, &remote->keys[0]);
+    bool goes = !r->flag || remote->version;
     for (uint32_t i = 0; i < count; i++) {
         struct kv_sub *sub = kv_remote_add_sub(remote, owners[i]);
         if (!goes)
