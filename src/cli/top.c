@@ -368,7 +368,7 @@ static void put_state(const json_t *state)
     if (json_is_number(rate))
         printf("  %.1f tok/s", json_number_value(rate));
     putchar('\n');
-    if (requests) {
+    if (requests && json_is_number(json_object_get(json_object_get(state, "first_token"), "p50"))) {
         fputs("  median/95%:", stdout);
         put_time(state, "first_token", "first token");
         put_time(state, "between_tokens", "between tokens");

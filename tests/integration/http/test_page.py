@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from rig import NAME, TIMEOUT, Case, Stream, call, service, wait_for
+from rig import MODEL, NAME, TIMEOUT, Case, Process, Stream, call, service, state, wait_for
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
 KEY = "a-key-of-sixteen-or-more"
@@ -74,6 +74,17 @@ class Page(Case):
             self.assertRegex(page, r'class="state up"')
             self.assertRegex(page, r'aria-label="KV of kjv: [0-9,]+ pages here, 0 evicted"')
             self.assertRegex(page, r'class="facts rope">[0-9.,]+ messages/s out')
+
+    @unittest.skipUnless(shutil.which("chromium"), "no chromium")
+    def test_a_browser_says_why_a_worker_is_down_and_names_the_maps_of_two_models(self):
+        with service("--model", f"another={MODEL}") as one, \
+                Process("gateway", "--servers", f"{one.address},unix:{self.dir}/none", "--http", "127.0.0.1:0") as front:
+            wait_for(lambda: state(front.url).count(": up,") == 1)
+            wait_for(lambda: call(front.url, "/state?map=1")[2]["workers"][0].get("kv_maps"))
+            page = self.dump(front.url)
+            self.assertRegex(page, r'id="pulse"[^>]*>1 of 2 workers are up\.')
+            self.assertRegex(page, r'class="facts why">cannot reach unix:.*No such file')
+            self.assertEqual(set(re.findall(r"<figcaption>(\w+): ", page)), {NAME, "another"})
 
     @unittest.skipUnless(shutil.which("chromium"), "no chromium")
     def test_a_browser_asks_for_the_key(self):
