@@ -548,9 +548,14 @@ struct attend_job {
     const struct llm_kernels *kernels;
     const struct llm_batch *batch;
     const struct llm_op_attend *op;
-    float *scores;
-    uint64_t scores_each; /* thread */
+    float *scratch;
+    uint64_t scratch_each; /* thread: a head's panel, then scores */
 };
+
+static uint64_t panel_floats(const struct llm_op_attend *op)
+{
+    return llm_panel_bytes(op->head_dim) / sizeof(float);
+}
 
 /* A row of one KV head. */
 static void attend_piece(void *user, uint32_t piece, unsigned thread)
@@ -563,6 +568,7 @@ static void attend_piece(void *user, uint32_t piece, unsigned thread)
     size_t in_row = (size_t)kv_head * op->head_dim * sizeof(uint16_t);
     uint32_t position = job->batch->positions[row], seen = llm_ram_first(op, position);
     const float *sinks = llm_ram_maybe(op->sinks);
+    float *scratch = job->scratch + thread * job->scratch_each;
     struct llm_attention a = {.k = llm_ram_kv(op->kv, 0, 0, 0) + in_row,
                               .v = llm_ram_kv(op->kv, 1, 0, 0) + in_row,
                               .page_stride = llm_ram_kv_page_stride(op->kv),
@@ -577,7 +583,8 @@ static void attend_piece(void *user, uint32_t piece, unsigned thread)
                               .scale = op->scale,
                               .cap = op->cap,
                               .sinks = sinks ? sinks + (size_t)kv_head * group : NULL,
-                              .scores = job->scores + thread * job->scores_each};
+                              .panel = scratch,
+                              .scores = scratch + panel_floats(op)};
     job->kernels->attend(&a);
 }
 
@@ -588,13 +595,12 @@ static void cpu_attend(struct llm_backend *b, const struct llm_op_attend *op)
     uint32_t most = 0;
     for (uint32_t r = 0; r < batch->rows; r++)
         most = batch->positions[r] > most ? batch->positions[r] : most;
-    struct attend_job job = {.kernels = self->kernels,
-                             .batch = batch,
-                             .op = op,
-                             .scores_each = ((uint64_t)most + HW_CACHE_LINE) / 16 * 16};
-    uint64_t bytes = job.scores_each * sizeof(float) * llm_pool_threads(self->pool);
-    job.scores = area(self, AREA_SCORES, bytes);
-    if (job.scores)
+    struct attend_job job = {.kernels = self->kernels, .batch = batch, .op = op};
+    uint64_t floats = panel_floats(op) + ((uint64_t)most + 1) * (op->heads / op->kv_heads);
+    job.scratch_each = (floats + HW_CACHE_LINE) / 16 * 16;
+    uint64_t bytes = job.scratch_each * sizeof(float) * llm_pool_threads(self->pool);
+    job.scratch = area(self, AREA_SCORES, bytes);
+    if (job.scratch)
         llm_pool_run(self->pool, batch->rows * op->kv_heads, attend_piece, &job);
 }
 

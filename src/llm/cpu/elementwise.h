@@ -69,11 +69,16 @@ static inline void elementwise_norm(const struct llm_norm *n)
     }
 }
 
+static inline float *attention_scores(const struct llm_attention *a, uint32_t head)
+{
+    return a->scores + (size_t)head * a->positions;
+}
+
 /* A head's scores become e^(score - largest), capped before if the model says so; returns their
  * sum, with that of the sink. */
 static inline float attention_weights(const struct llm_attention *a, uint32_t head)
 {
-    float *scores = a->scores;
+    float *scores = attention_scores(a, head);
     for (uint32_t j = 0; j < a->positions && a->cap != 0; j++)
         scores[j] = llm_soft_cap(scores[j], a->cap);
     float most = a->sinks && a->sinks[head] > scores[0] ? a->sinks[head] : scores[0];

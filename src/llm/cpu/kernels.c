@@ -102,7 +102,7 @@ static void c_mul(const struct llm_mul *m)
 static void c_attend(const struct llm_attention *a)
 {
     for (uint32_t h = 0; h < a->group; h++) {
-        float *out = a->out + (size_t)h * a->head_dim, *scores = a->scores;
+        float *out = a->out + (size_t)h * a->head_dim, *scores = attention_scores(a, h);
         const float *q = a->q + (size_t)h * a->head_dim;
         for (uint32_t j = 0; j < a->positions; j++)
             scores[j] = a->scale * llm_dot(LLM_F16, attention_row(a, a->k, j), q, a->head_dim);

@@ -46,7 +46,8 @@ struct llm_attention {
     uint32_t head_dim;
     float scale, cap;   /* cap 0: none */
     const float *sinks; /* of the group's queries; NULL: none */
-    float *scores;      /* one for each position; of this thread */
+    float *scores;      /* one for each query and position; of this thread */
+    float *panel;       /* llm_panel_bytes of a head; of this thread */
 };
 
 struct llm_norm {

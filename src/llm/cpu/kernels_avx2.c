@@ -406,30 +406,47 @@ static void score(const struct llm_attention *a, const float *q, float *scores)
     }
 }
 
-static void weigh(const struct llm_attention *a, float inverse, float *out)
+enum { SLICE = 64 }; /* values of a head whose sums stay in registers */
+
+/* `values` of them, a constant in each use. */
+INLINE void weigh_slice(const struct llm_attention *a, const float *weights, uint32_t at,
+                        uint32_t values, float inverse, float *out)
 {
-    uint32_t at = 0;
-    for (; at + 8 <= a->head_dim; at += 8) {
-        __m256 sum = _mm256_setzero_ps();
-        for (uint32_t j = 0; j < a->positions; j++)
-            sum = _mm256_fmadd_ps(_mm256_set1_ps(a->scores[j]),
-                                  load8(LLM_F16, attention_row(a, a->v, j), at), sum);
-        _mm256_storeu_ps(out + at, _mm256_mul_ps(sum, _mm256_set1_ps(inverse)));
+    __m256 sums[SLICE / 8];
+    for (uint32_t i = 0; i < values / 8; i++)
+        sums[i] = _mm256_setzero_ps();
+    for (uint32_t j = 0; j < a->positions; j++) {
+        const uint8_t *v = attention_row(a, a->v, j);
+        __m256 weight = _mm256_set1_ps(weights[j]);
+        for (uint32_t i = 0; i < values / 8; i++)
+            sums[i] = _mm256_fmadd_ps(weight, load8(LLM_F16, v, at + 8 * i), sums[i]);
     }
-    for (; at < a->head_dim; at++) {
-        float sum = 0;
-        for (uint32_t j = 0; j < a->positions; j++)
-            sum = fmaf(a->scores[j], load1(LLM_F16, attention_row(a, a->v, j), at), sum);
-        out[at] = sum * inverse;
-    }
+    for (uint32_t i = 0; i < values / 8; i++)
+        _mm256_storeu_ps(out + at + 8 * i, _mm256_mul_ps(sums[i], _mm256_set1_ps(inverse)));
+}
+
+static void weigh_one(const struct llm_attention *a, const float *weights, uint32_t at,
+                      float inverse, float *out)
+{
+    float sum = 0;
+    for (uint32_t j = 0; j < a->positions; j++)
+        sum = fmaf(weights[j], load1(LLM_F16, attention_row(a, a->v, j), at), sum);
+    out[at] = sum * inverse;
 }
 
 static void avx2_attend(const struct llm_attention *a)
 {
     for (uint32_t h = 0; h < a->group; h++) {
-        score(a, a->q + (size_t)h * a->head_dim, a->scores);
+        float *out = a->out + (size_t)h * a->head_dim, *scores = attention_scores(a, h);
+        score(a, a->q + (size_t)h * a->head_dim, scores);
         float inverse = 1.0f / attention_weights(a, h);
-        weigh(a, inverse, a->out + (size_t)h * a->head_dim);
+        uint32_t at = 0;
+        for (; at + SLICE <= a->head_dim; at += SLICE)
+            weigh_slice(a, scores, at, SLICE, inverse, out);
+        for (; at + 8 <= a->head_dim; at += 8)
+            weigh_slice(a, scores, at, 8, inverse, out);
+        for (; at < a->head_dim; at++)
+            weigh_one(a, scores, at, inverse, out);
     }
 }
 

@@ -173,18 +173,27 @@ static void tile_sums(const float *w, const float *x, size_t width, uint32_t eig
 }
 
 /* Four rows of the panel times TILE_COLS rows of activations. */
-static void tile_plain(const struct llm_mul *m, uint32_t row, uint32_t col, const float *panel)
+static void dots_plain(const float *panel, const float *x, uint32_t width,
+                       float32x4_t out[TILE_COLS])
 {
-    const float *x = (const float *)(const void *)m->acts + (size_t)col * m->width;
-    uint32_t width = m->width, done = width / LLM_LANES * LLM_LANES;
+    uint32_t done = width / LLM_LANES * LLM_LANES;
     struct tile tile;
     tile_sums(panel, x, width, width / LLM_LANES, &tile);
     for (uint32_t c = 0; c < TILE_COLS; c++, x += width) {
         for (uint32_t r = 0; done < width && r < 4; r++)
             add_tail(LLM_F32, (const uint8_t *)(const void *)(panel + (size_t)r * width), x, done,
                      width, tile.lanes[c][r]);
-        store4(m, row, col + c, reduce4((const float32x4_t(*)[2])tile.lanes[c]));
+        out[c] = reduce4((const float32x4_t(*)[2])tile.lanes[c]);
     }
+}
+
+/* Four rows of the panel times one row of activations. */
+static float32x4_t dot_plain(const float *panel, const float *x, uint32_t width)
+{
+    const uint8_t *w[4];
+    for (int r = 0; r < 4; r++)
+        w[r] = (const uint8_t *)(const void *)(panel + (size_t)r * width);
+    return dot4_f32(w, x, width, no_rows);
 }
 
 static void widen(enum llm_dtype dtype, const uint8_t *const w[4], float *panel, uint32_t width)
@@ -201,17 +210,18 @@ static void mul_tiles(const struct llm_mul *m)
 {
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const uint8_t *w[4];
-        float *panel = m->panel;
+        const float *x = (const float *)(const void *)m->acts;
         uint32_t col = 0;
         rows4(m, row, w);
-        widen(m->dtype, w, panel, m->width);
-        for (; col + TILE_COLS <= m->count; col += TILE_COLS)
-            tile_plain(m, row, col, panel);
-        for (int r = 0; r < 4; r++)
-            w[r] = (const uint8_t *)(const void *)(panel + (size_t)r * m->width);
-        for (; col < m->count; col++)
-            store4(m, row, col,
-                   dot4_f32(w, m->acts + (size_t)col * m->width * 4, m->width, no_rows));
+        widen(m->dtype, w, m->panel, m->width);
+        for (; col + TILE_COLS <= m->count; col += TILE_COLS, x += (size_t)TILE_COLS * m->width) {
+            float32x4_t sums[TILE_COLS];
+            dots_plain(m->panel, x, m->width, sums);
+            for (uint32_t c = 0; c < TILE_COLS; c++)
+                store4(m, row, col + c, sums[c]);
+        }
+        for (; col < m->count; col++, x += m->width)
+            store4(m, row, col, dot_plain(m->panel, x, m->width));
     }
 }
 
@@ -433,59 +443,117 @@ void llm_neon_prepare(enum llm_act act, void *dst, const float *src, uint32_t wi
 
 /* ---- attention ---- */
 
-enum { SLICE = 32 }; /* values of a head whose sums stay in registers */
+enum { SLICE = 32 }; /* values of a head whose sums stay in registers, for TILE_COLS queries */
 
-static void score(const struct llm_attention *a, const float *q, float *scores)
+/* Scores of one query for the first `count` of four positions. */
+static void put_scores(const struct llm_attention *a, uint32_t head, uint32_t j, uint32_t count,
+                       float32x4_t sums)
+{
+    float four[4];
+    vst1q_f32(four, vmulq_n_f32(sums, a->scale));
+    memcpy(attention_scores(a, head) + j, four, count * sizeof *four);
+}
+
+/* Widening K once for all queries; one alone would only write it and read it back. */
+static void score4(const struct llm_attention *a, const uint8_t *const k[4], uint32_t j,
+                   uint32_t count)
+{
+    const float *q = a->q;
+    uint32_t h = 0;
+    if (a->group == 1) {
+        put_scores(a, 0, j, count, dot4_f16(k, q, a->head_dim, no_rows));
+        return;
+    }
+    widen4(LLM_F16, k, a->panel, a->head_dim);
+    for (; h + TILE_COLS <= a->group; h += TILE_COLS, q += (size_t)TILE_COLS * a->head_dim) {
+        float32x4_t sums[TILE_COLS];
+        dots_plain(a->panel, q, a->head_dim, sums);
+        for (uint32_t c = 0; c < TILE_COLS; c++)
+            put_scores(a, h + c, j, count, sums[c]);
+    }
+    for (; h < a->group; h++, q += a->head_dim)
+        put_scores(a, h, j, count, dot_plain(a->panel, q, a->head_dim));
+}
+
+static void score(const struct llm_attention *a)
 {
     for (uint32_t j = 0; j < a->positions; j += 4) {
         const uint8_t *k[4];
-        float four[4];
+        uint32_t count = a->positions - j < 4 ? a->positions - j : 4;
         for (uint32_t i = 0; i < 4; i++)
-            k[i] = attention_row(a, a->k, j + i < a->positions ? j + i : a->positions - 1);
-        vst1q_f32(four, vmulq_n_f32(dot4_plain(LLM_F16, k, q, a->head_dim, no_rows), a->scale));
-        for (uint32_t i = 0; i < 4 && j + i < a->positions; i++)
-            scores[j + i] = four[i];
+            k[i] = attention_row(a, a->k, j + (i < count ? i : count - 1));
+        score4(a, k, j, count);
     }
 }
 
-static void weigh_slice(const struct llm_attention *a, const float *weights, uint32_t at,
-                        float inverse, float *out)
+/* `heads` and `values` are constants in each use. */
+INLINE void weigh_slice(const struct llm_attention *a, uint32_t head, uint32_t heads, uint32_t at,
+                        uint32_t values, const float *inverse)
 {
-    float32x4_t sums[SLICE / 4] = {{0}};
+    const float *weights = attention_scores(a, head);
+    float32x4_t sums[TILE_COLS][SLICE / 4] = {{{0}}};
     for (uint32_t j = 0; j < a->positions; j++) {
         const uint8_t *v = attention_row(a, a->v, j);
-        for (uint32_t i = 0; i < SLICE / 4; i += 2) {
-            float32x4_t values[2];
-            load8(LLM_F16, v, at + 4 * i, values);
-            sums[i] = vfmaq_n_f32(sums[i], values[0], weights[j]);
-            sums[i + 1] = vfmaq_n_f32(sums[i + 1], values[1], weights[j]);
+        LLM_UNROLL
+        for (uint32_t i = 0; i < values / 4; i += 2) {
+            float32x4_t eight[2];
+            load8(LLM_F16, v, at + 4 * i, eight);
+            for (uint32_t h = 0; h < heads; h++) {
+                float weight = weights[(size_t)h * a->positions + j];
+                sums[h][i] = vfmaq_n_f32(sums[h][i], eight[0], weight);
+                sums[h][i + 1] = vfmaq_n_f32(sums[h][i + 1], eight[1], weight);
+            }
         }
     }
-    for (uint32_t i = 0; i < SLICE / 4; i++)
-        vst1q_f32(out + at + 4 * i, vmulq_n_f32(sums[i], inverse));
+    for (uint32_t h = 0; h < heads; h++) {
+        float *out = a->out + (size_t)(head + h) * a->head_dim + at;
+        for (uint32_t i = 0; i < values / 4; i++)
+            vst1q_f32(out + 4 * i, vmulq_n_f32(sums[h][i], inverse[h]));
+    }
 }
 
-static void weigh_one(const struct llm_attention *a, const float *weights, uint32_t at,
-                      float inverse, float *out)
+static void weigh_one(const struct llm_attention *a, uint32_t head, uint32_t at, float inverse)
 {
+    const float *weights = attention_scores(a, head);
     float sum = 0;
     for (uint32_t j = 0; j < a->positions; j++)
         sum = fmaf(weights[j], load1(LLM_F16, attention_row(a, a->v, j), at), sum);
-    out[at] = sum * inverse;
+    a->out[(size_t)head * a->head_dim + at] = sum * inverse;
+}
+
+INLINE void weigh_values(const struct llm_attention *a, uint32_t head, uint32_t heads, uint32_t at,
+                         uint32_t values, const float *inverse)
+{
+    if (heads == TILE_COLS)
+        weigh_slice(a, head, TILE_COLS, at, values, inverse);
+    else if (heads == 2)
+        weigh_slice(a, head, 2, at, values, inverse);
+    else
+        weigh_slice(a, head, 1, at, values, inverse);
+}
+
+/* At most TILE_COLS heads. */
+static void weigh_heads(const struct llm_attention *a, uint32_t head, uint32_t heads)
+{
+    float inverse[TILE_COLS];
+    for (uint32_t h = 0; h < heads; h++)
+        inverse[h] = 1.0f / attention_weights(a, head + h);
+    uint32_t at = 0;
+    for (; at + SLICE <= a->head_dim; at += SLICE)
+        weigh_values(a, head, heads, at, SLICE, inverse);
+    for (; at + 8 <= a->head_dim; at += 8)
+        weigh_values(a, head, heads, at, 8, inverse);
+    for (; at < a->head_dim; at++) {
+        for (uint32_t h = 0; h < heads; h++)
+            weigh_one(a, head + h, at, inverse[h]);
+    }
 }
 
 void llm_neon_attend(const struct llm_attention *a)
 {
-    for (uint32_t h = 0; h < a->group; h++) {
-        float *out = a->out + (size_t)h * a->head_dim;
-        score(a, a->q + (size_t)h * a->head_dim, a->scores);
-        float inverse = 1.0f / attention_weights(a, h);
-        uint32_t at = 0;
-        for (; at + SLICE <= a->head_dim; at += SLICE)
-            weigh_slice(a, a->scores, at, inverse, out);
-        for (; at < a->head_dim; at++)
-            weigh_one(a, a->scores, at, inverse, out);
-    }
+    score(a);
+    for (uint32_t head = 0; head < a->group; head += TILE_COLS)
+        weigh_heads(a, head, a->group - head < TILE_COLS ? a->group - head : TILE_COLS);
 }
 
 void llm_neon_norm(const struct llm_norm *norm)
