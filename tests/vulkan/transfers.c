@@ -1,6 +1,8 @@
 /* transfers.c - differential programs: copies, blits, resolves and clears of images. */
 #include "vkt_image.h"
 
+#include <string.h>
+
 static const VkImageLayout SRC = VK_IMAGE_LAYOUT_TRANSFER_SRC_OPTIMAL,
                            DST = VK_IMAGE_LAYOUT_TRANSFER_DST_OPTIMAL;
 static const VkImageSubresourceLayers COLOR = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1};
@@ -285,11 +287,40 @@ static void resolve(void)
     vkt_out_image("one", &one, DST);
 }
 
+/* Into the same pages, with and without gaps: what the program leaves there, and between rows. */
+static void copy_again(void)
+{
+    enum { WIDTH = 256, HEIGHT = 128, BYTES = 4 * WIDTH * HEIGHT, ROUNDS = 12 };
+    vkt_open();
+    struct vkt_image image = vkt_image_2d(VK_FORMAT_R8G8B8A8_UNORM, WIDTH, HEIGHT, 0);
+    struct vkt_buffer back = vkt_buffer(2 * BYTES, 0, VKT_COHERENT);
+    VkImageSubresourceRange all = vkt_range(&image);
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        uint32_t gap = i % 6 == 5 ? 44 : 0;
+        const VkBufferImageCopy out = {
+            i < ROUNDS / 2 ? 0 : 100, gap ? WIDTH + gap : 0, 0, COLOR, {0}, {WIDTH, HEIGHT, 1}};
+        float shade = (float)(i + 1) / ROUNDS;
+        VkClearColorValue color = {.float32 = {shade, 1 - shade, shade / 2, shade}};
+        memset(back.map, (int)i, i % 3 ? 2 * BYTES : BYTES / 2);
+        VkCommandBuffer command = vkt_begin();
+        vkt_transition(command, &image, VK_IMAGE_LAYOUT_UNDEFINED, DST);
+        vkCmdClearColorImage(command, image.handle, DST, &color, 1, &all);
+        vkt_transition(command, &image, DST, SRC);
+        vkt_finish(command);
+        command = vkt_begin();
+        vkCmdCopyImageToBuffer(command, image.handle, SRC, back.handle, 1, &out);
+        vkt_barrier(command);
+        vkt_finish(command);
+        vkt_out("back", back.map, 2 * BYTES);
+    }
+}
+
 static const struct vkt_case cases[] = {
     {"copy", copy, NULL},
     {"copy_between_formats", copy_between_formats, NULL},
     {"copy_layers_to_depth", copy_layers_to_depth, NULL},
     {"copy_with_pitch", copy_with_pitch, NULL},
+    {"copy_again", copy_again, NULL},
     {"copy2", copy2, NULL},
     {"blit_nearest", blit_nearest, NULL},
     {"blit_linear", blit_linear, NULL},

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { BYTES = 1 << 20 };
+enum { BYTES = 1 << 20, WIDTH = 512 };
 
 struct readback {
     struct rig_copy copy; /* reads the memory */
@@ -73,6 +73,58 @@ static void the_second_does_not(void **state)
     unmake(rig, &r);
 }
 
+/* Records a copy of an image of 4 bytes a texel to what the readback fills. */
+static void fill_from_image(struct readback *r, struct vnc_resource *image, uint32_t row_length)
+{
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, r->fills);
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkBufferImageCopy all = {.bufferRowLength = row_length,
+                             .imageSubresource = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1},
+                             .imageExtent = {WIDTH, BYTES / 4 / WIDTH, 1}};
+    image->shape = (struct vnc_image_shape){VK_FORMAT_R8G8B8A8_UNORM, all.imageExtent, 1};
+    assert_int_equal(RIG_COMMAND(vkBeginCommandBuffer)(commands, &info), VK_SUCCESS);
+    RIG_COMMAND(vkCmdCopyImageToBuffer)
+    (commands, VNC_HANDLE(VkImage, image), VK_IMAGE_LAYOUT_GENERAL,
+     VNC_HANDLE(VkBuffer, r->copy.from), 1, &all);
+    assert_int_equal(RIG_COMMAND(vkEndCommandBuffer)(commands), VK_SUCCESS);
+}
+
+static void nor_does_one_from_an_image_without_gaps(void **state)
+{
+    struct rig *rig = *state;
+    struct readback r;
+    make(rig, &r);
+    struct vnc_resource *image =
+        vnc_object_create(rig->link, VK_OBJECT_TYPE_IMAGE, &rig->device->object);
+    fill_from_image(&r, image, 0);
+    the_first_sends_it(rig, &r);
+    assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
+    come_back(rig, &r, 2, 0x33);
+    memset(r.bytes, 0x44, BYTES);
+    fill_from_image(&r, image, 2 * WIDTH); /* every second row is the program's */
+    assert_true(submit(rig, r.fills, NULL) > BYTES);
+    come_back(rig, &r, 3, 0x55);
+    vnc_object_destroy((struct vn_object *)image);
+    unmake(rig, &r);
+}
+
+static void nor_does_one_that_only_fills(void **state)
+{
+    struct rig *rig = *state;
+    struct readback r;
+    make(rig, &r);
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, r.fills);
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    assert_int_equal(RIG_COMMAND(vkBeginCommandBuffer)(commands, &info), VK_SUCCESS);
+    RIG_COMMAND(vkCmdFillBuffer)
+    (commands, VNC_HANDLE(VkBuffer, r.copy.from), 0, VK_WHOLE_SIZE, 7);
+    assert_int_equal(RIG_COMMAND(vkEndCommandBuffer)(commands), VK_SUCCESS);
+    the_first_sends_it(rig, &r);
+    assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
+    come_back(rig, &r, 2, 0x33);
+    unmake(rig, &r);
+}
+
 static void one_that_waits_for_the_host_sends_it(void **state)
 {
     struct rig *rig = *state;
@@ -124,6 +176,8 @@ int main(void)
 #define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_start, rig_end)
     const struct CMUnitTest tests[] = {
         WITH_RIG(the_second_does_not),
+        WITH_RIG(nor_does_one_from_an_image_without_gaps),
+        WITH_RIG(nor_does_one_that_only_fills),
         WITH_RIG(one_that_waits_for_the_host_sends_it),
         WITH_RIG(one_behind_work_that_waits_for_the_host_sends_it),
         WITH_RIG(what_the_batch_reads_first_is_sent),

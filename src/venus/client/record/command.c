@@ -5,6 +5,7 @@
 #include "venus/client/object/descriptor.h"
 #include "venus/client/object/pipeline.h"
 #include "venus/client/perf.h"
+#include "venus/common/physical.h"
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
 
@@ -769,22 +770,65 @@ static VKAPI_ATTR void VKAPI_CALL cmd_pipeline_barrier2(VkCommandBuffer commands
     vn_vkCmdPipelineBarrier2(commands, info);
 }
 
-/* How much an image region fills depends on its format: all from its offset on. */
+static uint64_t blocks_in(uint32_t texels, uint32_t block)
+{
+    return texels / block + (texels % block != 0);
+}
+
+/* What a region of an image writes, row by row of blocks.  Of a format that is not known, and of
+ * depth and stencil, which may come with unused bits: all from its offset on. */
+static void name_texels(VkCommandBuffer commands, VkImage image, VkBuffer buffer,
+                        const VkBufferImageCopy *region)
+{
+    const VkImageAspectFlags odd = VK_IMAGE_ASPECT_DEPTH_BIT | VK_IMAGE_ASPECT_STENCIL_BIT;
+    const VkImageSubresourceLayers *part = &region->imageSubresource;
+    const struct vnc_image_shape *shape = &VNC_OBJECT(vnc_resource, image)->shape;
+    VkExtent3D extent = region->imageExtent;
+    struct vn_block block;
+    VNC_OBJECT(vnc_command_buffer, commands)->effects |= VN_READS_IMAGES;
+    if ((part->aspectMask & odd) || !vn_block_of(shape->format, part->aspectMask, &block)) {
+        name(commands, buffer, region->bufferOffset, VK_WHOLE_SIZE);
+        return;
+    }
+    uint32_t layers = part->layerCount == VK_REMAINING_ARRAY_LAYERS
+                          ? shape->layers - part->baseArrayLayer
+                          : part->layerCount;
+    uint32_t width = region->bufferRowLength ? region->bufferRowLength : extent.width;
+    uint32_t height = region->bufferImageHeight ? region->bufferImageHeight : extent.height;
+    uint64_t rows = blocks_in(extent.height, block.height);
+    uint64_t slices = layers * blocks_in(extent.depth, block.depth);
+    uint64_t row_bytes = blocks_in(extent.width, block.width) * block.bytes;
+    uint64_t row_step = blocks_in(width, block.width) * block.bytes;
+    uint64_t slice_step = blocks_in(height, block.height) * row_step;
+    if (row_bytes == 0 || rows == 0 || slices == 0)
+        return;
+    bool packed =
+        (rows == 1 || row_step == row_bytes) && (slices == 1 || slice_step == rows * row_bytes);
+    (packed ? name_filled : name)(commands, buffer, region->bufferOffset,
+                                  (slices - 1) * slice_step + (rows - 1) * row_step + row_bytes);
+}
+
 static VKAPI_ATTR void VKAPI_CALL cmd_copy_image_to_buffer(VkCommandBuffer commands, VkImage image,
                                                            VkImageLayout layout, VkBuffer buffer,
                                                            uint32_t count,
                                                            const VkBufferImageCopy *regions)
 {
     for (uint32_t i = 0; i < count; i++)
-        name(commands, buffer, regions[i].bufferOffset, VK_WHOLE_SIZE);
+        name_texels(commands, image, buffer, &regions[i]);
     vn_vkCmdCopyImageToBuffer(commands, image, layout, buffer, count, regions);
 }
 
 static VKAPI_ATTR void VKAPI_CALL cmd_copy_image_to_buffer2(VkCommandBuffer commands,
                                                             const VkCopyImageToBufferInfo2 *info)
 {
-    for (uint32_t i = 0; i < info->regionCount; i++)
-        name(commands, info->dstBuffer, info->pRegions[i].bufferOffset, VK_WHOLE_SIZE);
+    for (uint32_t i = 0; i < info->regionCount; i++) {
+        const VkBufferImageCopy2 *r = &info->pRegions[i];
+        name_texels(commands, info->srcImage, info->dstBuffer,
+                    &(VkBufferImageCopy){r->bufferOffset, r->bufferRowLength, r->bufferImageHeight,
+                                         r->imageSubresource, r->imageOffset, r->imageExtent});
+        if (r->pNext) /* something turns it */
+            name(commands, info->dstBuffer, r->bufferOffset, VK_WHOLE_SIZE);
+    }
     vn_vkCmdCopyImageToBuffer2(commands, info);
 }
 
@@ -792,7 +836,10 @@ static VKAPI_ATTR void VKAPI_CALL cmd_fill_buffer(VkCommandBuffer commands, VkBu
                                                   VkDeviceSize offset, VkDeviceSize bytes,
                                                   uint32_t data)
 {
-    name(commands, buffer, offset, bytes);
+    VkDeviceSize filled = bytes;
+    if (buffer && bytes == VK_WHOLE_SIZE) /* whole words */
+        filled = (VNC_OBJECT(vnc_resource, buffer)->size - offset) & ~UINT64_C(3);
+    name_filled(commands, buffer, offset, filled);
     vn_vkCmdFillBuffer(commands, buffer, offset, bytes, data);
 }
 

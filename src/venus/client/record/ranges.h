@@ -27,7 +27,7 @@ void vnc_ranges_fini(struct vnc_ranges *ranges);
  * is not host-visible. */
 void vnc_ranges_add(struct vnc_ranges *ranges, const struct vnc_resource *resource,
                     VkDeviceSize offset, VkDeviceSize bytes);
-/* The same of a copy's destination. */
+/* The same of what a copy or a fill writes, all of it. */
 void vnc_ranges_add_filled(struct vnc_ranges *ranges, const struct vnc_resource *resource,
                            VkDeviceSize offset, VkDeviceSize bytes);
 /* As it is. */
