@@ -83,6 +83,12 @@ static uint64_t meet_needs(const struct page_share *models, size_t count, uint64
     }
 }
 
+/* What a model keeps that was busy lately. */
+static uint64_t holds(const struct page_share *m)
+{
+    return m->idle_ns >= PAGE_SHARE_IDLE_NS ? 0 : m->held_bytes;
+}
+
 /* What a model would keep: what it needs, and what it holds that no request uses. */
 static uint64_t keeps(const struct page_share *m)
 {
@@ -91,19 +97,19 @@ static uint64_t keeps(const struct page_share *m)
     return need + kept < need ? UINT64_MAX : need + kept;
 }
 
-static uint64_t leave_held(const struct page_share *models, size_t count, uint64_t rest,
-                           uint64_t *targets)
+static uint64_t leave(const struct page_share *models, size_t count, uint64_t rest,
+                      uint64_t *targets, uint64_t (*wish)(const struct page_share *m))
 {
     while (rest > 0) {
         size_t next = count;
         for (size_t i = 0; i < count; i++) {
-            if (keeps(&models[i]) > targets[i] &&
+            if (wish(&models[i]) > targets[i] &&
                 (next == count || models[i].idle_ns < models[next].idle_ns))
                 next = i;
         }
         if (next == count)
             break;
-        uint64_t more = least(keeps(&models[next]) - targets[next], rest);
+        uint64_t more = least(wish(&models[next]) - targets[next], rest);
         targets[next] += more;
         rest -= more;
     }
@@ -117,7 +123,8 @@ void page_share_targets(const struct page_share *models, size_t count, uint64_t 
     uint64_t rest = set_aside(models, count, limit ? limit : UINT64_MAX, targets);
     rest = let_one_run(models, count, rest, targets);
     rest = meet_needs(models, count, rest, targets);
-    rest = leave_held(models, count, rest, targets);
+    rest = leave(models, count, rest, targets, holds);
+    rest = leave(models, count, rest, targets, keeps);
     for (size_t i = 0; i < count; i++)
         targets[i] += rest;
 }

@@ -8,9 +8,11 @@
  *      one request always runs to its end
  *   3. what sequences use and waiting requests want: equal shares; what one model does not need is
  *      divided among the others
- *   4. what models hold beyond that (prefixes, reserves, sequences between two requests): those
+ *   4. models that had a request lately keep what they hold: a new request takes the place of its
+ *      own model's prefixes, not of another's that is about as busy
+ *   5. what models hold beyond that (prefixes, reserves, sequences between two requests): those
  *      that had a request most recently keep it
- *   5. the rest is free, and each may take it
+ *   6. the rest is free, and each may take it
  *
  * A model that holds more than its target gives memory back; one that holds less may grow.
  *
