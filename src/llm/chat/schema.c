@@ -689,18 +689,21 @@ static void build_choices(struct builder *b, const json_t *choices, const char *
     llm_schema_puts(t, ")");
 }
 
-/* Adds what one part of allOf says to *all. */
+/* Adds what one part of allOf says to *all, and what it refers to. */
 static void merge(struct builder *b, json_t *all, const json_t *part)
 {
-    if (json_object_get(part, "$ref")) {
-        const char *ref = json_string_value(json_object_get(part, "$ref"));
-        part = resolve(b, ref ? ref : "");
-    }
-    json_t *from = (json_t *)part;
+    json_t *from = (json_t *)part, *ref = json_object_get(part, "$ref");
+    if (++b->depth > LLM_SCHEMA_DEPTH_MAX)
+        fail(b, -E2BIG, "allOf", "schemas nested deeper than 64");
+    if (ref && !b->err)
+        merge(b, all, resolve(b, json_is_string(ref) ? json_string_value(ref) : ""));
+    b->depth--;
     for (void *at = json_object_iter(from); at && !b->err; at = json_object_iter_next(from, at)) {
         const char *key = json_object_iter_key(at);
         json_t *value = json_object_iter_value(at), *old = json_object_get(all, key);
         int err = 0;
+        if (value == ref)
+            continue;
         if (!old)
             err = json_object_set_new(all, key, json_deep_copy(value));
         else if (strcmp(key, "properties") == 0)

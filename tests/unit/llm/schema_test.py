@@ -162,6 +162,9 @@ CASES.append(({"type": "integer", "maximum": 20}, [20, 0, 19, -1000], [21, 100])
 CASES += [
     *(({"$ref": f"#/$defs/{way}", "$defs": {name: {"type": "integer"}, "A": {"type": "null"}, "x" * 299: True}},
        [1], ["1", None]) for name, way in NAMES.items()),
+    ({"allOf": [{"$ref": "#/$defs/a", "required": ["x"]}, {"properties": {"y": {"type": "integer"}}, "required": ["y"]}],
+      "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "object", "properties": {"x": {"type": "integer"}}}}},
+     [{"x": 1, "y": 2}], [{"x": 1}, {"y": 2}]),
     ({"$ref": "#%2F$defs%2Fone/0", "$defs": {"one": [{"type": "integer"}, True]}}, [1], ["1"]),
 ]
 
@@ -177,7 +180,8 @@ REFUSED = [
     ({"type": "string", "pattern": "^[a-"}, "pattern"),
     ({"type": "object", "required": ["x"]}, "required"), ({"type": "array", "minItems": 9999}, "minItems"),
     ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "allOf"), (3, "type"),
-    ({"minProperties": 1}, "minProperties"), ({"type": "string", "minLength": 2, "maxLength": 1}, "maxLength"),
+    ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}, "allOf"),
+    ({"allOf": [{"$ref": 3}]}, "$ref"), ({"minProperties": 1}, "minProperties"), ({"type": "string", "minLength": 2, "maxLength": 1}, "maxLength"),
 ]
 
 # GBNF, texts of the language, texts that are not.
