@@ -187,12 +187,41 @@ static bool read_messages(struct reader *in, struct http_request *r)
     return false;
 }
 
+static const char *tool_name(const json_t *tool)
+{
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+/* Of the tools only those that are allowed stay.  The mode; NULL: it says something else. */
+static const json_t *keep_allowed(struct reader *in, const json_t *allowed, struct http_request *r)
+{
+    json_t *kept = json_array(), *names = json_object_get(allowed, "tools"), *tool;
+    size_t i, wanted;
+    bool known = kept && json_array_size(names) > 0;
+    for (wanted = 0; known && wanted < json_array_size(names); wanted++) {
+        const char *name = tool_name(json_array_get(names, wanted));
+        known = false;
+        json_array_foreach((json_t *)r->tools, i, tool)
+        {
+            if (name && strcmp(tool_name(tool), name) == 0)
+                known = json_array_append(kept, tool) == 0;
+        }
+    }
+    if (json_object_set_new(in->root, "tools", kept) == 0)
+        r->tools = kept;
+    return known ? json_object_get(allowed, "mode") : NULL;
+}
+
 /* After `tools`. */
 static bool read_tool_choice(struct reader *in, const json_t *choice, struct http_request *r)
 {
     static const char expected[] =
-        "\"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": "
-        "{\"name\": ...}}";
+        "\"none\", \"auto\", \"required\", {\"type\": \"function\", \"function\": "
+        "{\"name\": ...}} or {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": ..., "
+        "\"tools\": [...]}} with some of 'tools'";
+    const json_t *allowed = json_object_get(choice, "allowed_tools");
+    if (allowed && !(choice = keep_allowed(in, allowed, r)))
+        return refuse(in, "tool_choice", expected);
     const char *word = json_string_value(choice);
     const json_t *function = json_object_get(choice, "function");
     r->must_call_name = json_string_value(json_object_get(function, "name"));
@@ -217,8 +246,7 @@ static bool read_tools(struct reader *in, struct http_request *r)
         return refuse(in, "tools", "a list of functions");
     json_array_foreach(tools, index, tool)
     {
-        json_t *function = json_object_get(tool, "function");
-        if (!json_is_object(function) || !json_is_string(json_object_get(function, "name")))
+        if (!tool_name(tool))
             return refuse(in, "tools",
                           "a list of {\"type\": \"function\", \"function\": {\"name\": ...}}");
     }

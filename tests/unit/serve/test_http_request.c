@@ -188,6 +188,31 @@ static void bad_fields_are_named(void **state)
     refused("{\"input\": [\"a\", \"\"]}", HTTP_EMBEDDINGS, "input");
 }
 
+#define TOOL(name) "{\"type\": \"function\", \"function\": {\"name\": \"" name "\"}}"
+#define ALLOWED(mode, names)                                                                       \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [" TOOL("f") ", " TOOL( \
+        "g") "], \"tool_choice\": {\"type\": \"allowed_tools\", \"allowed_tools\": "               \
+             "{\"mode\": " mode ", \"tools\": [" names "]}}}"
+
+static void tools_that_are_not_allowed_are_left_out(void **state)
+{
+    (void)state;
+    struct http_request r;
+    for (int must = 0; must < 2; must++) {
+        parse(must ? ALLOWED("\"required\"", TOOL("g")) : ALLOWED("\"auto\"", TOOL("g")), HTTP_CHAT,
+              &r);
+        assert_int_equal(json_array_size(r.tools), 1);
+        assert_int_equal(r.must_call, must);
+        assert_null(r.must_call_name);
+        http_request_fini(&r);
+    }
+    refused(ALLOWED("\"auto\"", TOOL("h")), HTTP_CHAT, "tool_choice");
+    refused(ALLOWED("\"auto\"", ""), HTTP_CHAT, "tool_choice");
+    refused(ALLOWED("\"auto\"", "3"), HTTP_CHAT, "tool_choice");
+    refused(ALLOWED("\"now\"", TOOL("g")), HTTP_CHAT, "tool_choice");
+    refused(ALLOWED("{}", TOOL("g")), HTTP_CHAT, "tool_choice");
+}
+
 static void texts_and_tokens_are_read(void **state)
 {
     (void)state;
@@ -213,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_openais),
         cmocka_unit_test(every_field_is_read),
+        cmocka_unit_test(tools_that_are_not_allowed_are_left_out),
         cmocka_unit_test(messages_are_read),
         cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(texts_and_tokens_are_read),
