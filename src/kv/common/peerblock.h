@@ -9,8 +9,8 @@
  *     READ        `len` bytes
  *     EXISTS      a byte a key, 0 or 1; with flag u64 a key, 0 or its block's version plus 1
  *     LOOK        version u64, end u64, len u32
- *     COMMIT, DELETE  nothing: done; or u64: not done, to be asked again in so many ns
- *     all others  nothing
+ *     COMMIT, DELETE  nothing: done; or u64: not done, to be asked again in so many ns.  To the
+ * other owner of a named value COMMIT answers permit u64, agreed u8: done all others  nothing
  *
  *   OPEN_GET       a key, and the checksum of our cached replica (0: none); same: it is the owner's
  *                  block, and no lease is given.  handle: the version of what the asker has from an
@@ -100,7 +100,8 @@ enum {
     KV_PEER_TICKET_BYTES = 16,
     KV_PEER_EPOCH_BYTES = 8,
     KV_PEER_LOOK_BYTES = 20,
-    KV_PEER_WAIT_BYTES = 8
+    KV_PEER_WAIT_BYTES = 8,
+    KV_PEER_PERMIT_BYTES = 9
 };
 
 struct kv_peer_opened {

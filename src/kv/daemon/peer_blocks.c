@@ -114,16 +114,32 @@ static bool must_wait(struct kv_daemon *d, const struct kv_block_key *key,
     return ns > 0;
 }
 
+/* A named value was committed, as the other owner may have done, too: then they agree on it. */
+static struct reply committed(struct kv_daemon *d, struct kv_peer *peer,
+                              const struct kv_peer_request *r)
+{
+    const struct kv_peer_request has = {
+        .epoch = r->epoch, .handle = r->tenant, .checksum = r->checksum};
+    struct kv_peer_opened opened = {.permit = 0};
+    kv_permit_give(d, peer, &has, &opened);
+    wire_store64(d->scratch->answer + 1, opened.permit);
+    d->scratch->answer[9] = opened.agreed;
+    return (struct reply){.result = KV_OK, .len = opened.permit ? KV_PEER_PERMIT_BYTES : 0};
+}
+
 static struct reply commit(struct kv_daemon *d, struct kv_peer *peer,
                            const struct kv_peer_request *r)
 {
-    struct kv_block_key key;
+    struct kv_block_key *key = d->scratch->keys;
     struct reply reply;
-    if (kv_blocks_put_key(d->blocks, &peer->holder, r->handle, &key) &&
-        kv_block_key_is_named(&key) && must_wait(d, &key, r, r->flag, &reply))
+    bool named =
+        kv_blocks_put_key(d->blocks, &peer->holder, r->handle, key) && kv_block_key_is_named(key);
+    if (named && must_wait(d, key, r, r->flag, &reply))
         return reply;
     enum kv_result result = (r->at ? kv_blocks_put_commit_decided : kv_blocks_put_commit_as)(
         d->blocks, &peer->holder, r->handle, r->checksum, r->tenant, d->now_ns);
+    if (result == KV_OK && named)
+        return committed(d, peer, r);
     return plain(result == KV_MISS ? KV_REFUSED : result);
 }
 

@@ -23,7 +23,8 @@
 
 /* Whether the key's block here is the newest one, or there is none: no owner need be asked. */
 bool kv_permit_reads(struct kv_daemon *d, const struct kv_block_key *key);
-/* Fills in the permit, if any, of an answer to `peer` about the first key in the scratch. */
+/* Fills in the permit, if any, of an answer to `peer` about the first key in the scratch.  handle
+ * and checksum of the request: what the peer has. */
 void kv_permit_give(struct kv_daemon *d, const struct kv_peer *peer,
                     const struct kv_peer_request *request, struct kv_peer_opened *opened);
 /* Takes the permit of an answer; asked_ns: before the question was sent; put_count:

@@ -607,6 +607,24 @@ static void commit_at_the_second(struct sim *s, const uint32_t members[MEMBERS],
         rpc_loopnet_reset(rpc_loopnet_end(s->cluster.net, i));
 }
 
+/* An owner that sets a value knows with the answer of the other that both have it. */
+static void a_value_is_read_at_once_where_it_was_set(void **state)
+{
+    (void)state;
+    static struct sim s;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t members[MEMBERS];
+        open_connected(&s, 1 + i, TIMEOUT_MS * HW_MS, 0);
+        set_all(&s, 0);
+        order_members(&s, members);
+        change(&s, members[i], 0, 9);
+        uint64_t asked = requests_to_others(&s, members[i]);
+        assert_int_equal(read_calmly(&s, members[i], 0), 9);
+        assert_int_equal(requests_to_others(&s, members[i]), asked);
+        cluster_close(&s.cluster);
+    }
+}
+
 /* A name that has no value is not asked for again and again, until it has one. */
 static void that_there_is_no_value_is_agreed_on(void **state)
 {
@@ -704,6 +722,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(values_of_a_member_just_stopped_are_changed_at_the_other_owner),
         cmocka_unit_test(a_value_that_moves_early_is_set_at_the_other_owner),
         cmocka_unit_test(values_of_a_member_that_never_answered_are_read_at_the_other_owner),
+        cmocka_unit_test(a_value_is_read_at_once_where_it_was_set),
         cmocka_unit_test(that_there_is_no_value_is_agreed_on),
         cmocka_unit_test(what_one_owner_has_is_not_hidden_by_the_other),
         cmocka_unit_test(of_sets_of_a_new_name_at_once_one_succeeds),

@@ -377,6 +377,8 @@ static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
     if (d->now_ns < sub->not_before_ns)
         return false;
     if (!sub->self) {
+        sub->sent_ns = kv_daemon_now(d);
+        sub->put_count = kv_blocks_opened(d->blocks, remote->keys);
         if (kv_sub_call(sub, &r, NULL))
             sub->phase = KV_SUB_CLOSING;
         return sub->phase != KV_SUB_MOVING;
@@ -507,6 +509,19 @@ static bool commit_step(struct kv_remote *remote, struct kv_sub *sub)
     return progress || sub->phase == KV_SUB_DONE;
 }
 
+/* The other owner has committed what we, as an owner, have or will have. */
+static void take_permit(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    struct kv_remote *remote = sub->remote;
+    if (a->payload_len != KV_PEER_PERMIT_BYTES)
+        return;
+    struct kv_peer_opened opened = {.permit = wire_load64(a->payload),
+                                    .agreed = a->payload[8],
+                                    .version = remote->put.version,
+                                    .checksum = remote->sum};
+    kv_permit_take(remote->daemon, sub->peer, remote->keys, &opened, sub->sent_ns, sub->put_count);
+}
+
 static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
 {
     uint32_t len = sub->remote->request.len;
@@ -516,6 +531,7 @@ static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     } else if (sub->phase == KV_SUB_OPENING) {
         on_opened(sub, a);
     } else if (sub->phase == KV_SUB_CLOSING && !kv_sub_put_off(sub, a)) {
+        take_permit(sub, a);
         sub->handle = 0;
         kv_sub_done(sub, KV_OK);
     } else if (sub->busy == 0 && sub->asked == len) {

@@ -68,7 +68,7 @@ struct kv_sub {
     uint64_t handle; /* the owner's lease or ticket; 0: none */
     uint32_t chunk;
     uint32_t asked, moved; /* bytes */
-    uint64_t sent_ns;      /* get: before it asked; put_count: kv_blocks_opened then */
+    uint64_t sent_ns;      /* get, commit: before it asked; put_count: kv_blocks_opened then */
     uint32_t put_count;
     uint64_t not_before_ns; /* of a change that the owner has put off; 0: it has not */
     uint32_t busy;
