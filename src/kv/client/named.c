@@ -162,7 +162,8 @@ enum kv_result kv_named_set(struct kv_client *c, const struct kv_named_set *set,
     struct kv_block_put put;
     enum kv_result result = kv_named_set_start(c, set, &put);
     if (result == KV_OK) {
-        memcpy(put.data + KV_NAMED_HEAD, set->value, set->len);
+        if (set->len > 0) /* of none there may be no bytes */
+            memcpy(put.data + KV_NAMED_HEAD, set->value, set->len);
         result = kv_block_put_commit(c, &put);
     }
     if (result == KV_OK && copies_out)

@@ -320,6 +320,17 @@ static struct kv_named_set set_of(const struct resp_arg *key, const struct resp_
                                      value->len > UINT32_MAX ? UINT32_MAX : (uint32_t)value->len};
 }
 
+static void reply_set(struct resp_session *s, const struct kv_named_set *what)
+{
+    enum kv_result result = set(s, what);
+    if (result == KV_OK)
+        resp_status(s, "OK");
+    else if (result == KV_EXISTS && what->only_new)
+        resp_null(s);
+    else
+        resp_result_error(s, result);
+}
+
 static void do_set(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     struct kv_named_set what = set_of(&args[1], &args[2]);
@@ -342,13 +353,7 @@ static void do_set(struct resp_session *s, const struct resp_arg *args, uint32_t
             i++;
         }
     }
-    enum kv_result result = set(s, &what);
-    if (result == KV_OK)
-        resp_status(s, "OK");
-    else if (result == KV_EXISTS && what.only_new)
-        resp_null(s);
-    else
-        resp_result_error(s, result);
+    reply_set(s, &what);
 }
 
 static void do_setnx(struct resp_session *s, const struct resp_arg *args, uint32_t count)
@@ -371,11 +376,7 @@ static void do_setex(struct resp_session *s, const struct resp_arg *args, uint32
     (void)count;
     if (!end_of(s, unit.data[0] == 'E' ? "setex" : "psetex", &unit, &args[2], &what.end_ms))
         return;
-    enum kv_result result = set(s, &what);
-    if (result == KV_OK)
-        resp_status(s, "OK");
-    else
-        resp_result_error(s, result);
+    reply_set(s, &what);
 }
 
 static void do_mset(struct resp_session *s, const struct resp_arg *args, uint32_t count)
