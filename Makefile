@@ -34,16 +34,18 @@ build:
 # Meson takes the prefix when it configures, so a changed one configures again.
 install: build
 	@meson configure '$(BUILD)/release' -Dprefix='$(PREFIX)'
-	@DESTDIR='$(DESTDIR)' meson install -C '$(BUILD)/release'
+	@ninja -C '$(BUILD)/release' --quiet product
+	@DESTDIR='$(DESTDIR)' meson install --no-rebuild -C '$(BUILD)/release'
 
 deb:
 	@tools/deb
 
 demo: build
+	@tools/build demo-program
 	@tools/demo
 
 test:
-	@tools/install-deps
+	@tools/install-deps --tests
 	@FUZZ_SECONDS='$(FUZZ_SECONDS)' python3 -B tools/run-tests $(ONLY)
 
 bench: build

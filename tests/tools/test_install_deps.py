@@ -42,8 +42,8 @@ class InstallDeps(unittest.TestCase):
         if not os.path.exists(cat):
             os.symlink("/bin/cat", cat)
 
-    def run_it(self, **env):
-        result = subprocess.run([INSTALL_DEPS], env={"PATH": self.tmp.name, **env},
+    def run_it(self, *args, **env):
+        result = subprocess.run([INSTALL_DEPS, *args], env={"PATH": self.tmp.name, **env},
                                 capture_output=True, text=True, timeout=240, check=False)
         self.assertEqual(0, result.returncode, result.stderr)
         return result.stderr
@@ -70,6 +70,13 @@ class InstallDeps(unittest.TestCase):
         self.assertRegex(said, r"glslc +compiles the shaders")
         self.assertEqual(["-q update", "-q install -y --no-install-recommends meson glslc"],
                          self.apt_calls())
+
+    def test_what_tests_need_is_installed_for_tests_only(self):
+        self.installed([name for name in package_names() if name not in ("glslc", "redis-server")])
+        self.run_it()
+        self.assertEqual("-q install -y --no-install-recommends glslc", self.apt_calls()[-1])
+        self.run_it("--tests")
+        self.assertEqual("-q install -y --no-install-recommends glslc redis-server", self.apt_calls()[-1])
 
     def test_a_package_that_the_sources_lack_does_not_stop_the_others(self):
         self.installed([name for name in package_names() if name not in ("meson", "glslc")])

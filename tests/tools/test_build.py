@@ -1,0 +1,56 @@
+"""What the build script says and ends with, with a meson and a ninja that only pretend."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = os.path.abspath(sys.argv.pop(1))
+
+
+class Build(unittest.TestCase):
+    def setUp(self):
+        self.tmp = tempfile.TemporaryDirectory()
+        self.addCleanup(self.tmp.cleanup)
+        os.mkdir(self.path("tools"))
+        os.mkdir(self.path("bin"))
+        shutil.copy(BUILD, self.path("tools/build"))
+        self.fake("meson", 'echo "configured: $*"; touch "$2/build.ninja"')
+        self.fake("ninja", 'echo "ninja: Entering directory"; i=0; while [ $i -lt 40 ]; do i=$((i + 1)); '
+                           'echo "$((i * 100 / 40))% Compiling $i"; done')
+
+    def path(self, name):
+        return os.path.join(self.tmp.name, name)
+
+    def fake(self, name, body):
+        with open(self.path(f"bin/{name}"), "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\n{body}\n")
+        os.chmod(self.path(f"bin/{name}"), 0o755)
+
+    def run_it(self, status=0):
+        env = {"PATH": self.path("bin") + ":" + os.environ["PATH"], "HAWSER_BUILD": "out"}
+        result = subprocess.run([self.path("tools/build")], env=env, capture_output=True, text=True, timeout=240,
+                                check=False)
+        self.assertEqual(status, result.returncode, result.stdout + result.stderr)
+        return result
+
+    def test_a_log_gets_a_line_for_each_tenth(self):
+        lines = self.run_it().stdout.splitlines()
+        self.assertIn("out/release/setup.log", lines[0])
+        self.assertEqual(lines[1:], [f"built: {n}%" for n in range(10, 101, 10)])
+        self.assertEqual(self.run_it().stdout.splitlines(), lines[1:])  # configured once
+
+    def test_what_a_compiler_says_is_shown_and_its_failure_is_the_end(self):
+        self.fake("ninja", 'echo " 50% Compiling a"; echo "a.c:1: error: no"; exit 1')
+        self.assertIn("a.c:1: error: no\n", self.run_it(1).stdout)
+        self.fake("ninja", 'echo "100% Linking"')
+        self.run_it()
+
+    def test_what_meson_says_is_shown_where_it_fails(self):
+        self.fake("meson", 'echo "no such library"; exit 1')
+        self.assertEqual(self.run_it(1).stderr, "no such library\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
