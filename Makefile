@@ -29,12 +29,11 @@ help:
 build:
 	@tools/install-deps
 	@tools/build
-	@ln -sfn release/src/cli/hawser '$(BUILD)/hawser'
 
-# Meson takes the prefix when it configures, so a changed one configures again.
+# The log may be root's, of an earlier installation.
 install: build
-	@meson configure '$(BUILD)/release' -Dprefix='$(PREFIX)'
-	@ninja -C '$(BUILD)/release' --quiet product
+	@tools/build --prefix '$(PREFIX)'
+	@rm -f '$(BUILD)/release/meson-logs/install-log.txt'
 	@DESTDIR='$(DESTDIR)' meson install --no-rebuild -C '$(BUILD)/release'
 
 deb:

@@ -18,7 +18,7 @@ class Build(unittest.TestCase):
         shutil.copy(BUILD, self.path("tools/build"))
         self.fake("meson", 'echo "configured: $*"; touch "$2/build.ninja"')
         self.fake("ninja", 'echo "ninja: Entering directory"; i=0; while [ $i -lt 40 ]; do i=$((i + 1)); '
-                           'echo "$((i * 100 / 40))% Compiling $i"; done')
+                           'echo "$((i * 100 / 40))% of 40: Compiling $i"; done')
 
     def path(self, name):
         return os.path.join(self.tmp.name, name)
@@ -28,9 +28,9 @@ class Build(unittest.TestCase):
             file.write(f"#!/bin/sh\n{body}\n")
         os.chmod(self.path(f"bin/{name}"), 0o755)
 
-    def run_it(self, status=0):
-        env = {"PATH": self.path("bin") + ":" + os.environ["PATH"], "HAWSER_BUILD": "out"}
-        result = subprocess.run([self.path("tools/build")], env=env, capture_output=True, text=True, timeout=240,
+    def run_it(self, status=0, args=(), **env):
+        env = {"PATH": self.path("bin") + ":" + os.environ["PATH"], "HAWSER_BUILD": "out", **env}
+        result = subprocess.run([self.path("tools/build"), *args], env=env, capture_output=True, text=True, timeout=240,
                                 check=False)
         self.assertEqual(status, result.returncode, result.stdout + result.stderr)
         return result
@@ -42,10 +42,19 @@ class Build(unittest.TestCase):
         self.assertEqual(self.run_it().stdout.splitlines(), lines[1:])  # configured once
 
     def test_what_a_compiler_says_is_shown_and_its_failure_is_the_end(self):
-        self.fake("ninja", 'echo " 50% Compiling a"; echo "a.c:1: error: no"; exit 1')
+        self.fake("ninja", 'echo " 50% of 2: Compiling a"; echo "a.c:1: error: no"; exit 1')
         self.assertIn("a.c:1: error: no\n", self.run_it(1).stdout)
-        self.fake("ninja", 'echo "100% Linking"')
-        self.run_it()
+        self.fake("ninja", 'echo "100% of 1: Linking"')
+        self.assertEqual(self.run_it().stdout, "")  # little work needs no words
+
+    def test_under_sudo_the_build_stays_the_users(self):
+        self.fake("id", "echo 0")
+        self.fake("stat", "echo 1000")
+        self.fake("sudo", 'echo "sudo $*"')
+        said = self.run_it(SUDO_UID="1000", args=("--prefix", "/opt/x")).stdout
+        self.assertEqual(said, "sudo -H -u #1000 HAWSER_BUILD=out tools/build --prefix /opt/x\n")
+        self.assertNotIn("sudo", self.run_it(SUDO_UID="1001").stdout)  # another's tree
+        self.assertNotIn("sudo", self.run_it().stdout)
 
     def test_what_meson_says_is_shown_where_it_fails(self):
         self.fake("meson", 'echo "no such library"; exit 1')
