@@ -227,6 +227,32 @@ static void staging_becomes_a_target(void)
     }
 }
 
+/* A large readback is on its way down while a large upload goes up, and nobody waits between. */
+static void both_ways(void)
+{
+    enum { LARGE = 24 << 20 };
+    vkt_open();
+    struct copier up = copier(LARGE);
+    struct vkt_buffer down = vkt_buffer(LARGE, 0, VKT_COHERENT);
+    VkCommandBuffer back = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    VkFence fence = vkt_fence(false);
+    vkt_record(back, 0);
+    vkt_copy(back, &up.device, &down);
+    vkt_barrier(back);
+    VKT(vkEndCommandBuffer(back));
+    vkt_pattern(up.staging.map, LARGE, 110);
+    copy_up(&up);
+    for (uint32_t i = 0; i < 2 * ROUNDS; i++) {
+        vkt_submit(back, fence);
+        vkt_pattern(up.staging.map, LARGE, 111 + i);
+        vkt_submit(up.command, up.fence);
+        vkt_wait(up.fence);
+        vkt_wait(fence);
+        VKT(vkResetFences(vkt.device, 2, (VkFence[]){up.fence, fence}));
+        vkt_out_buffer("down", &down);
+    }
+}
+
 static const struct vkt_case cases[] = {
     {"staged", staged, NULL},
     {"rewritten_at_once", rewritten_at_once, NULL},
@@ -236,6 +262,7 @@ static const struct vkt_case cases[] = {
     {"strides", strides, NULL},
     {"crossing", crossing, NULL},
     {"staging_becomes_a_target", staging_becomes_a_target, NULL},
+    {"both_ways", both_ways, NULL},
 };
 
 VKT_MAIN(cases)
