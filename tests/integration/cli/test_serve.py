@@ -293,7 +293,9 @@ class Life(Case):
     def test_signals_end_it_in_order_and_leave_no_socket(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             with self.subTest(number):
-                server = Server("--listen", f"unix:{self.dir}/a,shm:{self.dir}/b")
+                # As a shell starts it: under nohup SIGHUP is ignored here, and would be there.
+                server = Server("--listen", f"unix:{self.dir}/a,shm:{self.dir}/b",
+                                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
                 self.assertTrue((self.dir / "a").is_socket())
                 code, stderr = server.stop(number)
                 self.assertEqual((code, stderr), (DONE, ""))

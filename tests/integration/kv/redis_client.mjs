@@ -41,7 +41,8 @@ async function values(client, prefix) {
   assert.deepEqual([await client.getRange(key("a"), 1, -1), await client.getRange(key("none"), 0, 5)], ["ne", ""]);
   assert.deepEqual([await client.type(key("a")), await client.setNX(key("a"), "x")], ["string", 0]);
   assert.deepEqual([await client.del([key("x"), key("none")]), await client.unlink(key("y"))], [1, 1]);
-  await assert.rejects(client.sendCommand(["SET", key("a"), "x", "EX", "soon"]), /invalid expire time/);
+  await assert.rejects(client.sendCommand(["SET", key("a"), "x", "EX", "soon"]), /not an integer/);
+  await assert.rejects(client.sendCommand(["SET", key("a"), "x", "EX", "0"]), /invalid expire time/);
   await assert.rejects(client.sendCommand(["LPUSH", key("a"), "x"]), /unknown command/);
 }
 
