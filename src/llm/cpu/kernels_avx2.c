@@ -236,6 +236,27 @@ LLM_TYPES_256(DOT4_256)
 
 /* ---- blocks that were unpacked, for several rows of activations ---- */
 
+/* Four rows in blocks, unpacked into the panel; row i begins at rows[i]. */
+static void unpack4(const struct llm_mul *m, uint32_t row, const void *rows[4])
+{
+    const uint8_t *w[4];
+    bool small = llm_format(m->dtype).values == 32;
+    size_t bytes =
+        small ? m->width / 32 * sizeof(struct llm_w32) : m->width / 256 * sizeof(struct llm_w256);
+    rows4(m, row, w);
+    for (int i = 0; i < 4; i++) {
+        void *to = (uint8_t *)m->panel + (size_t)i * bytes;
+        if (small)
+            llm_unpack32(m->dtype, to, w[i], m->width);
+        else
+            llm_unpack256(m->dtype, to, w[i], m->width);
+        rows[i] = to;
+    }
+}
+
+_Static_assert(sizeof(struct llm_w32) <= 32 * sizeof(float), "a panel has room");
+_Static_assert(sizeof(struct llm_w256) <= 256 * sizeof(float), "a panel has room");
+
 INLINE __m128 dot4_w32(const void *const rows[4], const void *acts, uint32_t width, bool has_min)
 {
     const struct llm_w32 *w[4] = {rows[0], rows[1], rows[2], rows[3]};
