@@ -21,13 +21,13 @@ uint first_seen(uint positions, uint window)
     return window != 0 && positions > window ? positions - window : 0;
 }
 
-// Attention over many pages is divided among workgroups: chunks of 4 pages, or of a sixteenth of them
+// Attention over many pages is divided among workgroups: chunks of 2 pages, or of a sixteenth of them
 // if that is more.  The number depends on the row's positions alone.  Positions count from the first
 // page that the row sees.
 uint chunk_pages(uint positions)
 {
     uint pages = (positions + KV_POSITIONS - 1) / KV_POSITIONS;
-    return max(4, (pages + 15) / 16);
+    return max(2, (pages + 15) / 16);
 }
 
 uint chunks_of(uint positions)

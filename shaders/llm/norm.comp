@@ -6,6 +6,7 @@
 
 layout(constant_id = 0) const bool ALIGNED = true; // rows begin at 16 bytes and end there
 layout(constant_id = 1) const uint FORM = 0;
+layout(constant_id = 2) const uint PLACES = 1; // fours of a row for a thread
 const uint THREADS = 256;
 layout(local_size_x = 256) in;
 layout(push_constant) uniform Push
@@ -19,28 +20,40 @@ layout(push_constant) uniform Push
 
 #include "rounded.glsl"
 
+const uint FOLDED = 16;
 shared float sums[THREADS];
+shared vec4 folded[FOLDED / 4];
+
+float sum4(vec4 x)
+{
+    return (x.x + x.y) + (x.z + x.w);
+}
 
 float sum_all(float own)
 {
     uint me = gl_LocalInvocationIndex;
     barrier(); // other threads may still read the last sum
     sums[me] = own;
-    for (uint half_ = THREADS / 2; half_ > 0; half_ /= 2) {
-        barrier();
-        if (me < half_)
-            sums[me] += sums[me + half_];
+    barrier();
+    if (me < FOLDED) {
+        float sum = 0;
+        [[unroll]] for (uint i = me; i < THREADS; i += FOLDED)
+            sum += sums[i];
+        folded[me / 4][me % 4] = sum;
     }
     barrier();
-    return sums[0];
+    vec4 sum = folded[0];
+    [[unroll]] for (uint i = 1; i < FOLDED / 4; i++)
+        sum += folded[i];
+    return sum4(sum);
 }
 
-// Four values from 4 * i on, those past the row's end as `other`.
-vec4 load(uvec2 place, uint first, uint i, float other)
+// Four values from 4 * i on, zeros past the row's end.
+vec4 load(uvec2 place, uint first, uint i)
 {
-    if (ALIGNED)
+    vec4 x = vec4(0);
+    if (ALIGNED && 4 * i < width)
         return Floats4(place).at[first / 4 + i];
-    vec4 x = vec4(other);
     [[unroll]] for (uint j = 0; j < 4; j++)
         if (4 * i + j < width)
             x[j] = Floats(place).at[first + 4 * i + j];
@@ -58,37 +71,38 @@ void store(uint first, uint i, vec4 x)
             Floats(to).at[first + 4 * i + j] = x[j];
 }
 
-float sum4(vec4 x)
-{
-    return (x.x + x.y) + (x.z + x.w);
-}
-
+// All is loaded before the first sum is waited for.
 void main()
 {
-    uint row = linear_group(), me = gl_LocalInvocationIndex, quads = (width + 3) / 4;
-    uint first = row * width;
+    uint row = linear_group(), me = gl_LocalInvocationIndex, first = row * width;
+    bool has_bias = (flags & FLAG_BIAS) != 0;
     if (row >= rows)
         return;
-    float mean = 0, own = 0;
+    vec4 x[PLACES], w[PLACES], b[PLACES];
+    [[unroll]] for (uint p = 0; p < PLACES; p++) {
+        x[p] = load(from, first, p * THREADS + me);
+        w[p] = load(weight, 0, p * THREADS + me);
+        b[p] = has_bias ? load(bias, 0, p * THREADS + me) : vec4(0);
+    }
     if (is_rms == 0) {
-        for (uint i = me; i < quads; i += THREADS)
-            own += sum4(load(from, first, i, 0.0));
-        mean = sum_all(own) / float(width);
-    }
-    own = 0;
-    for (uint i = me; i < quads; i += THREADS) {
-        vec4 d = load(from, first, i, mean) - mean;
-        own += sum4(d * d);
-    }
-    float scale = 1.0 / sqrt(sum_all(own) / float(width) + eps);
-    for (uint done = 0; done < quads; done += THREADS) {
-        uint i = done + me;
-        vec4 y = vec4(0);
-        if (i < quads) {
-            y = (load(from, first, i, 0.0) - mean) * scale * load(weight, 0, i, 0.0);
-            y = (flags & FLAG_BIAS) != 0 ? y + load(bias, 0, i, 0.0) : y;
-            store(first, i, y);
+        float own = 0;
+        [[unroll]] for (uint p = 0; p < PLACES; p++)
+            own += sum4(x[p]);
+        float mean = sum_all(own) / float(width);
+        [[unroll]] for (uint p = 0; p < PLACES; p++) {
+            uvec4 at = 4 * (p * THREADS + me) + uvec4(0, 1, 2, 3);
+            x[p] = mix(vec4(0), x[p] - mean, lessThan(at, uvec4(width)));
         }
-        put_rounded(rounded, row * row_words, width, 4 * i, y, i < quads);
+    }
+    float own = 0;
+    [[unroll]] for (uint p = 0; p < PLACES; p++)
+        own += sum4(x[p] * x[p]);
+    float scale = 1.0 / sqrt(sum_all(own) / float(width) + eps);
+    [[unroll]] for (uint p = 0; p < PLACES; p++) {
+        uint i = p * THREADS + me;
+        vec4 y = x[p] * scale * w[p] + b[p];
+        if (4 * i < width)
+            store(first, i, y);
+        put_rounded(rounded, row * row_words, width, 4 * i, y, 4 * i < width);
     }
 }

@@ -9,7 +9,7 @@ const uint FORM_HALVES = 2; // two a word, none infinite
 // 32 or 256: values of 8 bits, as llm/engine/quantise.h defines, then a scale for each block of so many
 
 const uint BLOCK = FORM >= 32 ? FORM : 32, SHARERS = BLOCK / 4; // threads that share a block
-shared float most_of[THREADS];
+shared vec4 most_of[THREADS / 4];
 
 // 127 / most, rounded to nearest.  A device's own division may be off in the last bits (Vulkan allows
 // 2.5 units), and a value between two steps then rounds to the other one.  The exact remainder, in
@@ -39,11 +39,12 @@ void put_block(Words to, uint row_at, uint width, uint at, vec4 x, bool inside)
     uint me = gl_LocalInvocationIndex, first = me / SHARERS * SHARERS;
     vec4 size = abs(x);
     barrier(); // other threads may still read the last ones
-    most_of[me] = inside ? max(max(size.x, size.y), max(size.z, size.w)) : 0.0;
+    most_of[me / 4][me % 4] = inside ? max(max(size.x, size.y), max(size.z, size.w)) : 0.0;
     barrier();
-    float most = 0;
-    for (uint i = 0; i < SHARERS; i++)
-        most = max(most, most_of[first + i]);
+    size = most_of[first / 4];
+    [[unroll]] for (uint i = 1; i < SHARERS / 4; i++)
+        size = max(size, most_of[first / 4 + i]);
+    float most = max(max(size.x, size.y), max(size.z, size.w));
     if (!inside)
         return;
     float inverse_ = most > 0 ? steps_each(most) : 0.0;

@@ -21,17 +21,18 @@ enum {
     MUL_LANES = 32,
     MUL_COLS_MAX = 8,       /* of mul_shapes */
     ATTEND_DIMS = 256,      /* attend.comp */
-    ATTEND_CHUNK_PAGES = 4, /* common.glsl, and the next */
+    ATTEND_CHUNK_PAGES = 2, /* common.glsl, and the next */
     ATTEND_CHUNKS_MAX = 16,
     ATTEND_PARTS_MAX = 16 << 20, /* floats at a time */
     PART_FLOATS = 2,             /* of a chunk, besides its values */
     FLAG_BIAS = 1,               /* common.glsl */
     FLAG_ACCUMULATE = 2,
     FLAG_GELU = 4,
-    NORM_FORM = 1,     /* constant of norm.comp */
-    ACTIVATE_FORM = 0, /* of activate.comp */
-    EXPERTS_PART = 2,  /* mul_frame.glsl */
-    TILE_SIDE = 16,    /* mul_tile.comp, and the next */
+    NORM_THREADS = 256, /* norm.comp */
+    NORM_FORM = 1,      /* constant of norm.comp */
+    ACTIVATE_FORM = 0,  /* of activate.comp */
+    EXPERTS_PART = 2,   /* mul_frame.glsl */
+    TILE_SIDE = 16,     /* mul_tile.comp, and the next */
     TILE_DEPTH = 64,
     ATTEND_TILE_DIMS = 128, /* attend_tile.comp: of a head; more do not fit its registers */
     TILE_ROWS_MIN = 16,     /* with fewer, mul.comp is as quick, and exact */
@@ -373,7 +374,9 @@ static void vulkan_norm(struct llm_backend *b, const struct llm_op_norm *op)
                              .eps = op->eps,
                              .rows = op->rows};
     struct llm_vk_dispatch dispatch = {
-        .variant = {.shader = LLM_VK_NORM, .constants = {op->width % 4 == 0}},
+        .variant = {.shader = LLM_VK_NORM,
+                    .constants = {op->width % 4 == 0, FORM_NONE,
+                                  (op->width + 4 * NORM_THREADS - 1) / (4 * NORM_THREADS)}},
         .uses = {reads(push.from, count), writes(push.to, count)},
         .use_count = 2};
     set_push(&dispatch, &push, sizeof push);
