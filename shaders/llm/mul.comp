@@ -1,7 +1,6 @@
 // mul.comp - weights of F32, F16 or BF16 times binary32 activations.
 //
-// A lane takes four values of every 128: a team reads 256 bytes of halves, or 512 of activations,
-// contiguously.
+// A lane takes four values of every 4 * LANES, so that a team reads contiguously.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,9 +1,9 @@
 // mul_frame.glsl - products of weights and rows: what all types of weights share.
 //
-// A team of 32 lanes computes ROWS rows of the weights for COLS rows of the batch.  A lane adds up
-// the products of its places in k in order; then the lanes are added in order.  Neither COLS nor ROWS
-// nor a row's place in the batch changes the order, so a row has the same bits in every batch.  The
-// including file fills sums[ROWS * COLS] in multiply().
+// A team of lanes computes ROWS rows of the weights for COLS rows of the batch.  A lane adds up the
+// products of its places in k in order; then the lanes are added in order.  Neither COLS nor ROWS nor a
+// row's place in the batch changes the order, so a row has the same bits in every batch.  LANES does, and
+// depends on the weights alone.  The including file fills sums[ROWS * COLS] in multiply().
 layout(constant_id = 0) const uint COLS = 1;
 layout(constant_id = 1) const uint ROWS = 1;
 layout(constant_id = 2) const bool ALIGNED = true; // rows of activations begin at 16 bytes
@@ -13,19 +13,32 @@ layout(constant_id = 4) const bool ROUNDS = false; // rounds activations to 11 b
 // a row of activations.  parts[2].weight has the number of each row's matrix or, where COLS is more than
 // 1, the bunches of bunch.comp.
 layout(constant_id = 5) const bool EXPERTS = false;
+layout(constant_id = 6) const uint LANES = 32; // of a team: 32, 64 or 128
 
-const uint LANES = 32, TEAMS = 4;
+const uint THREADS = 128, TEAMS = THREADS / LANES, FOLDED = 32;
 layout(local_size_x = 128) in;
 
 #include "mul_parts.glsl"
 
 // One for each lane of each output of each team; swizzled, so that neither writing by lanes nor reading
 // by outputs has bank conflicts.
-shared float partial[TEAMS * LANES * ROWS * COLS];
+shared float partial[THREADS * ROWS * COLS];
 
 uint partial_at(uint team, uint result, uint lane)
 {
     return (team * ROWS * COLS + result) * LANES + (lane + result) % LANES;
+}
+
+// Adds the lanes from FOLDED on to those before.
+void fold(uint team, uint lane)
+{
+    for (uint i = lane; i < ROWS * COLS * FOLDED; i += LANES) {
+        uint result = i / FOLDED, to = partial_at(team, result, i % FOLDED);
+        float sum = partial[to];
+        [[unroll]] for (uint next = FOLDED; next < LANES; next += FOLDED)
+            sum += partial[partial_at(team, result, i % FOLDED + next)];
+        partial[to] = sum;
+    }
 }
 
 float sums[ROWS * COLS];
@@ -70,11 +83,15 @@ void main()
     [[unroll]] for (uint i = 0; i < ROWS * COLS; i++)
         partial[partial_at(team, i, lane)] = sums[i];
     barrier();
+    if (LANES > FOLDED) {
+        fold(team, lane);
+        barrier();
+    }
     uint row = first_row + lane / COLS, col = col_of(group, lane % COLS);
     if (lane >= ROWS * COLS || row >= part.count || col >= rows)
         return;
     float sum = 0;
-    [[unroll]] for (uint i = 0; i < LANES; i++)
+    [[unroll]] for (uint i = 0; i < FOLDED; i++)
         sum += partial[partial_at(team, lane, i)];
     put(part, matrix, row, col, sum);
 }

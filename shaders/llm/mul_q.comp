@@ -1,6 +1,6 @@
 // mul_q.comp - quantised weights times activations rounded to 8 bits: integers within a block.
 //
-// A lane takes a unit of every 32.
+// A lane takes a unit of every LANES.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #if defined(WITH_DOT)

@@ -12,7 +12,7 @@
 
 enum {
     LLM_VK_PUSH_BYTES = 128, /* Vulkan's minimum */
-    LLM_VK_CONSTANTS = 6,    /* of a shader, at most */
+    LLM_VK_CONSTANTS = 7,    /* of a shader, at most */
     LLM_VK_PIPELINES_MAX =
         512, /* 16 types by twelve shapes, some aligned or not, and about twenty others */
 };

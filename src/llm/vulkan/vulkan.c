@@ -17,8 +17,9 @@
 enum {
     GROUP = 64,         /* threads of the shaders with one value a thread */
     ROUND_COLS_MAX = 2, /* beyond, rounding at each load costs more than a dispatch */
-    MUL_TEAMS = 4,      /* mul_frame.glsl */
-    MUL_LANES = 32,
+    MUL_THREADS = 128,  /* mul_frame.glsl */
+    MUL_LANES_MIN = 32,
+    MUL_LOAD_VALUES = 4,    /* of a lane at a time: mul.comp */
     MUL_COLS_MAX = 8,       /* of mul_shapes */
     ATTEND_DIMS = 256,      /* attend.comp */
     ATTEND_CHUNK_PAGES = 2, /* common.glsl, and the next */
@@ -479,10 +480,10 @@ struct mul_shape {
     uint32_t rows_max, weight_rows_max, cols, weight_rows, ahead, ahead_quantised;
 };
 
-/* The first is for plain weights.  Their few rows keep a large device busy only when each has its
- * own team: on an H200 1.07 x the tokens a second of GPT-J-6B, 1.08 x those of a model of 1.1 B
- * parameters.  Quantised ones are bound by arithmetic, too: two rows share activations, which is
- * 1.08 x the tokens a second of 8 B parameters as Q4_K. */
+/* The first is for plain weights and sums of 32 lanes.  Few rows keep a large device busy only when
+ * each has its own team: on an H200 1.07 x the tokens a second of GPT-J-6B, 1.08 x those of a model
+ * of 1.1 B parameters.  Quantised ones are bound by arithmetic, too: two rows share activations,
+ * which is 1.08 x the tokens a second of 8 B parameters as Q4_K. */
 static const struct mul_shape mul_shapes[] = {
     {1, 8192, 1, 1, 16, 4},      {1, UINT32_MAX, 1, 2, 8, 4},          {2, UINT32_MAX, 2, 2, 4, 2},
     {4, UINT32_MAX, 4, 4, 2, 1}, {UINT32_MAX, UINT32_MAX, 8, 4, 1, 1},
@@ -505,21 +506,48 @@ static uint32_t weight_rows_of(const struct llm_op_matmul *op)
     return rows;
 }
 
-static const struct mul_shape *mul_shape_for(const struct llm_op_matmul *op)
+/* From so many rows on matrix units multiply. */
+static uint32_t tile_rows_min(const struct vulkan *self, const struct llm_op_matmul *op)
 {
-    const struct mul_shape *shape = mul_shapes + is_quantised(op->parts[0].weight->dtype);
+    const struct llm_weight *weight = op->parts[0].weight;
+    if (!self->device.has_tiles || op->experts.chosen.buffer || weight->width % TILE_DEPTH)
+        return UINT32_MAX;
+    return is_quantised(weight->dtype) ? TILE_ROWS_MIN_QUANTISED
+           : weight->dtype == LLM_F16  ? TILE_ROWS_MIN
+                                       : UINT32_MAX;
+}
+
+/* Lanes of a sum: mul_frame.glsl.  More of them keep a large device busy with fewer rows of
+ * weights, but cost a product of many rows up to a third of its speed: for weights that are
+ * multiplied so only by few rows.  On an H200 1.12 x the tokens a second of one client, 1.1 B
+ * parameters. */
+static uint32_t lanes_for(const struct vulkan *self, const struct llm_op_matmul *op)
+{
+    uint32_t lanes = tile_rows_min(self, op) == TILE_ROWS_MIN ? MUL_THREADS : MUL_LANES_MIN;
+    while (lanes > MUL_LANES_MIN && MUL_LOAD_VALUES * lanes > op->parts[0].weight->width)
+        lanes /= 2;
+    return lanes;
+}
+
+static const struct mul_shape *mul_shape_for(const struct llm_op_matmul *op, uint32_t lanes)
+{
+    const struct mul_shape *shape = mul_shapes;
     uint32_t weight_rows = weight_rows_of(op), rows = sharing_rows(op);
+    if (is_quantised(op->parts[0].weight->dtype) || lanes > MUL_LANES_MIN)
+        shape++;
     while (shape->rows_max < rows || shape->weight_rows_max < weight_rows)
         shape++;
     return shape;
 }
 
 /* At most the loads that a lane has in a row. */
-static uint32_t ahead_for(const struct llm_weight *weight, const struct mul_shape *shape)
+static uint32_t ahead_for(const struct llm_weight *weight, const struct mul_shape *shape,
+                          uint32_t lanes)
 {
-    uint32_t lane_values = !is_quantised(weight->dtype) ? 4 : weight->dtype == LLM_Q8_0 ? 16 : 32;
-    uint32_t ahead = is_quantised(weight->dtype) ? shape->ahead_quantised : shape->ahead;
-    while (ahead > 1 && (ahead - 1) * lane_values * MUL_LANES >= weight->width)
+    bool quantised = is_quantised(weight->dtype);
+    uint32_t lane_values = !quantised ? MUL_LOAD_VALUES : weight->dtype == LLM_Q8_0 ? 16 : 32;
+    uint32_t ahead = quantised ? shape->ahead_quantised : shape->ahead;
+    while (ahead > 1 && (ahead - 1) * lane_values * lanes >= weight->width)
         ahead /= 2;
     return ahead;
 }
@@ -566,8 +594,9 @@ static struct llm_vk_use make_bunches(struct vulkan *self, const struct llm_op_m
 static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op, enum act_form form)
 {
     const struct llm_weight *weight = op->parts[0].weight;
-    const struct mul_shape *shape = mul_shape_for(op);
-    uint32_t block_rows = MUL_TEAMS * shape->weight_rows;
+    uint32_t lanes = lanes_for(self, op);
+    const struct mul_shape *shape = mul_shape_for(op, lanes);
+    uint32_t block_rows = MUL_THREADS / lanes * shape->weight_rows;
     bool rounds = weight->dtype == LLM_F16 && form == FORM_NONE;
     bool routed = op->experts.chosen.buffer != NULL;
     struct mul_push push = {.acts = form ? self->step.round_block.address : address(op->in),
@@ -580,7 +609,7 @@ static void mul_parts(struct vulkan *self, const struct llm_op_matmul *op, enum 
         .variant = {.shader = LLM_VK_MUL,
                     .dtype = weight->dtype,
                     .constants = {shape->cols, shape->weight_rows, weight->width % 4 == 0,
-                                  ahead_for(weight, shape), rounds, routed}},
+                                  ahead_for(weight, shape, lanes), rounds, routed, lanes}},
         .uses = {reads(push.acts, acts)},
         .use_count = op->part_count + 1};
     if (routed) {
@@ -618,16 +647,6 @@ static const struct tile_shape tile_shapes[] = {
     {64, UINT32_MAX, 1, 2, 2, 2, TILE_DEPTH},
     {UINT32_MAX, UINT32_MAX, 2, 2, 2, 2, TILE_DEPTH},
 };
-
-static bool can_tile(const struct vulkan *self, const struct llm_op_matmul *op)
-{
-    const struct llm_weight *weight = op->parts[0].weight;
-    uint32_t least = is_quantised(weight->dtype) ? TILE_ROWS_MIN_QUANTISED
-                     : weight->dtype == LLM_F16  ? TILE_ROWS_MIN
-                                                 : UINT32_MAX;
-    return self->device.has_tiles && op->rows >= least && !op->experts.chosen.buffer &&
-           weight->width % TILE_DEPTH == 0;
-}
 
 static void mul_tiles(struct vulkan *self, const struct llm_op_matmul *op)
 {
@@ -676,9 +695,9 @@ static void mul_runs(struct vulkan *self, const struct llm_op_matmul *op)
         run.parts[run.part_count++] = op->parts[p];
         if (p + 1 < op->part_count && op->parts[p + 1].weight->dtype == dtype)
             continue;
-        bool tiles = can_tile(self, &run);
+        bool tiles = op->rows >= tile_rows_min(self, &run);
         enum act_form form = tiles ? FORM_HALVES : form_for(dtype);
-        if (form == FORM_BITS && mul_shape_for(&run)->cols <= ROUND_COLS_MAX)
+        if (form == FORM_BITS && mul_shape_for(&run, lanes_for(self, &run))->cols <= ROUND_COLS_MAX)
             form = FORM_NONE; /* rounded at each load */
         if (form && form != rounded)
             round_acts(self, &run, rounded = form);
