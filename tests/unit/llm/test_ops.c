@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "device.h"
+#include "few_shaders.h"
 #include "llm/cpu/kernels.h"
 #include "llm/engine/arith.h"
 #include "llm/engine/backend.h"
@@ -381,6 +382,8 @@ static void matmul_types(struct duo *d)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             struct shape s = shapes[i];
             uint32_t block = llm_dtype_block(llm_dtype_at(t));
+            if (s.rows < 5 && !has_every_shape(llm_dtype_at(t)))
+                continue;
             s.width = block > 1 ? s.width * block : 37 * s.width - 30; /* 7, 44, 81 */
             enum llm_dtype types[] = {llm_dtype_at(t), llm_dtype_at(t), llm_dtype_at(t)};
             matmul_parts(d, s, types, 3);
@@ -1571,10 +1574,11 @@ static void adds_and_scales(void **state)
     on_every_backend(add_and_scale);
 }
 
-/* test-llm-ops [BACKEND] */
+/* test-llm-ops [BACKEND [few-shaders]] */
 int main(int argc, char **argv)
 {
     only = argc > 1 ? argv[1] : NULL;
+    read_few_shaders(argc, argv);
     int status = only ? try_device(only) : 0;
     if (status)
         return status;
