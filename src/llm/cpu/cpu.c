@@ -332,11 +332,11 @@ static bool prepare_all(struct cpu *self, const struct llm_op_matmul *op, struct
     return true;
 }
 
-/* A multiple of 4, for kernels that take four rows. */
+/* A multiple of 16, for kernels that take 4, 8 or 16 rows. */
 static uint32_t piece_rows(const struct cpu *self, uint64_t rows)
 {
     uint64_t pieces = (uint64_t)llm_pool_threads(self->pool) * PIECES_PER_THREAD;
-    uint64_t each = (rows / pieces + 3) / 4 * 4;
+    uint64_t each = rows / pieces / 16 * 16;
     return each < PIECE_ROWS_MIN   ? PIECE_ROWS_MIN
            : each > PIECE_ROWS_MAX ? PIECE_ROWS_MAX
                                    : (uint32_t)each;

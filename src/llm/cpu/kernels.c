@@ -39,6 +39,13 @@ static bool avx2_runs(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
+
+static bool avx512_runs(void)
+{
+    return avx2_runs() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 const struct llm_kernels *llm_kernels_get(size_t i)
@@ -49,6 +56,8 @@ const struct llm_kernels *llm_kernels_get(size_t i)
     if (neon_runs() && i-- == 0)
         return &llm_kernels_neon;
 #elif defined(__x86_64__)
+    if (avx512_runs() && i-- == 0)
+        return &llm_kernels_avx512;
     if (avx2_runs() && i-- == 0)
         return &llm_kernels_avx2;
 #endif

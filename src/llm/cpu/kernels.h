@@ -15,6 +15,8 @@
 /* Activations are prepared in groups of so many rows, which a set may interleave; the last group
  * may have fewer. */
 enum { LLM_GROUP = 4 };
+/* Panels have room for so many rows of weights as floats, or more as bytes with scales. */
+enum { LLM_PANEL_ROWS = 8 };
 
 /* Rows of one matrix times all rows of activations. */
 struct llm_mul {
@@ -69,10 +71,10 @@ struct llm_kernels {
     void (*activate)(enum llm_activation kind, float *x, const float *gate_by, uint64_t count);
 };
 
-/* Bytes of a panel for rows of that width: LLM_GROUP rows as floats, or as bytes with scales. */
+/* Bytes of a panel for rows of that width. */
 static inline uint64_t llm_panel_bytes(uint32_t width)
 {
-    return (uint64_t)LLM_GROUP * width * sizeof(float) + 64;
+    return (uint64_t)LLM_PANEL_ROWS * width * sizeof(float) + 64;
 }
 
 /* The i-th set that this CPU runs, best first and "c" last; NULL past the end. */
@@ -87,6 +89,7 @@ extern const struct llm_kernels llm_kernels_neon; /* dot products of bytes */
 extern const struct llm_kernels llm_kernels_i8mm; /* and products of byte matrices */
 #elif defined(__x86_64__)
 extern const struct llm_kernels llm_kernels_avx2;
+extern const struct llm_kernels llm_kernels_avx512; /* and products of bytes */
 #endif
 
 #endif

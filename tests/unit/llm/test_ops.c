@@ -31,6 +31,7 @@ static const struct subject subjects[] = {
     {&llm_backend_cpu, "neon", 1, 0},     {&llm_backend_cpu, "neon", 3, 0},
     {&llm_backend_cpu, "i8mm", 1, 0},     {&llm_backend_cpu, "i8mm", 3, 0},
     {&llm_backend_cpu, "avx2", 1, 0},     {&llm_backend_cpu, "avx2", 3, 0},
+    {&llm_backend_cpu, "avx512", 1, 0},   {&llm_backend_cpu, "avx512", 3, 0},
     {&llm_backend_vulkan, NULL, 1, 2e-5},
 };
 
@@ -395,6 +396,20 @@ static void multiplies_weights_of_every_type(void **state)
 {
     (void)state;
     on_every_backend(matmul_types);
+}
+
+/* More activations than a cache holds: sets take them in parts. */
+static void matmul_wide(struct duo *d)
+{
+    static const enum llm_dtype types[] = {LLM_F16, LLM_Q8_0, LLM_Q4_K};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
+        matmul_parts(d, (struct shape){37, 16384, 9}, types + t, 1);
+}
+
+static void multiplies_more_than_a_cache_holds(void **state)
+{
+    (void)state;
+    on_every_backend(matmul_wide);
 }
 
 /* ---- matmul on matrix units ---- */
@@ -1589,6 +1604,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_reference_follows_the_formats),
         cmocka_unit_test(rounds_activations_to_the_same_step),
         cmocka_unit_test(multiplies_weights_of_every_type),
+        cmocka_unit_test(multiplies_more_than_a_cache_holds),
         cmocka_unit_test(tiles_are_near_the_reference),
         cmocka_unit_test(tiles_of_any_batch_have_the_same_bits),
         cmocka_unit_test(tiles_attend_near_the_reference),

@@ -1,0 +1,11 @@
+/* The set "avx512": x86-64 with AVX-512 and its products of bytes (VNNI). */
+#include "llm/cpu/x86_impl.h"
+
+const struct llm_kernels llm_kernels_avx512 = {
+    .name = "avx512",
+    .prepare = x86_prepare,
+    .mul = x86_mul,
+    .attend = x86_attend,
+    .norm = x86_norm,
+    .activate = x86_activate,
+};

@@ -1,0 +1,342 @@
+/* llm/cpu/x86_impl.h - private to src/llm: the kernels of the sets "avx2" and "avx512", each of
+ * which compiles them for its CPU.
+ *
+ * For one row of activations, four rows of weights are taken at once, as in kernels_neon.c, so that
+ * one register holds their sums when they are scaled and stored.  Bytes are multiplied as unsigned
+ * x signed: the sign of a signed weight moves to the activation.  A pair of products fits 16 bits:
+ * 2 x 128 x 127. */
+#ifndef HAWSER_LLM_CPU_X86_IMPL_H
+#define HAWSER_LLM_CPU_X86_IMPL_H
+
+#include "llm/cpu/x86_tiles_impl.h"
+
+typedef __m128 dot4(const uint8_t *const w[4], const void *acts, uint32_t width);
+
+/* ---- common ---- */
+
+INLINE float half_at(const uint8_t *p)
+{
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return _cvtsh_ss(bits);
+}
+
+INLINE __m128 load4_halves(const uint8_t *const w[4], size_t at)
+{
+    return _mm_setr_ps(half_at(w[0] + at), half_at(w[1] + at), half_at(w[2] + at),
+                       half_at(w[3] + at));
+}
+
+/* The sums of each of four vectors. */
+INLINE __m128i sum4(__m256i a, __m256i b, __m256i c, __m256i d)
+{
+    __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+}
+
+/* ---- F32, F16, BF16 ---- */
+
+/* Lanes with the terms past the last whole eight. */
+INLINE __m256 add_rest(enum llm_dtype dtype, __m256 acc, const uint8_t *w, const float *x,
+                       uint32_t k, uint32_t width)
+{
+    float lanes[LLM_LANES];
+    _mm256_storeu_ps(lanes, acc);
+    for (; k < width; k++)
+        lanes[k % LLM_LANES] = fmaf(load1(dtype, w, k), x[k], lanes[k % LLM_LANES]);
+    return _mm256_loadu_ps(lanes);
+}
+
+INLINE __m128 dot4_plain(enum llm_dtype dtype, const uint8_t *const w[4], const float *x,
+                         uint32_t width)
+{
+    __m256 a = _mm256_setzero_ps(), b = a, c = a, d = a;
+    uint32_t k = 0;
+    for (; k + 8 <= width; k += 8) {
+        __m256 act = _mm256_loadu_ps(x + k);
+        a = _mm256_fmadd_ps(load8(dtype, w[0], k), act, a);
+        b = _mm256_fmadd_ps(load8(dtype, w[1], k), act, b);
+        c = _mm256_fmadd_ps(load8(dtype, w[2], k), act, c);
+        d = _mm256_fmadd_ps(load8(dtype, w[3], k), act, d);
+    }
+    __m256 lanes[4] = {a, b, c, d};
+    for (int r = 0; k < width && r < 4; r++)
+        lanes[r] = add_rest(dtype, lanes[r], w[r], x, k, width);
+    return reduce4(lanes);
+}
+
+static __m128 dot4_f32(const uint8_t *const w[4], const void *acts, uint32_t width)
+{
+    return dot4_plain(LLM_F32, w, acts, width);
+}
+
+static __m128 dot4_f16(const uint8_t *const w[4], const void *acts, uint32_t width)
+{
+    return dot4_plain(LLM_F16, w, acts, width);
+}
+
+static __m128 dot4_bf16(const uint8_t *const w[4], const void *acts, uint32_t width)
+{
+    return dot4_plain(LLM_BF16, w, acts, width);
+}
+
+/* ---- blocks ---- */
+
+INLINE __m128 load4_scales(enum llm_dtype dtype, const uint8_t *const w[4], size_t at)
+{
+    return _mm_setr_ps(llm_block_scale(dtype, w[0] + at), llm_block_scale(dtype, w[1] + at),
+                       llm_block_scale(dtype, w[2] + at), llm_block_scale(dtype, w[3] + at));
+}
+
+/* Sums of two products each, which 16 bits hold. */
+INLINE __m256i pairs32(enum llm_dtype dtype, const uint8_t *block, int i, const int8_t *acts)
+{
+    __m256i raw = (__m256i)llm_raw32(dtype, block, i).part[0], a = load256(acts);
+    if (llm_format(dtype).has_sign)
+        return _mm256_maddubs_epi16(_mm256_abs_epi8(raw), _mm256_sign_epi8(a, raw));
+    return _mm256_maddubs_epi16(raw, a);
+}
+
+INLINE __m128 dot4_32(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
+                      uint32_t width)
+{
+    const struct llm_format f = llm_format(dtype);
+    const struct llm_q32 *x = acts;
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m128 acc = _mm_setzero_ps();
+    for (size_t at = 0; width; width -= 32, at += f.bytes, x++) {
+        __m256i s[4];
+        for (int r = 0; r < 4; r++)
+            s[r] = _mm256_madd_epi16(pairs32(dtype, w[r] + at, 0, x->values), ones);
+        __m128i sums = sum4(s[0], s[1], s[2], s[3]);
+        sums = _mm_sub_epi32(sums, _mm_set1_epi32(f.bias * x->sum));
+        __m128 by = _mm_set1_ps(x->scale);
+        __m128 scale = _mm_mul_ps(load4_scales(dtype, w, at), by);
+        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
+        if (f.has_min)
+            acc = _mm_fmadd_ps(_mm_set1_ps((float)x->sum),
+                               _mm_mul_ps(load4_halves(w, at + f.min_at), by), acc);
+    }
+    return acc;
+}
+
+/* Scaled products; the lanes add up to the block's sum. */
+INLINE __m256i products256(enum llm_dtype dtype, const uint8_t *block, const int8_t *a,
+                           const int8_t scales[16])
+{
+    __m256i total = _mm256_setzero_si256();
+    LLM_UNROLL
+    for (int i = 0; i < 8; i++) {
+        __m256i scale = llm_format(dtype).group == 32
+                            ? _mm256_set1_epi16(scales[i])
+                            : _mm256_set_m128i(_mm_set1_epi16(scales[2 * i + 1]),
+                                               _mm_set1_epi16(scales[2 * i]));
+        __m256i pairs = pairs32(dtype, block, i, a + 32 * i);
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, scale));
+    }
+    return total;
+}
+
+/* Factors of groups times the sums of their activations; the lanes add up to the sum. */
+INLINE __m256i weigh_sums(enum llm_dtype dtype, __m128i factors, const int16_t sums[16])
+{
+    if (llm_format(dtype).group == 16)
+        return _mm256_madd_epi16(_mm256_cvtepi8_epi16(factors), load256(sums));
+    __m256i pairs = _mm256_madd_epi16(load256(sums), _mm256_set1_epi16(1));
+    return _mm256_mullo_epi32(_mm256_cvtepi8_epi32(factors), pairs);
+}
+
+INLINE __m128 dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
+                       uint32_t width)
+{
+    const struct llm_format f = llm_format(dtype);
+    const struct llm_q256 *x = acts;
+    __m128 acc = _mm_setzero_ps();
+    for (size_t at = 0; width; width -= 256, at += f.bytes, x++) {
+        __m256i products[4], minima[4];
+        for (int r = 0; r < 4; r++) {
+            struct llm_scales s;
+            llm_scales(dtype, &s, w[r] + at);
+            products[r] = products256(dtype, w[r] + at, x->values, s.scales);
+            if (f.bias) {
+                __m128i all = _mm_loadu_si128((const __m128i *)(const void *)s.scales);
+                products[r] = _mm256_sub_epi32(
+                    products[r],
+                    _mm256_mullo_epi32(weigh_sums(dtype, all, x->sums), _mm256_set1_epi32(f.bias)));
+            }
+            if (f.has_min) { /* six bits at most: signed bytes are the same */
+                __m128i all = _mm_loadu_si128((const __m128i *)(const void *)s.minima);
+                minima[r] = weigh_sums(dtype, all, x->sums);
+            }
+        }
+        __m128 by = _mm_set1_ps(x->scale);
+        __m128 scale = _mm_mul_ps(load4_scales(dtype, w, at), by);
+        __m128i sums = sum4(products[0], products[1], products[2], products[3]);
+        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
+        if (f.has_min) {
+            sums = sum4(minima[0], minima[1], minima[2], minima[3]);
+            sums = _mm_sub_epi32(_mm_setzero_si128(), sums);
+            acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums),
+                               _mm_mul_ps(load4_halves(w, at + f.min_at), by), acc);
+        }
+    }
+    return acc;
+}
+
+#define DOT4(type, values_of_block)                                                                \
+    static __m128 dot4_##type(const uint8_t *const w[4], const void *acts, uint32_t width)         \
+    {                                                                                              \
+        return dot4_##values_of_block(LLM_##type, w, acts, width);                                 \
+    }
+#define DOT4_32(type) DOT4(type, 32)
+#define DOT4_256(type) DOT4(type, 256)
+LLM_TYPES_32(DOT4_32)
+LLM_TYPES_256(DOT4_256)
+
+/* ---- mul ---- */
+
+static dot4 *const dots[] = {[LLM_F32] = dot4_f32,
+                             [LLM_F16] = dot4_f16,
+                             [LLM_BF16] = dot4_bf16,
+#define DOT4_ENTRY(type) [LLM_##type] = dot4_##type,
+                             LLM_TYPES_32(DOT4_ENTRY) LLM_TYPES_256(DOT4_ENTRY)};
+
+static void x86_mul(const struct llm_mul *m)
+{
+    bool plain = llm_format(m->dtype).values == 0;
+    if (m->count >= (plain ? 3 : 2)) {
+        (plain ? mul_plain : mul_blocks)(m);
+        return;
+    }
+    dot4 *dot = dots[m->dtype];
+    assert(dot);
+    for (uint32_t row = 0; row < m->rows; row += 4) {
+        const uint8_t *w[4];
+        adjacent_rows(m, row, w, 4);
+        for (uint32_t c = 0; c < m->count; c++) {
+            float sums[4];
+            _mm_storeu_ps(sums, dot(w, act_row(m, c), m->width));
+            store_rows(m, row, c, sums, 4);
+        }
+    }
+}
+
+/* The reference's loops, vectorised by the compiler. */
+static float round_block(int8_t *dst, const float *src, uint32_t count)
+{
+    float most = 0;
+    for (uint32_t i = 0; i < count; i++)
+        most = fabsf(src[i]) > most ? fabsf(src[i]) : most;
+    float inverse = most > 0 ? 127.0f / most : 0;
+    for (uint32_t i = 0; i < count; i++)
+        dst[i] = (int8_t)(llm_bits(src[i] * inverse + LLM_ROUNDER) & 0xff);
+    return most / 127.0f;
+}
+
+static int32_t sum_of(const int8_t *values, uint32_t count)
+{
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += values[i];
+    return sum;
+}
+
+static void prepare32(struct llm_q32 *dst, const float *src, uint64_t count)
+{
+    for (; count; count -= 32, src += 32, dst++) {
+        dst->scale = round_block(dst->values, src, 32);
+        dst->sum = sum_of(dst->values, 32);
+    }
+}
+
+static void prepare256(struct llm_q256 *dst, const float *src, uint64_t count)
+{
+    for (; count; count -= 256, src += 256, dst++) {
+        dst->scale = round_block(dst->values, src, 256);
+        for (int i = 0; i < LLM_Q256_SUMS; i++)
+            dst->sums[i] = (int16_t)sum_of(dst->values + 16 * i, 16);
+    }
+}
+
+static void x86_prepare(enum llm_act act, void *dst, const float *src, uint32_t width,
+                        uint32_t rows, uint32_t count)
+{
+    (void)count;
+    if (act == LLM_ACT_F16)
+        llm_round_f16(dst, src, (uint64_t)width * rows);
+    else if (act == LLM_ACT_Q32)
+        prepare32(dst, src, (uint64_t)width * rows);
+    else
+        prepare256(dst, src, (uint64_t)width * rows);
+}
+
+/* ---- attention ---- */
+
+static void score(const struct llm_attention *a, const float *q, float *scores)
+{
+    for (uint32_t j = 0; j < a->positions; j += 4) {
+        const uint8_t *k[4];
+        float four[4];
+        for (uint32_t i = 0; i < 4; i++)
+            k[i] = attention_row(a, a->k, j + i < a->positions ? j + i : a->positions - 1);
+        _mm_storeu_ps(four, _mm_mul_ps(dot4_f16(k, q, a->head_dim), _mm_set1_ps(a->scale)));
+        for (uint32_t i = 0; i < 4 && j + i < a->positions; i++)
+            scores[j + i] = four[i];
+    }
+}
+
+enum { SLICE = 64 }; /* values of a head whose sums stay in registers */
+
+/* `values` of them, a constant in each use. */
+INLINE void weigh_slice(const struct llm_attention *a, const float *weights, uint32_t at,
+                        uint32_t values, float inverse, float *out)
+{
+    __m256 sums[SLICE / 8];
+    for (uint32_t i = 0; i < values / 8; i++)
+        sums[i] = _mm256_setzero_ps();
+    for (uint32_t j = 0; j < a->positions; j++) {
+        const uint8_t *v = attention_row(a, a->v, j);
+        __m256 weight = _mm256_set1_ps(weights[j]);
+        for (uint32_t i = 0; i < values / 8; i++)
+            sums[i] = _mm256_fmadd_ps(weight, load8(LLM_F16, v, at + 8 * i), sums[i]);
+    }
+    for (uint32_t i = 0; i < values / 8; i++)
+        _mm256_storeu_ps(out + at + 8 * i, _mm256_mul_ps(sums[i], _mm256_set1_ps(inverse)));
+}
+
+static void weigh_one(const struct llm_attention *a, const float *weights, uint32_t at,
+                      float inverse, float *out)
+{
+    float sum = 0;
+    for (uint32_t j = 0; j < a->positions; j++)
+        sum = fmaf(weights[j], load1(LLM_F16, attention_row(a, a->v, j), at), sum);
+    out[at] = sum * inverse;
+}
+
+static void x86_attend(const struct llm_attention *a)
+{
+    for (uint32_t h = 0; h < a->group; h++) {
+        float *out = a->out + (size_t)h * a->head_dim, *scores = attention_scores(a, h);
+        score(a, a->q + (size_t)h * a->head_dim, scores);
+        float inverse = 1.0f / attention_weights(a, h);
+        uint32_t at = 0;
+        for (; at + SLICE <= a->head_dim; at += SLICE)
+            weigh_slice(a, scores, at, SLICE, inverse, out);
+        for (; at + 8 <= a->head_dim; at += 8)
+            weigh_slice(a, scores, at, 8, inverse, out);
+        for (; at < a->head_dim; at++)
+            weigh_one(a, scores, at, inverse, out);
+    }
+}
+
+static void x86_norm(const struct llm_norm *norm)
+{
+    elementwise_norm(norm);
+}
+
+static void x86_activate(enum llm_activation kind, float *x, const float *gate_by, uint64_t count)
+{
+    elementwise_activate(kind, x, gate_by, count);
+}
+
+#endif

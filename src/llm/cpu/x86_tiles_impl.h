@@ -1,0 +1,654 @@
+/* llm/cpu/x86_tiles_impl.h - private to src/llm: several rows of activations times weights, for the
+ * sets "avx2" and "avx512".  Included once by each.
+ *
+ * In a tile of weights in blocks, a register holds one sum for each of ROWS rows of weights.  The
+ * panel has four bytes of each row side by side, which one instruction multiplies with four bytes
+ * of one row of activations.  The weights are unsigned there if the instruction needs it; what they
+ * are too large by is taken back through the activations' sums.
+ *
+ * In a tile of floats, a register holds the eight lanes of one row of weights, or of two.
+ *
+ * Threads: any. */
+#ifndef HAWSER_LLM_CPU_X86_TILES_IMPL_H
+#define HAWSER_LLM_CPU_X86_TILES_IMPL_H
+
+#include "llm/cpu/elementwise.h"
+#include "llm/cpu/kernels_impl.h"
+
+#include <assert.h>
+#include <immintrin.h>
+
+/* Parts of inner loops, some with a parameter that is a constant in each use. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- what the instructions take ---- */
+
+INLINE __m256i load256(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+
+/* Sums of four products each of unsigned weights and signed activations.  Without VNNI, a pair of
+ * products has 16 bits: weights are at most 128. */
+INLINE __m256i dot_unsigned(__m256i w, __m256i a)
+{
+#ifdef __AVX512VNNI__
+    return _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a);
+#else
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1));
+#endif
+}
+
+INLINE __m256i dot_signed(__m256i w, __m256i a)
+{
+    return dot_unsigned(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+}
+
+#ifdef __AVX512VNNI__
+
+enum { ROWS = 16, COLS = 8, PLAIN_COLS = 6 };
+enum { SIGN_BIAS = 128 }; /* added to signed weights in a panel */
+typedef int32_t ints __attribute__((vector_size(64)));
+typedef float floats __attribute__((vector_size(64)));
+
+INLINE ints splat_int(int32_t x)
+{
+    return (ints)_mm512_set1_epi32(x);
+}
+
+INLINE floats splat(float x)
+{
+    return (floats)_mm512_set1_ps(x);
+}
+
+INLINE floats load_lanes(const float *x)
+{
+    return (floats)_mm512_broadcast_f32x8(_mm256_loadu_ps(x));
+}
+
+INLINE floats fma_floats(floats a, floats b, floats c)
+{
+    return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
+/* Products of four bytes each. */
+INLINE ints add_products(ints sum, ints w, ints a, bool has_sign)
+{
+    (void)has_sign;
+    return (ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)w, (__m512i)a);
+}
+
+/* Products of two words each. */
+INLINE ints add_pairs(ints sum, ints w, ints a)
+{
+    return (ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)w, (__m512i)a);
+}
+
+#else
+
+enum { ROWS = 8, COLS = 4, PLAIN_COLS = 3 };
+enum { SIGN_BIAS = 0 };
+typedef int32_t ints __attribute__((vector_size(32)));
+typedef float floats __attribute__((vector_size(32)));
+
+INLINE ints splat_int(int32_t x)
+{
+    return (ints)_mm256_set1_epi32(x);
+}
+
+INLINE floats splat(float x)
+{
+    return (floats)_mm256_set1_ps(x);
+}
+
+INLINE floats load_lanes(const float *x)
+{
+    return (floats)_mm256_loadu_ps(x);
+}
+
+INLINE floats fma_floats(floats a, floats b, floats c)
+{
+    return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
+INLINE ints add_products(ints sum, ints w, ints a, bool has_sign)
+{
+    return sum + (ints)(has_sign ? dot_signed((__m256i)w, (__m256i)a)
+                                 : dot_unsigned((__m256i)w, (__m256i)a));
+}
+
+INLINE ints add_pairs(ints sum, ints w, ints a)
+{
+    return sum + (ints)_mm256_madd_epi16((__m256i)w, (__m256i)a);
+}
+
+#endif
+
+INLINE ints load_ints(const void *p)
+{
+    ints v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE floats load_floats(const float *p)
+{
+    floats v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE ints splat_four_bytes(const void *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return splat_int(four);
+}
+
+/* ---- rows and results ---- */
+
+/* `count` adjacent rows of weights; see rows4. */
+INLINE void adjacent_rows(const struct llm_mul *m, uint32_t row, const uint8_t *w[], uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        w[i] = m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->row_bytes;
+}
+
+static const uint8_t *act_row(const struct llm_mul *m, uint32_t col)
+{
+    return m->acts + col * (m->group_bytes / LLM_GROUP);
+}
+
+/* The sums of rows from `row` on and one row of activations; those of missing rows are not stored.
+ */
+static void store_rows(const struct llm_mul *m, uint32_t row, uint32_t col, const float *sums,
+                       uint32_t count)
+{
+    float *out = m->out + (size_t)col * m->out_width + row;
+    uint32_t stored = m->rows - row < count ? m->rows - row : count;
+    for (uint32_t i = 0; i < stored; i++)
+        out[i] = mul_finish(m, row + i, out + i, sums[i]);
+}
+
+/* Activations of so many rows stay in the second cache while all weights pass.  A multiple of
+ * `unit`. */
+static uint32_t rows_in_cache(const struct llm_mul *m, uint32_t unit)
+{
+    enum { CACHE_SHARE = 512 << 10 };
+    uint64_t rows = CACHE_SHARE / (m->group_bytes / LLM_GROUP) / unit * unit;
+    return rows > m->count ? m->count : rows < 4 * unit ? 4 * unit : (uint32_t)rows;
+}
+
+/* ---- blocks: panels ---- */
+
+struct panel32 {
+    float scale[ROWS], min[ROWS];
+    uint8_t values[8][ROWS][4];
+};
+
+struct panel256 {
+    float scale[ROWS], min[ROWS];
+    int32_t scales[16][ROWS];  /* of groups */
+    int16_t taken[8][ROWS][2]; /* by which sums of 16 activations are multiplied, then taken */
+    uint8_t values[64][ROWS][4];
+};
+
+_Static_assert(sizeof(struct panel32) <= 32 * LLM_PANEL_ROWS * sizeof(float), "a panel has room");
+_Static_assert(sizeof(struct panel256) <= 256 * LLM_PANEL_ROWS * sizeof(float), "and so");
+
+/* Words i of eight rows become one vector, ROWS words after that of i - 1. */
+INLINE void put_transposed(void *dst, const __m256i rows[8])
+{
+    __m256i a[8], b[8];
+    uint8_t *to = dst;
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
+        a[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
+        b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
+        b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
+        b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    for (int i = 0; i < 4; i++, to += 4 * ROWS) {
+        __m256i low = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+        __m256i high = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+        _mm256_storeu_si256((__m256i *)(void *)to, low);
+        _mm256_storeu_si256((__m256i *)(void *)(to + 16 * ROWS), high);
+    }
+}
+
+/* What the panel's values are too large by. */
+INLINE int panel_bias(enum llm_dtype dtype)
+{
+    return llm_format(dtype).has_sign ? SIGN_BIAS : llm_format(dtype).bias;
+}
+
+/* 32 values of each row, from their number 32 i on. */
+INLINE void put_values(enum llm_dtype dtype, uint8_t (*dst)[ROWS][4], const uint8_t *const w[ROWS],
+                       size_t at, int i)
+{
+    const __m256i sign = _mm256_set1_epi8((char)(llm_format(dtype).has_sign ? SIGN_BIAS : 0));
+    for (int half = 0; half < ROWS; half += 8) {
+        __m256i rows[8];
+        for (int r = 0; r < 8; r++)
+            rows[r] =
+                _mm256_xor_si256((__m256i)llm_raw32(dtype, w[half + r] + at, i).part[0], sign);
+        put_transposed(dst[0][half], rows);
+    }
+}
+
+INLINE void put_scale_and_min(enum llm_dtype dtype, float scale[ROWS], float min[ROWS],
+                              const uint8_t *const w[ROWS], size_t at)
+{
+    const struct llm_format f = llm_format(dtype);
+    for (int r = 0; r < ROWS; r++) {
+        scale[r] = llm_block_scale(dtype, w[r] + at);
+        if (f.has_min)
+            min[r] = llm_block_half(w[r] + at + f.min_at);
+    }
+}
+
+INLINE void unpack_32(enum llm_dtype dtype, struct panel32 *panel, const uint8_t *const w[ROWS],
+                      uint32_t width)
+{
+    const struct llm_format f = llm_format(dtype);
+    for (size_t at = 0; width; width -= 32, at += f.bytes, panel++) {
+        put_scale_and_min(dtype, panel->scale, panel->min, w, at);
+        put_values(dtype, panel->values, w, at, 0);
+    }
+}
+
+/* 16 scales, or eight. */
+INLINE void put_scales(int32_t (*dst)[ROWS], const int8_t rows[ROWS][16], int count)
+{
+    for (int half = 0; half < ROWS; half += 8) {
+        for (int from = 0; from < count; from += 8) {
+            __m256i words[8];
+            for (int r = 0; r < 8; r++)
+                words[r] = _mm256_cvtepi8_epi32(
+                    _mm_loadl_epi64((const __m128i *)(const void *)(rows[half + r] + from)));
+            put_transposed(&dst[from][half], words);
+        }
+    }
+}
+
+/* Factors of 16 sums in pairs; those of groups of 32 twice each. */
+INLINE void put_taken(int16_t (*dst)[ROWS][2], const int8_t rows[ROWS][16], int times, int group)
+{
+    for (int half = 0; half < ROWS; half += 8) {
+        __m256i pairs[8];
+        for (int r = 0; r < 8; r++) {
+            __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)rows[half + r]);
+            if (group == 32)
+                bytes = _mm_unpacklo_epi8(bytes, bytes);
+            pairs[r] =
+                _mm256_mullo_epi16(_mm256_cvtepi8_epi16(bytes), _mm256_set1_epi16((short)times));
+        }
+        put_transposed(dst[0][half], pairs);
+    }
+}
+
+/* Minima have six bits at most: signed bytes are the same. */
+INLINE void put_inner(enum llm_dtype dtype, struct panel256 *panel, const uint8_t *const w[ROWS],
+                      size_t at)
+{
+    const struct llm_format f = llm_format(dtype);
+    int8_t scales[ROWS][16], minima[ROWS][16];
+    for (int r = 0; r < ROWS; r++) {
+        struct llm_scales s;
+        llm_scales(dtype, &s, w[r] + at);
+        memcpy(scales[r], s.scales, 256 / f.group);
+        if (f.has_min)
+            memcpy(minima[r], s.minima, 256 / f.group);
+    }
+    put_scales(panel->scales, (const int8_t(*)[16])scales, 256 / f.group);
+    if (f.has_min)
+        put_taken(panel->taken, (const int8_t(*)[16])minima, 1, f.group);
+    else if (panel_bias(dtype))
+        put_taken(panel->taken, (const int8_t(*)[16])scales, panel_bias(dtype), f.group);
+}
+
+INLINE void unpack_256(enum llm_dtype dtype, struct panel256 *panel, const uint8_t *const w[ROWS],
+                       uint32_t width)
+{
+    const struct llm_format f = llm_format(dtype);
+    for (size_t at = 0; width; width -= 256, at += f.bytes, panel++) {
+        put_scale_and_min(dtype, panel->scale, panel->min, w, at);
+        put_inner(dtype, panel, w, at);
+        LLM_UNROLL
+        for (int i = 0; i < 8; i++)
+            put_values(dtype, panel->values + 8 * i, w, at, i);
+    }
+}
+
+#define UNPACK(type, values_of_block)                                                              \
+    static void unpack_##type(void *panel, const uint8_t *const w[ROWS], uint32_t width)           \
+    {                                                                                              \
+        unpack_##values_of_block(LLM_##type, panel, w, width);                                     \
+    }
+#define UNPACK_32(type) UNPACK(type, 32)
+#define UNPACK_256(type) UNPACK(type, 256)
+LLM_TYPES_32(UNPACK_32)
+LLM_TYPES_256(UNPACK_256)
+
+typedef void unpack_fn(void *panel, const uint8_t *const w[ROWS], uint32_t width);
+static unpack_fn *const unpacks[] = {
+#define UNPACK_ENTRY(type) [LLM_##type] = unpack_##type,
+    LLM_TYPES_32(UNPACK_ENTRY) LLM_TYPES_256(UNPACK_ENTRY)};
+
+/* ---- blocks: tiles ----
+ *
+ * `like` is a type of the same traits; it, and `cols`, are constants after inlining. */
+
+/* The panel times rows of activations; those past the last repeat it. */
+struct columns {
+    const uint8_t *acts[COLS];
+    floats sums[COLS];
+};
+
+INLINE void multiply(enum llm_dtype like, ints sum[COLS], const uint8_t (*w)[ROWS][4],
+                     const int8_t *const a[COLS], int pieces, int cols)
+{
+    LLM_UNROLL
+    for (int p = 0; p < pieces; p++) {
+        ints rows = load_ints(w[p]);
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            sum[c] = add_products(sum[c], rows, splat_four_bytes(a[c] + 4 * p),
+                                  llm_format(like).has_sign);
+    }
+}
+
+INLINE floats to_floats(ints v)
+{
+    return __builtin_convertvector(v, floats);
+}
+
+INLINE void tile32(enum llm_dtype like, const struct panel32 *w, struct columns *columns,
+                   uint32_t blocks, int cols)
+{
+    floats acc[COLS] = {{0}};
+    for (uint32_t b = 0; b < blocks; b++, w++) {
+        const struct llm_q32 *x[COLS];
+        const int8_t *values[COLS];
+        ints sum[COLS];
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++) {
+            x[c] = (const struct llm_q32 *)(const void *)columns->acts[c] + b;
+            values[c] = x[c]->values;
+            sum[c] = splat_int(-panel_bias(like) * x[c]->sum);
+        }
+        multiply(like, sum, w->values, values, 8, cols);
+        floats scale = load_floats(w->scale);
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++) {
+            floats by = splat(x[c]->scale);
+            acc[c] = fma_floats(to_floats(sum[c]), scale * by, acc[c]);
+            if (llm_format(like).has_min)
+                acc[c] = fma_floats(splat((float)x[c]->sum), load_floats(w->min) * by, acc[c]);
+        }
+    }
+    memcpy(columns->sums, acc, sizeof acc);
+}
+
+/* The activations' sums times what is taken for each. */
+INLINE void multiply_sums(ints taken[COLS], const struct panel256 *w,
+                          const struct llm_q256 *const x[COLS], int cols)
+{
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        taken[c] = splat_int(0);
+    LLM_UNROLL
+    for (int j = 0; j < 8; j++) {
+        ints pairs = load_ints(w->taken[j]);
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            taken[c] = add_pairs(taken[c], pairs, splat_four_bytes(x[c]->sums + 2 * j));
+    }
+}
+
+INLINE void tile256(enum llm_dtype like, const struct panel256 *w, struct columns *columns,
+                    uint32_t blocks, int cols)
+{
+    const struct llm_format f = llm_format(like);
+    floats acc[COLS] = {{0}};
+    for (uint32_t b = 0; b < blocks; b++, w++) {
+        const struct llm_q256 *x[COLS];
+        const int8_t *values[COLS];
+        ints total[COLS], taken[COLS];
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++) {
+            x[c] = (const struct llm_q256 *)(const void *)columns->acts[c] + b;
+            values[c] = x[c]->values;
+            total[c] = splat_int(0);
+        }
+        for (int g = 0; g < 256 / f.group; g++) {
+            ints sum[COLS], scale = load_ints(w->scales[g]);
+            LLM_UNROLL
+            for (int c = 0; c < cols; c++)
+                sum[c] = splat_int(0);
+            multiply(like, sum, w->values + f.group / 4 * g, values, f.group / 4, cols);
+            LLM_UNROLL
+            for (int c = 0; c < cols; c++) {
+                total[c] += sum[c] * scale;
+                values[c] += f.group;
+            }
+        }
+        if (f.has_min || panel_bias(like))
+            multiply_sums(taken, w, x, cols);
+        floats scale = load_floats(w->scale);
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++) {
+            floats by = splat(x[c]->scale);
+            ints sum = panel_bias(like) ? total[c] - taken[c] : total[c];
+            acc[c] = fma_floats(to_floats(sum), scale * by, acc[c]);
+            if (f.has_min)
+                acc[c] = fma_floats(to_floats(-taken[c]), load_floats(w->min) * by, acc[c]);
+        }
+    }
+    memcpy(columns->sums, acc, sizeof acc);
+}
+
+typedef void tile_fn(const void *panel, struct columns *columns, uint32_t width);
+
+/* All columns, or two. */
+#define TILE(like, values_of_block)                                                                \
+    static void tile_##like(const void *panel, struct columns *columns, uint32_t width)            \
+    {                                                                                              \
+        tile##values_of_block(LLM_##like, panel, columns, width / values_of_block, COLS);          \
+    }                                                                                              \
+    static void narrow_##like(const void *panel, struct columns *columns, uint32_t width)          \
+    {                                                                                              \
+        tile##values_of_block(LLM_##like, panel, columns, width / values_of_block, 2);             \
+    }
+
+TILE(Q8_0, 32)
+TILE(Q4_0, 32)
+TILE(Q5_0, 32)
+TILE(Q4_1, 32)
+TILE(Q2_K, 256)
+TILE(Q4_K, 256)
+TILE(Q6_K, 256)
+TILE(IQ4_XS, 256)
+
+struct tile_pair {
+    tile_fn *all, *two;
+};
+#define TILE_OF(type, like) [LLM_##type] = {tile_##like, narrow_##like}
+static const struct tile_pair tiles[] = {
+    TILE_OF(Q8_0, Q8_0),     TILE_OF(IQ4_NL, Q8_0), TILE_OF(MXFP4, Q8_0), TILE_OF(Q4_0, Q4_0),
+    TILE_OF(Q5_0, Q5_0),     TILE_OF(Q4_1, Q4_1),   TILE_OF(Q5_1, Q4_1),  TILE_OF(Q2_K, Q2_K),
+    TILE_OF(Q3_K, Q6_K),     TILE_OF(Q4_K, Q4_K),   TILE_OF(Q5_K, Q4_K),  TILE_OF(Q6_K, Q6_K),
+    TILE_OF(IQ4_XS, IQ4_XS),
+};
+
+/* Columns first to end - 1 of ROWS rows. */
+static void tile_rows(const struct llm_mul *m, uint32_t row, uint32_t first, uint32_t end)
+{
+    for (uint32_t col = first; col < end; col += COLS) {
+        uint32_t count = end - col < COLS ? end - col : COLS;
+        struct columns columns;
+        for (uint32_t c = 0; c < COLS; c++)
+            columns.acts[c] = act_row(m, col + (c < count ? c : count - 1));
+        (count <= 2 ? tiles[m->dtype].two : tiles[m->dtype].all)(m->panel, &columns, m->width);
+        for (uint32_t c = 0; c < count; c++) {
+            float sums[ROWS];
+            memcpy(sums, &columns.sums[c], sizeof sums);
+            store_rows(m, row, col + c, sums, ROWS);
+        }
+    }
+}
+
+static void mul_blocks(const struct llm_mul *m)
+{
+    uint32_t step = rows_in_cache(m, COLS);
+    for (uint32_t first = 0; first < m->count; first += step) {
+        uint32_t end = m->count - first < step ? m->count : first + step;
+        for (uint32_t row = 0; row < m->rows; row += ROWS) {
+            const uint8_t *w[ROWS];
+            adjacent_rows(m, row, w, ROWS);
+            unpacks[m->dtype](m->panel, w, m->width);
+            tile_rows(m, row, first, end);
+        }
+    }
+}
+
+/* ---- F32, F16, BF16 ---- */
+
+INLINE __m256 load8(enum llm_dtype dtype, const uint8_t *w, uint32_t k)
+{
+    if (dtype == LLM_F32)
+        return _mm256_loadu_ps((const float *)(const void *)(w + 4 * k));
+    __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)(w + 2 * k));
+    if (dtype == LLM_F16)
+        return _mm256_cvtph_ps(bits);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+INLINE float load1(enum llm_dtype dtype, const uint8_t *w, uint32_t k)
+{
+    uint8_t padded[32] = {0};
+    size_t bytes = dtype == LLM_F32 ? 4 : 2;
+    memcpy(padded, w + bytes * k, bytes);
+    return _mm256_cvtss_f32(load8(dtype, padded, 0));
+}
+
+/* llm_sum8 of four rows' lanes. */
+INLINE __m128 reduce4(const __m256 lanes[4])
+{
+    __m128 s[4];
+    for (int r = 0; r < 4; r++)
+        s[r] = _mm_add_ps(_mm256_castps256_ps128(lanes[r]), _mm256_extractf128_ps(lanes[r], 1));
+    __m128 ab = _mm_add_ps(_mm_movelh_ps(s[0], s[1]), _mm_movehl_ps(s[1], s[0]));
+    __m128 cd = _mm_add_ps(_mm_movelh_ps(s[2], s[3]), _mm_movehl_ps(s[3], s[2]));
+    return _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd));
+}
+
+enum { PLAIN_VECTORS = 4, PLAIN_ROWS = PLAIN_VECTORS * ROWS / LLM_LANES };
+_Static_assert((int)PLAIN_ROWS <= (int)LLM_PANEL_ROWS, "a panel has room");
+
+/* PLAIN_ROWS rows as floats: eight of each side by side, then what is left of each. */
+INLINE void widen_rows(enum llm_dtype dtype, const uint8_t *const w[PLAIN_ROWS], float *panel,
+                       uint32_t width)
+{
+    uint32_t k = 0;
+    for (; k + LLM_LANES <= width; k += LLM_LANES) {
+        for (int r = 0; r < PLAIN_ROWS; r++, panel += LLM_LANES)
+            _mm256_storeu_ps(panel, load8(dtype, w[r], k));
+    }
+    for (int r = 0; r < PLAIN_ROWS; r++) {
+        for (uint32_t i = k; i < width; i++)
+            *panel++ = load1(dtype, w[r], i);
+    }
+}
+
+static void widen(enum llm_dtype dtype, const uint8_t *const w[PLAIN_ROWS], float *panel,
+                  uint32_t width)
+{
+    if (dtype == LLM_F16)
+        widen_rows(LLM_F16, w, panel, width);
+    else if (dtype == LLM_BF16)
+        widen_rows(LLM_BF16, w, panel, width);
+    else
+        widen_rows(LLM_F32, w, panel, width);
+}
+
+/* The terms past the last whole eight, which w holds. */
+static void add_tail(float lanes[PLAIN_ROWS][LLM_LANES], const float *w, const float *x,
+                     uint32_t count)
+{
+    for (int r = 0; r < PLAIN_ROWS; r++, w += count) {
+        for (uint32_t i = 0; i < count; i++)
+            lanes[r][i] = fmaf(w[i], x[i], lanes[r][i]);
+    }
+}
+
+/* The panel times `cols` rows of activations, x_width apart; sums of row r at out[c][r]. */
+INLINE void plain_tile(const float *w, const float *x, size_t x_width, uint32_t width, int cols,
+                       float (*out)[PLAIN_ROWS])
+{
+    floats acc[PLAIN_COLS][PLAIN_VECTORS] = {{{0}}};
+    for (uint32_t eights = width / LLM_LANES; eights > 0; eights--, x += LLM_LANES) {
+        floats acts[PLAIN_COLS];
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            acts[c] = load_lanes(x + c * x_width);
+        LLM_UNROLL
+        for (int v = 0; v < PLAIN_VECTORS; v++, w += ROWS) {
+            floats rows = load_floats(w);
+            LLM_UNROLL
+            for (int c = 0; c < cols; c++)
+                acc[c][v] = fma_floats(rows, acts[c], acc[c][v]);
+        }
+    }
+    for (int c = 0; c < cols; c++, x += x_width) {
+        float lanes[PLAIN_ROWS][LLM_LANES];
+        memcpy(lanes, acc[c], sizeof lanes);
+        if (width % LLM_LANES)
+            add_tail(lanes, w, x, width % LLM_LANES);
+        for (int r = 0; r < PLAIN_ROWS; r += 4) {
+            __m256 four[4];
+            memcpy(four, lanes[r], sizeof four);
+            _mm_storeu_ps(out[c] + r, reduce4(four));
+        }
+    }
+}
+
+/* At most PLAIN_COLS rows of activations. */
+static void plain_dots(const float *panel, const float *x, uint32_t width, uint32_t cols,
+                       float (*out)[PLAIN_ROWS])
+{
+    if (cols == PLAIN_COLS) {
+        plain_tile(panel, x, width, width, PLAIN_COLS, out);
+        return;
+    }
+    for (; cols >= 2; cols -= 2, x += 2 * (size_t)width, out += 2)
+        plain_tile(panel, x, width, width, 2, out);
+    if (cols)
+        plain_tile(panel, x, width, width, 1, out);
+}
+
+static void mul_plain(const struct llm_mul *m)
+{
+    uint32_t step = rows_in_cache(m, PLAIN_COLS);
+    for (uint32_t first = 0; first < m->count; first += step) {
+        uint32_t end = m->count - first < step ? m->count : first + step;
+        for (uint32_t row = 0; row < m->rows; row += PLAIN_ROWS) {
+            const uint8_t *w[PLAIN_ROWS];
+            adjacent_rows(m, row, w, PLAIN_ROWS);
+            widen(m->dtype, w, m->panel, m->width);
+            for (uint32_t col = first; col < end; col += PLAIN_COLS) {
+                uint32_t cols = end - col < PLAIN_COLS ? end - col : PLAIN_COLS;
+                float sums[PLAIN_COLS][PLAIN_ROWS];
+                plain_dots(m->panel, (const float *)(const void *)act_row(m, col), m->width, cols,
+                           sums);
+                for (uint32_t c = 0; c < cols; c++)
+                    store_rows(m, row, col + c, sums[c], PLAIN_ROWS);
+            }
+        }
+    }
+}
+
+#endif
