@@ -33,9 +33,12 @@ static void follow(enum vkt_memory kind)
     vkt_open();
     const VkBufferUsageFlags usage =
         VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-    struct vkt_buffer nodes[NODES], target = vkt_buffer(256, usage, kind);
+    struct vkt_buffer nodes[NODES], target = vkt_buffer(1024, usage, kind);
     for (int i = 0; i < NODES; i++)
-        nodes[i] = vkt_buffer(256, usage, kind);
+        nodes[i] = vkt_buffer(1024, usage, kind);
+    uint64_t exchanges = vkt_exchanges();
+    VkDeviceAddress first = address_of(&nodes[2]), last = address_of(&target) + 16;
+    VKT_EXPECT(vkt_exchanges() == exchanges); /* they came with the memory */
     VkCommandBuffer command = vkt_begin();
     for (uint32_t i = 0; i < NODES; i++) {
         struct node node = {.next = address_of(&nodes[(i * 5 + 3) % NODES]), .value = i * i + 1};
@@ -44,7 +47,7 @@ static void follow(enum vkt_memory kind)
     vkCmdFillBuffer(command, target.handle, 0, VK_WHOLE_SIZE, 0);
     vkt_barrier(command);
     struct vkt_kernel kernel = vkt_kernel("address.comp", "", sizeof(struct push));
-    struct push push = {address_of(&nodes[2]), address_of(&target) + 16, NODES * 2, 0};
+    struct push push = {first, last, NODES * 2, 0};
     vkt_kernel_record(command, &kernel, &push, 1);
     vkt_finish(command);
     vkt_out_buffer("target", &target);

@@ -1,8 +1,6 @@
 /* info.c - differential programs: what a program may ask about devices, formats and commands. */
 #include "vkt_image.h"
 
-#include "base/driver_counts.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -275,15 +273,24 @@ static void device_groups(void)
         vkt_out_u64("devices", list[i].physicalDeviceCount);
 }
 
-/* With a server; 0 natively. */
-static uint64_t count_exchanges(void)
+/* A program that goes through all formats waits for a few answers, not for one a format. */
+static void image_formats_in_turn(void)
 {
-    hw_driver_counts_fn *get =
-        (hw_driver_counts_fn *)vkGetDeviceProcAddr(vkt.device, HW_DRIVER_COUNTS_NAME);
-    struct hw_driver_counts counts = {0};
-    if (get)
-        get(vkt.device, &counts);
-    return counts.exchanges;
+    vkt_open();
+    const VkImageUsageFlags usages[] = {VK_IMAGE_USAGE_SAMPLED_BIT, VK_IMAGE_USAGE_STORAGE_BIT};
+    uint64_t exchanges = vkt_exchanges();
+    for (VkFormat f = VK_FORMAT_R4G4_UNORM_PACK8; f <= VK_FORMAT_ASTC_12x12_SRGB_BLOCK; f++) {
+        for (uint32_t i = 0; i < VKT_COUNT(usages); i++) {
+            VkImageFormatProperties found;
+            VkResult result = vkGetPhysicalDeviceImageFormatProperties(
+                vkt.physical, f, VK_IMAGE_TYPE_2D, VK_IMAGE_TILING_OPTIMAL, usages[i], 0, &found);
+            vkt_out_result("format", result);
+            vkt_out_u64("width", found.maxExtent.width);
+            vkt_out_u64("levels", found.maxMipLevels);
+            vkt_out_u64("samples", found.sampleCounts);
+        }
+    }
+    VKT_EXPECT(vkt_exchanges() - exchanges <= 2 * VKT_COUNT(usages));
 }
 
 static void buffer_requirements(void)
@@ -303,9 +310,9 @@ static void buffer_requirements(void)
         VkMemoryRequirements2 needs = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2,
                                        .pNext = &dedicated};
         vkGetDeviceBufferMemoryRequirements(vkt.device, &planned, &needs);
-        uint64_t exchanges = count_exchanges();
+        uint64_t exchanges = vkt_exchanges();
         vkGetDeviceBufferMemoryRequirements(vkt.device, &planned, &needs);
-        VKT_EXPECT(count_exchanges() == exchanges);
+        VKT_EXPECT(vkt_exchanges() == exchanges);
         vkt_out_u64("size", needs.memoryRequirements.size);
         vkt_out_u64("alignment", needs.memoryRequirements.alignment);
         vkt_out_u64("dedicated", dedicated.requiresDedicatedAllocation);
@@ -331,9 +338,9 @@ static void image_requirements(void)
     };
     VkMemoryRequirements2 needs = {.sType = VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2};
     vkGetDeviceImageMemoryRequirements(vkt.device, &planned, &needs);
-    uint64_t exchanges = count_exchanges();
+    uint64_t exchanges = vkt_exchanges();
     vkGetDeviceImageMemoryRequirements(vkt.device, &planned, &needs);
-    VKT_EXPECT(count_exchanges() == exchanges); /* it was asked before */
+    VKT_EXPECT(vkt_exchanges() == exchanges); /* it was asked before */
     vkt_out_u64("planned size", needs.memoryRequirements.size);
     vkt_out_u64("planned alignment", needs.memoryRequirements.alignment);
     VkImage image;
@@ -385,9 +392,9 @@ static void layout_support(void)
         vkt_out_u64("variable", most.maxVariableDescriptorCount);
         most.maxVariableDescriptorCount = 0;
         support.supported = VK_FALSE;
-        uint64_t exchanges = count_exchanges();
+        uint64_t exchanges = vkt_exchanges();
         vkGetDescriptorSetLayoutSupport(vkt.device, &info, &support);
-        VKT_EXPECT(count_exchanges() == exchanges); /* it was asked before */
+        VKT_EXPECT(vkt_exchanges() == exchanges); /* it was asked before */
         vkt_out_u64("supported again", support.supported);
         vkt_out_u64("variable again", most.maxVariableDescriptorCount);
     }
@@ -398,6 +405,7 @@ static const struct vkt_case cases[] = {
     {"limits", limits, NULL},
     {"format_properties", format_properties, NULL},
     {"image_format_properties", image_format_properties, NULL},
+    {"image_formats_in_turn", image_formats_in_turn, NULL},
     {"queue_families", queue_families, NULL},
     {"incomplete", incomplete, NULL},
     {"every_command", every_command, "the layer may be older than the registry, and hide commands"},

@@ -1,6 +1,8 @@
 /* vkt.c - cases, output and the device of the Vulkan differential programs. */
 #include "vkt.h"
 
+#include "base/driver_counts.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,6 +245,16 @@ bool vkt_has_extension(const char *name)
         if (!strcmp(list[i].extensionName, name))
             return true;
     return false;
+}
+
+uint64_t vkt_exchanges(void)
+{
+    hw_driver_counts_fn *get =
+        (hw_driver_counts_fn *)vkGetDeviceProcAddr(vkt.device, HW_DRIVER_COUNTS_NAME);
+    struct hw_driver_counts counts = {0};
+    if (get)
+        get(vkt.device, &counts);
+    return counts.exchanges;
 }
 
 PFN_vkVoidFunction vkt_proc(const char *name)

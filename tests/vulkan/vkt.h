@@ -103,6 +103,8 @@ void vkt_open_with(void *features, const char *const *extensions);
 #define VKT_OPEN_WITH(features, ...)                                                               \
     vkt_open_with((features), (const char *const[]){__VA_ARGS__, NULL})
 bool vkt_has_extension(const char *name);
+/* How often the program has waited for a server; 0 natively. */
+uint64_t vkt_exchanges(void);
 /* The command, or a failed case. */
 PFN_vkVoidFunction vkt_proc(const char *name);
 #define VKT_PROC(name) ((PFN_##name)vkt_proc(#name))

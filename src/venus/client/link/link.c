@@ -63,9 +63,11 @@ struct vnc_link {
 struct vnc_call {
     struct vnc_link *link;
     _Atomic int holders;
-    bool done; /* and status, data, len: written by the reply, under the connection's lock */
-    bool seen; /* done, by the waiting thread */
+    bool done;   /* and status, data, len: written by the reply, under the connection's lock */
+    bool seen;   /* done, by the waiting thread */
+    bool waited; /* that thread's first look did not find it done */
     int status;
+    VkResult queued; /* what came of queueing it */
     uint8_t *data;
     size_t len;
     int fd; /* came with the reply; -1: none, or taken */
@@ -438,6 +440,7 @@ static bool call_is_decided(void *user)
 {
     struct vnc_call *call = user;
     call->seen = call->done;
+    call->waited |= !call->seen;
     return call->seen || vnc_link_is_lost(call->link);
 }
 
@@ -475,7 +478,7 @@ static VkResult queue_call(struct vnc_link *link, struct vnc_call *call, int fd)
 }
 
 /* Queues what has gathered as a call; NULL when out of memory. */
-static struct vnc_call *call_start(struct vnc_link *link, int fd, VkResult *result)
+static struct vnc_call *call_start(struct vnc_link *link, int fd)
 {
     struct vnc_call *call = calloc(1, sizeof(*call));
     if (!call)
@@ -484,7 +487,7 @@ static struct vnc_call *call_start(struct vnc_link *link, int fd, VkResult *resu
     call->holders = 1;
     call->fd = -1;
     hw_arena_init(&call->arena, VN_ARENA_MAX);
-    *result = wire_enc_error(&link->out) ? drop_failed(link) : queue_call(link, call, fd);
+    call->queued = wire_enc_error(&link->out) ? drop_failed(link) : queue_call(link, call, fd);
     return call;
 }
 
@@ -501,35 +504,45 @@ uint64_t vnc_link_quickest_ns(const struct vnc_link *link)
     return atomic_load_explicit(&link->quickest, memory_order_relaxed);
 }
 
-/* Waits for the answer to a call that was queued with this result. */
-static VkResult call_wait(struct vnc_link *link, struct vnc_call *call, VkResult result,
-                          struct vn_decoder *reply)
+VkResult vnc_link_call_end(struct vnc_call *call, struct vn_decoder *reply)
 {
+    struct vnc_link *link = call->link;
     uint64_t start = hw_now_ns();
-    atomic_fetch_add_explicit(&link->exchanges, 1, memory_order_relaxed);
+    VkResult result = call->queued;
     if (result == VK_SUCCESS && (rpc_client_wait(link->rpc, call_is_decided, call, HW_NEVER) ||
                                  !call->seen || call->status))
         result = lose_for_status(link);
+    atomic_fetch_add_explicit(&link->exchanges, call->waited, memory_order_relaxed);
     if (result != VK_SUCCESS) {
         call_drop(call);
         return result;
     }
-    note_time(link, hw_now_ns() - start);
+    if (call->waited)
+        note_time(link, hw_now_ns() - start);
     vn_decoder_init(reply, &call->arena, &reply_ops, call);
     vn_decoder_feed(reply, call->data, call->len);
     return VK_SUCCESS;
 }
 
+static struct vnc_call *start_and_unlock(struct vnc_link *link, int fd)
+{
+    struct vnc_call *call = call_start(link, fd);
+    if (call)
+        pthread_mutex_unlock(&link->stream);
+    else
+        vnc_link_cancel(link);
+    return call;
+}
+
+struct vnc_call *vnc_link_call_start(struct vnc_link *link)
+{
+    return start_and_unlock(link, -1);
+}
+
 VkResult vnc_link_call_with_fd(struct vnc_link *link, int fd, struct vn_decoder *reply)
 {
-    VkResult result;
-    struct vnc_call *call = call_start(link, fd, &result);
-    if (!call) {
-        vnc_link_cancel(link);
-        return VK_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    pthread_mutex_unlock(&link->stream);
-    return call_wait(link, call, result, reply);
+    struct vnc_call *call = start_and_unlock(link, fd);
+    return call ? vnc_link_call_end(call, reply) : VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply)
@@ -539,12 +552,11 @@ VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply)
 
 VkResult vnc_link_call_within(struct vnc_link *link, struct vn_decoder *reply)
 {
-    VkResult result;
-    struct vnc_call *call = call_start(link, -1, &result);
+    struct vnc_call *call = call_start(link, -1);
     if (!call)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     link->start = wire_enc_len(&link->out);
-    return call_wait(link, call, result, reply);
+    return vnc_link_call_end(call, reply);
 }
 
 VkResult vnc_link_finish(struct vnc_link *link, struct vn_decoder *reply)

@@ -25,6 +25,7 @@ enum {
 
 struct hw_driver_counts;
 struct vnc_stripes;
+struct vnc_call;
 struct vnc_link;
 
 /* What buffers of a kind need (REGULAR). */
@@ -120,6 +121,10 @@ VkResult vnc_link_send(struct vnc_link *link);
 /* Sends all there is, whose last command is answered.  On VK_SUCCESS reply is ready to decode and
  * ended by vnc_link_finish. */
 VkResult vnc_link_call(struct vnc_link *link, struct vn_decoder *reply) MUST_CHECK;
+/* The same in two steps, so that many can be under way at once: start gives the stream back, end
+ * waits.  NULL when out of memory: nothing was put then. */
+struct vnc_call *vnc_link_call_start(struct vnc_link *link) MUST_CHECK;
+VkResult vnc_link_call_end(struct vnc_call *call, struct vn_decoder *reply) MUST_CHECK;
 /* The same, but the stream stays the caller's, and nobody else puts anything meanwhile: a question
  * whose answer decides what is put next. */
 VkResult vnc_link_call_within(struct vnc_link *link, struct vn_decoder *reply) MUST_CHECK;

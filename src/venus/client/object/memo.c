@@ -60,6 +60,14 @@ bool vnc_memo_find(struct vnc_memo *memo, const void *key, size_t key_len, void 
     return found;
 }
 
+bool vnc_memo_has_room(struct vnc_memo *memo)
+{
+    pthread_mutex_lock(&memo->lock);
+    bool has = memo->count + VNC_MEMO_ROOM <= VNC_MEMO_ENTRIES;
+    pthread_mutex_unlock(&memo->lock);
+    return has;
+}
+
 void vnc_memo_add(struct vnc_memo *memo, const void *key, size_t key_len, const void *answer,
                   size_t len)
 {

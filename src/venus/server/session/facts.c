@@ -8,9 +8,6 @@
 
 #include <assert.h>
 
-/* Far enough apart for any alignment of buffers. */
-static const VkDeviceSize second_probe_offset = 64 << 10;
-
 /* ---- buffers ---- */
 
 struct need {
@@ -138,6 +135,15 @@ static bool has_address(const VkMemoryAllocateInfo *info)
            !vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO);
 }
 
+/* In the middle of the memory, or at what is enough for any alignment of buffers. */
+static VkDeviceSize second_probe_offset(const VkMemoryAllocateInfo *info)
+{
+    VkDeviceSize offset = 64 << 10;
+    while (offset > info->allocationSize / 2)
+        offset /= 2;
+    return offset;
+}
+
 void vns_facts_of_memory(struct vns_session *s, uint64_t id, VkDeviceMemory memory,
                          const VkMemoryAllocateInfo *info)
 {
@@ -148,10 +154,11 @@ void vns_facts_of_memory(struct vns_session *s, uint64_t id, VkDeviceMemory memo
     s->messages.muted = true;
     VkDeviceAddress address = address_at(d, memory, info, 0);
     if (address && d->facts.addresses == VNS_ADDRESSES_UNTRIED) {
-        VkDeviceAddress second = address_at(d, memory, info, second_probe_offset);
+        VkDeviceSize offset = second_probe_offset(info);
+        VkDeviceAddress second = address_at(d, memory, info, offset);
         if (second)
-            d->facts.addresses = second == address + second_probe_offset ? VNS_ADDRESSES_ADD_UP
-                                                                         : VNS_ADDRESSES_DO_NOT;
+            d->facts.addresses =
+                second == address + offset ? VNS_ADDRESSES_ADD_UP : VNS_ADDRESSES_DO_NOT;
     }
     s->messages.muted = false;
     if (!address || d->facts.addresses != VNS_ADDRESSES_ADD_UP)
