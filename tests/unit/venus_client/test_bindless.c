@@ -1,5 +1,6 @@
-/* Descriptors that one thread updates while another submits commands that use their set: allowed
- * where a binding is UPDATE_AFTER_BIND and UPDATE_UNUSED_WHILE_PENDING.  The sanitizers judge. */
+/* Sets of many descriptors.  One thread updates them while another submits commands that use their
+ * set: allowed where a binding is UPDATE_AFTER_BIND and UPDATE_UNUSED_WHILE_PENDING.  The
+ * sanitizers judge.  And a submission looks at what they reach, not at each of them. */
 #include "rig.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "venus/client/object/descriptor_layout.h"
 #include "venus/client/object/objects.h"
 
-enum { SLOTS = 64, UPDATES = 4000, SUBMISSIONS_LEAST = 200, UPDATERS = 2 };
+enum { SLOTS = 512, UPDATES = 4000, SUBMISSIONS_LEAST = 200, UPDATERS = 2 };
 
 #define DESCRIPTOR(name) ((PFN_##name)rig_entry(vnc_entries_descriptor, #name))
 
@@ -123,13 +124,28 @@ static void *update(void *arg)
     return NULL;
 }
 
+static void start(struct bindless *b, struct rig *rig)
+{
+    *b = (struct bindless){.rig = rig};
+    rig_copy_make(rig, &b->copy, 4096);
+    make_set(b);
+}
+
+static void end(struct bindless *b)
+{
+    rig_copy_free(b->rig, &b->copy);
+    vnc_object_destroy(VNC_OBJECT(vn_object, b->pool));
+    vnc_object_destroy(VNC_OBJECT(vn_object, b->pipeline_layout));
+    vnc_object_destroy(VNC_OBJECT(vn_object, b->layout));
+}
+
 static void sets_are_updated_while_others_submit(void **state)
 {
-    struct bindless b = {.rig = *state, .updating = UPDATERS};
+    struct bindless b;
+    start(&b, *state);
     pthread_t threads[UPDATERS];
     struct updater updaters[UPDATERS];
-    rig_copy_make(b.rig, &b.copy, 4096);
-    make_set(&b);
+    b.updating = UPDATERS;
     record(&b);
     for (uint32_t i = 0; i < UPDATERS; i++) {
         updaters[i] = (struct updater){&b, i * SLOTS / UPDATERS, SLOTS / UPDATERS};
@@ -142,16 +158,78 @@ static void sets_are_updated_while_others_submit(void **state)
     }
     for (uint32_t i = 0; i < UPDATERS; i++)
         pthread_join(threads[i], NULL);
-    rig_copy_free(b.rig, &b.copy);
-    vnc_object_destroy(VNC_OBJECT(vn_object, b.pool));
-    vnc_object_destroy(VNC_OBJECT(vn_object, b.pipeline_layout));
-    vnc_object_destroy(VNC_OBJECT(vn_object, b.layout));
+    end(&b);
+}
+
+/* ---- what a set reaches ---- */
+
+static void point(const struct bindless *b, uint32_t slot, struct vnc_resource *buffer,
+                  VkDeviceSize offset)
+{
+    VkDescriptorBufferInfo info = {VNC_HANDLE(VkBuffer, buffer), offset, 256};
+    VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                  .dstSet = b->set,
+                                  .dstArrayElement = slot,
+                                  .descriptorCount = 1,
+                                  .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                  .pBufferInfo = &info};
+    DESCRIPTOR(vkUpdateDescriptorSets)
+    (VNC_HANDLE(VkDevice, b->rig->device), 1, &write, 0, NULL);
+}
+
+/* All that is reached, and nothing else, in so many ranges before they are joined. */
+static void expect_reach(const struct bindless *b, size_t ranges, uint64_t first, uint64_t end)
+{
+    struct vnc_ranges reach = {0};
+    vnc_descriptor_set_ranges(VNC_OBJECT(vnc_descriptor_set, b->set), true, &reach);
+    assert_int_equal(reach.count, ranges);
+    vnc_ranges_merge(&reach);
+    assert_int_equal(reach.count, 1);
+    assert_int_equal(reach.items[0].offset, first);
+    assert_int_equal(reach.items[0].bytes, end - first);
+    vnc_ranges_fini(&reach);
+}
+
+static void many_descriptors_are_one_range(void **state)
+{
+    struct bindless b;
+    start(&b, *state);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        point(&b, i, b.copy.from, 256 * (i % 8));
+    expect_reach(&b, 1, 0, 8 * 256);
+    point(&b, 3, b.copy.from, 8 * 256); /* found at once */
+    expect_reach(&b, 1, 0, 9 * 256);
+    for (uint32_t i = 0; i < SLOTS; i++) /* and what it was before is forgotten in the end */
+        point(&b, i, b.copy.from, 256 * (4 + i % 4));
+    expect_reach(&b, 1, 4 * 256, 8 * 256);
+    end(&b);
+}
+
+static void what_is_bound_late_is_reached(void **state)
+{
+    struct bindless b;
+    start(&b, *state);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        point(&b, i, b.copy.from, 0);
+    expect_reach(&b, 1, 0, 256);
+    struct vnc_resource *late = buffer_new(&b);
+    vnc_memory_unref(late->memory);
+    late->memory = NULL;
+    late->offset = 256;
+    point(&b, 7, late, 0);
+    expect_reach(&b, 1, 0, 256);
+    late->memory = vnc_memory_ref(b.copy.memory);
+    expect_reach(&b, 1, 0, 512);
+    vnc_object_destroy(&late->object);
+    end(&b);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sets_are_updated_while_others_submit, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(many_descriptors_are_one_range, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(what_is_bound_late_is_reached, rig_start, rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,8 @@ struct vnc_device {
     /* Submissions so far.  Relaxed: it changes, and a map looks at it, under the stream's lock.  An
      * old value that was read before an allocation makes that map wait, and no more. */
     _Atomic uint64_t submissions;
-    _Atomic bool updates; /* were put since a recording sent them; relaxed: it is about speed */
+    _Atomic uint64_t retired; /* resources and memories that were destroyed */
+    _Atomic bool updates;     /* were put since a recording sent them; relaxed: it is about speed */
     /* It has had memory that other processes may use, so a wait is over when the work is.  Relaxed:
      * a program allocates before it submits what uses the memory. */
     _Atomic bool shares_memory;

@@ -151,6 +151,7 @@ static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory me
     vn_region_destroy(memory->region);
     memory->region = NULL;
     atomic_store_explicit(&memory->dead, true, memory_order_relaxed);
+    atomic_fetch_add_explicit(&device->retired, 1, memory_order_relaxed);
     vn_vkFreeMemory(handle, memory_handle, allocator);
     vnc_budget_change(&device->physical->budget);
     (void)vnc_link_flush(vnc_device_link(device)); /* others may be waiting for the memory */

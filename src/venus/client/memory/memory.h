@@ -79,6 +79,12 @@ static inline bool vnc_memory_is_dead(const struct vnc_memory *memory)
     return atomic_load_explicit(&memory->dead, memory_order_relaxed);
 }
 
+/* Sparse ones never are. */
+static inline bool vnc_resource_is_bound(const struct vnc_resource *resource)
+{
+    return resource->base ? resource->base->memory : resource->memory;
+}
+
 static inline bool vnc_resource_is_dead(const struct vnc_resource *resource)
 {
     return atomic_load_explicit(&resource->dead, memory_order_relaxed);

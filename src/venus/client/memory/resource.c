@@ -117,6 +117,7 @@ void vnc_resource_retire(struct vnc_resource *resource)
 {
     leave_shared(resource);
     atomic_store_explicit(&resource->dead, true, memory_order_relaxed);
+    atomic_fetch_add_explicit(&resource->device->retired, 1, memory_order_relaxed);
     vnc_resource_unref(resource);
 }
 

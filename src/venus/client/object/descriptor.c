@@ -14,7 +14,21 @@ struct slot {
     VkDeviceSize offset, range;
 };
 
-enum { SENT_MAX = 1 << 10 }; /* bytes of an update that is remembered: some dozens of buffers */
+/* What the descriptors of one binding let shaders reach, joined: at least that.  A submission looks
+ * at this, not at each of many thousand descriptors. */
+struct reach {
+    struct vnc_ranges ranges; /* joined, but for `loose` at their end */
+    size_t loose;
+    uint64_t retired;  /* of the device's resources, when it was made */
+    uint32_t replaced; /* descriptors since */
+    bool is_made;
+};
+
+enum {
+    REACH_SLOTS = 256, /* of a binding; fewer are looked at one by one */
+    REACH_PART = 16,   /* made anew when a part like this of it may be of the past */
+    SENT_MAX = 1 << 10 /* bytes of an update that is remembered: some dozens of buffers */
+};
 
 struct vnc_descriptor_set {
     struct vn_object object;
@@ -27,6 +41,7 @@ struct vnc_descriptor_set {
     /* With the device's lock: while one thread submits what uses the set, others may update
      * descriptors that the work does not use. */
     struct slot *slots;
+    struct reach *reaches; /* of each binding; NULL: all have few slots */
     /* The command that last updated it, where that updated nothing else; with the stream's lock. */
     uint8_t *sent;
     size_t sent_len, sent_cap;
@@ -83,21 +98,88 @@ void vnc_descriptor_set_unref(struct vnc_descriptor_set *set)
         return;
     for (uint32_t i = 0; set->slots && i < set->layout->slots; i++)
         vnc_resource_unref(set->slots[i].resource);
+    for (uint32_t i = 0; set->reaches && i < set->layout->count; i++)
+        vnc_ranges_fini(&set->reaches[i].ranges);
+    free(set->reaches);
     free(set->slots);
     free(set->sent);
     vnc_set_layout_unref(set->layout);
     free(set);
 }
 
-/* With the device's lock. */
-static void add_slots(const struct vnc_descriptor_set *set, uint32_t first, uint32_t count,
+/* With the device's lock, as all of this.  False where something is not bound yet. */
+static bool add_slots(const struct vnc_descriptor_set *set, const struct vnc_binding *b,
                       struct vnc_ranges *ranges)
 {
-    for (uint32_t i = first; i < first + count; i++) {
+    bool bound = true;
+    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
         const struct slot *slot = &set->slots[i];
-        if (slot->resource && !vnc_resource_is_dead(slot->resource))
-            vnc_ranges_add(ranges, slot->resource, slot->offset, slot->range);
+        if (!slot->resource || vnc_resource_is_dead(slot->resource))
+            continue;
+        vnc_ranges_add(ranges, slot->resource, slot->offset, slot->range);
+        bound = bound && vnc_resource_is_bound(slot->resource);
     }
+    return bound;
+}
+
+static struct reach *reach_of(const struct vnc_descriptor_set *set, const struct vnc_binding *b)
+{
+    return set->reaches && b->slots >= REACH_SLOTS ? &set->reaches[b - set->layout->bindings]
+                                                   : NULL;
+}
+
+static void reach_make(const struct vnc_descriptor_set *set, const struct vnc_binding *b,
+                       struct reach *reach)
+{
+    vnc_ranges_fini(&reach->ranges);
+    reach->retired = atomic_load_explicit(&set->device->retired, memory_order_relaxed);
+    reach->replaced = 0;
+    reach->loose = 0;
+    reach->is_made = add_slots(set, b, &reach->ranges) && !reach->ranges.failed;
+    vnc_ranges_merge(&reach->ranges);
+}
+
+/* Whether little enough of it is of the past: of descriptors or resources that are no more. */
+static bool reach_is_good(const struct vnc_descriptor_set *set, const struct vnc_binding *b,
+                          const struct reach *reach)
+{
+    uint64_t retired = atomic_load_explicit(&set->device->retired, memory_order_relaxed);
+    return reach->is_made && retired - reach->retired + reach->replaced <= b->slots / REACH_PART;
+}
+
+/* The slot has changed: what it leads to now is added. */
+static void reach_add(const struct vnc_descriptor_set *set, const struct slot *slot)
+{
+    const struct vnc_binding *b = set->layout->bindings;
+    while (slot - set->slots >= (ptrdiff_t)(b->first_slot + b->slots))
+        b++;
+    struct reach *reach = reach_of(set, b);
+    if (!reach || !reach->is_made)
+        return;
+    reach->replaced++;
+    if (!slot->resource)
+        return;
+    size_t before = reach->ranges.count;
+    vnc_ranges_add(&reach->ranges, slot->resource, slot->offset, slot->range);
+    reach->loose += reach->ranges.count - before;
+    reach->is_made = vnc_resource_is_bound(slot->resource) && !reach->ranges.failed;
+}
+
+static void add_binding(const struct vnc_descriptor_set *set, const struct vnc_binding *b,
+                        struct vnc_ranges *ranges)
+{
+    struct reach *reach = reach_of(set, b);
+    if (reach && !reach_is_good(set, b, reach))
+        reach_make(set, b, reach);
+    if (!reach || !reach->is_made) {
+        (void)add_slots(set, b, ranges);
+        return;
+    }
+    if (reach->loose)
+        vnc_ranges_merge(&reach->ranges);
+    reach->loose = 0;
+    for (size_t i = 0; i < reach->ranges.count; i++)
+        vnc_ranges_add_range(ranges, &reach->ranges.items[i]);
 }
 
 void vnc_descriptor_set_ranges(const struct vnc_descriptor_set *set, bool writes,
@@ -109,7 +191,7 @@ void vnc_descriptor_set_ranges(const struct vnc_descriptor_set *set, bool writes
     for (uint32_t i = 0; i < set->layout->count; i++) {
         const struct vnc_binding *b = &set->layout->bindings[i];
         if (!writes || vnc_descriptor_writes_buffer(b->type))
-            add_slots(set, b->first_slot, b->slots, ranges);
+            add_binding(set, b, ranges);
     }
     pthread_mutex_unlock(&set->device->lock);
 }
@@ -121,7 +203,7 @@ void vnc_descriptor_set_binding_ranges(const struct vnc_descriptor_set *set, uin
     if (!binding || !set->slots)
         return;
     pthread_mutex_lock(&set->device->lock);
-    add_slots(set, binding->first_slot, binding->slots, ranges);
+    add_binding(set, binding, ranges);
     pthread_mutex_unlock(&set->device->lock);
 }
 
@@ -265,6 +347,8 @@ static bool set_init(struct vnc_descriptor_set *set, struct vnc_device *device,
         set->variable_count = variable->pDescriptorCounts[i];
     if (set->layout->slots)
         set->slots = calloc(set->layout->slots, sizeof(*set->slots));
+    if (set->layout->slots >= REACH_SLOTS)
+        set->reaches = calloc(set->layout->count, sizeof(*set->reaches));
     if (set->layout->slots && !set->slots)
         return false;
     charge(pool, set->layout, set->variable_count, false);
@@ -333,13 +417,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_sets(VkDevice device,
 
 /* ---- updates ---- */
 
-static void slot_set(struct slot *slot, struct vnc_resource *resource, VkDeviceSize offset,
-                     VkDeviceSize range)
+static void slot_set(const struct vnc_descriptor_set *set, struct slot *slot,
+                     struct vnc_resource *resource, VkDeviceSize offset, VkDeviceSize range)
 {
     if (resource)
         vnc_resource_ref(resource);
     vnc_resource_unref(slot->resource);
     *slot = (struct slot){resource, offset, range};
+    if (set->reaches)
+        reach_add(set, slot);
 }
 
 /* What the i-th descriptor of a write lets shaders reach: a resource and a part of it. */
@@ -402,7 +488,7 @@ static void remember_write(const VkWriteDescriptorSet *write)
         struct slot *slot = slot_at(set, write->dstBinding, write->dstArrayElement + i);
         struct slot now = slot_of(write, i);
         if (slot)
-            slot_set(slot, now.resource, now.offset, now.range);
+            slot_set(set, slot, now.resource, now.offset, now.range);
     }
 }
 
@@ -414,7 +500,7 @@ static void remember_copy(const VkCopyDescriptorSet *copy)
         struct slot *src = slot_at(from, copy->srcBinding, copy->srcArrayElement + i);
         struct slot *dst = slot_at(to, copy->dstBinding, copy->dstArrayElement + i);
         if (dst && src)
-            slot_set(dst, src->resource, src->offset, src->range);
+            slot_set(to, dst, src->resource, src->offset, src->range);
     }
 }
 
