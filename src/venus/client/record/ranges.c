@@ -72,16 +72,42 @@ static int compare(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Joins neighbours that touch or, with `whole`, all of one allocation. */
+struct vnc_range vnc_range_pages(const struct vnc_range *range)
+{
+    uint64_t first = (range->offset + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES * VN_PAGE_BYTES;
+    uint64_t end = (range->offset + range->bytes) / VN_PAGE_BYTES * VN_PAGE_BYTES;
+    struct vnc_range pages = *range;
+    pages.offset = first;
+    pages.bytes = end > first ? end - first : 0;
+    return pages;
+}
+
+static bool has_filled_pages(const struct vnc_range *range)
+{
+    return range->filled && vnc_range_pages(range).bytes;
+}
+
+/* Whether both together name no page that neither does.  Pages are what both ends look at. */
+static bool are_pages_joined(const struct vnc_range *range, const struct vnc_range *next)
+{
+    uint64_t last = range->bytes ? (range->offset + range->bytes - 1) / VN_PAGE_BYTES
+                                 : range->offset / VN_PAGE_BYTES;
+    return next->offset / VN_PAGE_BYTES <= last + 1 && !has_filled_pages(range) &&
+           !has_filled_pages(next);
+}
+
+/* Joins neighbours that touch, or whose pages do, or, with `whole`, all of one allocation. */
 static size_t join(struct vnc_range *items, size_t count, bool whole)
 {
     size_t kept = 0;
     for (size_t i = 1; i < count; i++) {
         struct vnc_range *last = &items[kept], *next = &items[i];
         uint64_t end = last->offset + last->bytes;
-        if (next->memory == last->memory && (whole || next->offset <= end)) {
+        if (next->memory == last->memory &&
+            (whole || next->offset <= end || are_pages_joined(last, next))) {
             uint64_t next_end = next->offset + next->bytes;
-            last->filled = last->filled && !whole && (next->filled || next_end <= end);
+            last->filled =
+                last->filled && !whole && next->offset <= end && (next->filled || next_end <= end);
             last->bytes = (next_end > end ? next_end : end) - last->offset;
         } else {
             items[++kept] = *next;
@@ -111,16 +137,6 @@ size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory)
             high = middle;
     }
     return low;
-}
-
-struct vnc_range vnc_range_pages(const struct vnc_range *range)
-{
-    uint64_t first = (range->offset + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES * VN_PAGE_BYTES;
-    uint64_t end = (range->offset + range->bytes) / VN_PAGE_BYTES * VN_PAGE_BYTES;
-    struct vnc_range pages = *range;
-    pages.offset = first;
-    pages.bytes = end > first ? end - first : 0;
-    return pages;
 }
 
 void vnc_ranges_add_compared(struct vnc_ranges *ranges, const struct vnc_ranges *from)
