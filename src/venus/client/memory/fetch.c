@@ -13,9 +13,12 @@
 /* Bytes that the server compares in about a millisecond, which a few fetches take too. */
 enum { ADDRESSED_LEAST = 8 << 20 };
 
-/* Bytes that the server compares in 10 ms or more: more fetches than a program needs that does not
- * read what changed.  It is taken to be one if of so many comparisons only a small part came. */
-enum { COMPARED_LEAST = 64 << 20, COMPARISONS = 4, CHANGED_PART = 64 };
+/* Comparing pays while it takes less than some fetches, at so many bytes a nanosecond: a program
+ * that does not read what changed needs no more of them.  It is taken to be one if of so many
+ * comparisons only a small part came. */
+enum { COMPARED_NS = 6, FETCHES = 8, COMPARISONS = 4, CHANGED_PART = 64 };
+/* What takes 1 and 10 ms: fetches cost more than their round trip, and few programs need many. */
+static const uint64_t compared_least = 8 << 20, compared_most = 64 << 20;
 
 enum mode { FETCH_AUTO, FETCH_ALL, FETCH_NONE };
 
@@ -56,10 +59,17 @@ bool vnc_fetch_pays(const struct vnc_memory *memory)
     return knob() != FETCH_NONE && memory->size >= ADDRESSED_LEAST;
 }
 
+static uint64_t compared_bytes(const struct vnc_memory *memory)
+{
+    uint64_t bytes = vnc_link_quickest_ns(vnc_device_link(memory->device)) * FETCHES * COMPARED_NS;
+    bytes = bytes < compared_least ? compared_least : bytes;
+    return bytes > compared_most ? compared_most : bytes;
+}
+
 bool vnc_fetch_pays_now(const struct vnc_memory *memory, uint64_t bytes)
 {
     uint64_t changed = atomic_load_explicit(&memory->changed, memory_order_relaxed);
-    return knob() != FETCH_NONE && bytes >= COMPARED_LEAST &&
+    return knob() != FETCH_NONE && bytes >= compared_bytes(memory) &&
            memory->compared / COMPARISONS >= bytes && changed < memory->compared / CHANGED_PART;
 }
 
