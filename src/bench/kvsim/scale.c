@@ -268,7 +268,8 @@ static bool holds(const struct sim *s, uint32_t member, uint32_t id)
 {
     struct kv_daemon *d = s->cluster.members[member].daemon;
     struct kv_block_key key = kv_trace_key(id);
-    return d && kv_blocks_exists(kv_daemon_blocks(d), &key);
+    uint64_t checksum;
+    return d && kv_blocks_peek(kv_daemon_blocks(d), &key, &checksum);
 }
 
 /* ---- one block ---- */

@@ -216,10 +216,11 @@ void kv_client_slots_wake(struct kv_daemon *d)
 /* ---- leases ---- */
 
 enum kv_result kv_client_slot_lease(struct kv_daemon *d, struct kv_client_slot *s,
-                                    const struct kv_block_key *key, uint32_t *len)
+                                    const struct kv_block_key *key, bool confirmed, uint32_t *len)
 {
     struct kv_block_lease lease;
-    enum kv_result result = kv_blocks_get(d->blocks, &s->holder, key, d->now_ns, &lease);
+    enum kv_result result = (confirmed ? kv_blocks_get_confirmed : kv_blocks_get)(
+        d->blocks, &s->holder, key, d->now_ns, &lease);
     if (result != KV_OK)
         return result;
     struct kv_block_granted granted = {.handle = lease.handle,

@@ -28,9 +28,10 @@ void kv_client_slot_answer(struct kv_pending *p, enum kv_result result, const vo
                            uint32_t len);
 /* Counts an answer by its result. */
 void kv_client_slots_count(struct kv_daemon *d, enum kv_result result);
-/* Leases a block that is here.  With KV_OK the answer is in d->scratch, its length in *len. */
+/* Leases a block that is here; confirmed: see kv_blocks_get_confirmed.  With KV_OK the answer is in
+ * d->scratch, its length in *len. */
 enum kv_result kv_client_slot_lease(struct kv_daemon *d, struct kv_client_slot *s,
-                                    const struct kv_block_key *key, uint32_t *len);
+                                    const struct kv_block_key *key, bool confirmed, uint32_t *len);
 
 /* False: a request came first, and it stays active. */
 bool kv_client_slot_park(struct kv_daemon *d, struct kv_client_slot *s);

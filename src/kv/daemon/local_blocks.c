@@ -108,7 +108,7 @@ static struct answer put_start(struct kv_daemon *d, struct kv_client_slot *s,
 static struct answer get(struct kv_daemon *d, struct kv_client_slot *s)
 {
     struct answer a = {.len = 0};
-    a.result = kv_client_slot_lease(d, s, &d->scratch->keys[0], &a.len);
+    a.result = kv_client_slot_lease(d, s, &d->scratch->keys[0], false, &a.len);
     return a;
 }
 
@@ -128,7 +128,7 @@ static struct answer exists(struct kv_daemon *d, uint32_t count)
 {
     struct kv_scratch *scratch = d->scratch;
     for (uint32_t i = 0; i < count; i++)
-        scratch->answer[i] = kv_blocks_exists(d->blocks, &scratch->keys[i]);
+        scratch->answer[i] = kv_blocks_owns(d->blocks, &scratch->keys[i]);
     return (struct answer){KV_OK, count};
 }
 
@@ -216,7 +216,7 @@ static struct answer execute(struct kv_daemon *d, struct kv_client_slot *s,
     case KV_BLOCK_DELETE:
         if (r->flag && !kv_blocks_version_of(b, key, r->handle))
             return (struct answer){KV_MISS, 0};
-        return (struct answer){kv_blocks_delete(b, key), 0};
+        return (struct answer){kv_blocks_delete(b, key, d->now_ns), 0};
     case KV_BLOCK_EXISTS:
         return exists(d, r->key_count);
     case KV_BLOCK_LOOK:
@@ -250,7 +250,7 @@ static bool may_read(struct kv_daemon *d, const struct kv_block_key *key)
 {
     if (kv_block_key_is_named(key))
         return kv_permit_reads(d, key);
-    return kv_share_of(d, key) == KV_SHARE_COPY && kv_blocks_exists(d->blocks, key);
+    return kv_share_of(d, key) == KV_SHARE_COPY && kv_blocks_owns(d->blocks, key);
 }
 
 /* Whether a change of a named value has to wait also where nobody else owns it. */

@@ -148,10 +148,10 @@ static struct reply delete_block(struct kv_daemon *d, const struct kv_peer_reque
     const struct kv_block_key *key = d->scratch->keys;
     struct reply reply;
     if (!r->flag)
-        return plain(kv_blocks_delete(d->blocks, key));
+        return plain(kv_blocks_delete(d->blocks, key, d->now_ns));
     if (must_wait(d, key, r, false, &reply))
         return reply;
-    return plain(kv_blocks_delete_old(d->blocks, key, r->handle));
+    return plain(kv_blocks_delete_old(d->blocks, key, r->handle, d->now_ns));
 }
 
 static struct reply look(struct kv_daemon *d)
@@ -171,7 +171,7 @@ static struct reply exists(struct kv_daemon *d, uint32_t count)
     const struct kv_block_key *keys = d->scratch->keys;
     uint8_t *answer = d->scratch->answer + 1;
     for (uint32_t i = 0; i < count; i++)
-        answer[i] = kv_blocks_exists(d->blocks, &keys[i]);
+        answer[i] = kv_blocks_owns(d->blocks, &keys[i]);
     return (struct reply){.result = KV_OK, .len = count};
 }
 

@@ -128,7 +128,8 @@ bool resp_local_get(struct resp_session *s, const struct resp_arg *name, struct 
     (void)kv_blocks_release(at.blocks, at.holder, v->block.handle, now_of(at.host));
     if (!ended || !brief || !kv_daemon_sole_blocks(kv_host_daemon(at.host), &at.key, true))
         return false;
-    (void)kv_blocks_delete(at.blocks, &at.key); /* of the same visit: it is what was read */
+    (void)kv_blocks_delete(at.blocks, &at.key,
+                           now_of(at.host)); /* of the same visit: it is what was read */
     return done(&at, KV_MISS, result);
 }
 
@@ -302,5 +303,5 @@ bool resp_local_delete(struct resp_session *s, const struct resp_arg *name, enum
 {
     struct spot at;
     return visit(s, name->data, name->len, true, &at) &&
-           done(&at, kv_blocks_delete(at.blocks, &at.key), result);
+           done(&at, kv_blocks_delete(at.blocks, &at.key, now_of(at.host)), result);
 }

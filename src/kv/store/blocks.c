@@ -56,6 +56,11 @@ struct opened {
     uint32_t ever, now;
 };
 
+/* A delete, as long as a replica that is older may be on its way here. */
+struct deleted {
+    uint64_t hash, until_ns; /* 0: none */
+};
+
 /* A key without a block on which owners agree. */
 struct absent {
     uint64_t hash, agreed;
@@ -75,8 +80,8 @@ struct kv_blocks {
     uint32_t *buckets;
     uint32_t bucket_mask, spare;
     struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: cached replicas, no limit */
-    uint64_t deleted[DELETED_KEPT]; /* hashes of keys that were deleted last, odd */
-    uint32_t deleted_next, deleted_count;
+    struct deleted deleted[DELETED_KEPT];
+    uint32_t deleted_next;
     uint64_t *evicted;     /* hashes of keys of our own that were evicted, each at its bucket */
     uint32_t entries_used; /* every entry in use is below it */
     struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
@@ -421,7 +426,7 @@ enum kv_result kv_blocks_swap_start(struct kv_blocks *b, struct kv_block_holder 
                                     uint64_t over, uint64_t now, uint64_t *ticket)
 {
     enum kv_result result = open_put(b, holder, key, tenant, len, over, now, ticket);
-    if (result != KV_FULL || over != KV_OVER_ANY || kv_blocks_delete(b, key) != KV_OK)
+    if (result != KV_FULL || over != KV_OVER_ANY || kv_blocks_delete(b, key, now) != KV_OK)
         return result;
     return open_put(b, holder, key, tenant, len, over, now, ticket);
 }
@@ -489,11 +494,6 @@ static void forget_absence(struct kv_blocks *b, uint64_t hash)
 {
     uint64_t *evicted = &b->evicted[hash & b->bucket_mask];
     *evicted = *evicted == hash ? 0 : *evicted;
-    for (uint32_t i = 0; i < DELETED_KEPT && b->deleted_count > 0; i++)
-        if (b->deleted[i] == (hash | 1)) {
-            b->deleted[i] = 0;
-            b->deleted_count--;
-        }
 }
 
 /* A block of our own can be found from now on. */
@@ -552,6 +552,10 @@ static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, cons
     if (there == NONE)
         return KV_OK;
     const struct entry *old = &b->entries[there];
+    if (is_cached(old) && !is_cached(e)) {
+        entry_drop(b, there);
+        return KV_OK;
+    }
     bool decided = expected && expected->decided;
     if (!gives_way(old, put->over) && !decided && !(is_cached(e) && e->version)) {
         b->stat.stale++;
@@ -671,13 +675,13 @@ static void note_use(struct kv_blocks *b, uint32_t at)
     tenant_list_add(b, at);
 }
 
-enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder,
-                             const struct kv_block_key *key, uint64_t now,
-                             struct kv_block_lease *out)
+static enum kv_result take_lease(struct kv_blocks *b, struct kv_block_holder *holder,
+                                 const struct kv_block_key *key, bool confirmed, uint64_t now,
+                                 struct kv_block_lease *out)
 {
     kv_blocks_tick(b, now);
     uint32_t at = find(b, key);
-    if (at == NONE) {
+    if (at == NONE || (is_cached(&b->entries[at]) && !confirmed)) {
         b->stat.misses++;
         return KV_MISS;
     }
@@ -698,6 +702,20 @@ enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder
                                    .version = e->version,
                                    .len = e->len};
     return KV_OK;
+}
+
+enum kv_result kv_blocks_get(struct kv_blocks *b, struct kv_block_holder *holder,
+                             const struct kv_block_key *key, uint64_t now,
+                             struct kv_block_lease *out)
+{
+    return take_lease(b, holder, key, false, now, out);
+}
+
+enum kv_result kv_blocks_get_confirmed(struct kv_blocks *b, struct kv_block_holder *holder,
+                                       const struct kv_block_key *key, uint64_t now,
+                                       struct kv_block_lease *out)
+{
+    return take_lease(b, holder, key, true, now, out);
 }
 
 static enum kv_result find_lease(struct kv_blocks *b, struct kv_block_holder *holder,
@@ -782,21 +800,23 @@ bool kv_blocks_owns(const struct kv_blocks *b, const struct kv_block_key *key)
     return at != NONE && !is_cached(&b->entries[at]);
 }
 
-static bool was_deleted(const struct kv_blocks *b, uint64_t hash)
+static bool was_deleted(const struct kv_blocks *b, uint64_t hash, uint64_t now)
 {
     uint32_t i = 0;
-    while (i < DELETED_KEPT && b->deleted[i] != (hash | 1))
+    while (i < DELETED_KEPT && (b->deleted[i].hash != hash || b->deleted[i].until_ns <= now))
         i++;
     return i < DELETED_KEPT;
 }
 
-/* Also of a key without a block: a replica of it may be on its way here. */
-static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key)
+/* Also of a key without a block: a replica of it may be on its way here.  It comes no later than
+ * its owner's lease and its own put last. */
+static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key, uint64_t now)
 {
+    const struct kv_blocks_config *c = &b->config;
     if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX)
         return;
-    b->deleted_count += b->deleted[b->deleted_next] == 0;
-    b->deleted[b->deleted_next] = hash_of(b, key) | 1;
+    b->deleted[b->deleted_next] =
+        (struct deleted){hash_of(b, key), now + c->lease_lasts_ns + c->put_lasts_ns};
     b->deleted_next = (b->deleted_next + 1) % DELETED_KEPT;
 }
 
@@ -820,14 +840,15 @@ static void move_in(struct kv_blocks *b, uint32_t at, uint32_t tenant)
     b->stat.repaired++;
 }
 
-enum kv_result kv_blocks_adopt(struct kv_blocks *b, const struct kv_block_key *key, uint64_t tenant)
+enum kv_result kv_blocks_adopt(struct kv_blocks *b, const struct kv_block_key *key, uint64_t tenant,
+                               uint64_t now)
 {
     uint32_t at = find(b, key);
     if (at == NONE)
         return KV_MISS;
     if (!is_cached(&b->entries[at]))
         return KV_OK;
-    if (was_deleted(b, b->entries[at].hash))
+    if (was_deleted(b, b->entries[at].hash, now))
         return KV_REFUSED;
     uint64_t size = kv_extents_size(b->entries[at].len);
     if (size > b->config.tenant_bytes)
@@ -840,11 +861,6 @@ enum kv_result kv_blocks_adopt(struct kv_blocks *b, const struct kv_block_key *k
 }
 
 /* ---- keys ---- */
-
-bool kv_blocks_exists(const struct kv_blocks *b, const struct kv_block_key *key)
-{
-    return find(b, key) != NONE;
-}
 
 bool kv_blocks_peek(const struct kv_blocks *b, const struct kv_block_key *key, uint64_t *checksum)
 {
@@ -945,10 +961,10 @@ bool kv_blocks_drop_cached(struct kv_blocks *b, const struct kv_block_key *key)
     return cached;
 }
 
-enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *key)
+enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *key, uint64_t now)
 {
     uint32_t at = find(b, key);
-    note_deleted(b, key);
+    note_deleted(b, key, now);
     if (at == NONE)
         return KV_MISS;
     entry_drop(b, at);
@@ -957,9 +973,9 @@ enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *
 }
 
 enum kv_result kv_blocks_delete_old(struct kv_blocks *b, const struct kv_block_key *key,
-                                    uint64_t version)
+                                    uint64_t version, uint64_t now)
 {
-    return kv_blocks_version(b, key) <= version ? kv_blocks_delete(b, key) : KV_MISS;
+    return kv_blocks_version(b, key) <= version ? kv_blocks_delete(b, key, now) : KV_MISS;
 }
 
 bool kv_blocks_may_restore(const struct kv_blocks *b, const struct kv_block_key *key, uint64_t len)

@@ -16,7 +16,7 @@
  * loses its own oldest blocks, never another tenant's.
  *
  * A cached replica is a copy of a block that another daemon owns, with the owner's checksum.  It is
- * read and verified like any block, counts for no tenant, and is evicted before all others.
+ * read once its owner has confirmed it, counts for no tenant, and is evicted before all others.
  *
  * The block of a named value (kv_block_key_is_named) has a version: the time of its set, or one
  * more than the version before.  Of two blocks of one key the newer one counts, at every owner
@@ -167,11 +167,16 @@ struct kv_block_lease {
     uint32_t len;
 };
 
-/* KV_OK, KV_MISS, or KV_FULL when all leases are in use.  The reader compares the checksum with
- * what it read; on a mismatch it calls kv_blocks_verify and treats the block as missing. */
+/* KV_OK; KV_MISS, also where a cached replica is: its owner may have deleted the block; KV_FULL
+ * when all leases are in use.  The reader compares the checksum with what it read; on a mismatch it
+ * calls kv_blocks_verify and treats the block as missing. */
 enum kv_result kv_blocks_get(struct kv_blocks *blocks, struct kv_block_holder *holder,
                              const struct kv_block_key *key, uint64_t now_ns,
                              struct kv_block_lease *out);
+/* The same once an owner has said that it has this block: also of a cached replica. */
+enum kv_result kv_blocks_get_confirmed(struct kv_blocks *blocks, struct kv_block_holder *holder,
+                                       const struct kv_block_key *key, uint64_t now_ns,
+                                       struct kv_block_lease *out);
 /* Where bytes of a leased block are.  KV_OK, KV_EXPIRED; KV_REFUSED for a lease that was never
  * given and past the end. */
 enum kv_result kv_blocks_bytes(struct kv_blocks *blocks, struct kv_block_holder *holder,
@@ -194,11 +199,10 @@ enum kv_result kv_blocks_release(struct kv_blocks *blocks, struct kv_block_holde
 
 /* ---- keys ---- */
 
-bool kv_blocks_exists(const struct kv_blocks *blocks, const struct kv_block_key *key);
 /* The version of the key's block if it has this checksum; else 0. */
 uint64_t kv_blocks_version_of(const struct kv_blocks *blocks, const struct kv_block_key *key,
                               uint64_t checksum);
-/* The checksum of the key's block; false: no block. */
+/* The checksum of the key's block, also of a cached replica; false: there is none. */
 bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
                     uint64_t *checksum);
 /* The key of a put in progress; false: it has ended, or is another holder's. */
@@ -244,7 +248,7 @@ bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *k
  * already; KV_MISS; KV_REFUSED when the key was deleted here lately, so that a deleted block does
  * not come back; KV_TOO_LARGE, KV_FULL as for a put: then it stays a cached replica. */
 enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_key *key,
-                               uint64_t tenant);
+                               uint64_t tenant, uint64_t now_ns);
 /* Whether a lost copy of the key's block should come back: there is room for it beside all blocks
  * of our own, or it is not one that was evicted here, so that two full stores do not take turns. */
 bool kv_blocks_may_restore(const struct kv_blocks *blocks, const struct kv_block_key *key,
@@ -260,10 +264,11 @@ void kv_blocks_disown(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* Drops the key's block if it is a cached replica; whether it was. */
 bool kv_blocks_drop_cached(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* KV_OK or KV_MISS. */
-enum kv_result kv_blocks_delete(struct kv_blocks *blocks, const struct kv_block_key *key);
+enum kv_result kv_blocks_delete(struct kv_blocks *blocks, const struct kv_block_key *key,
+                                uint64_t now_ns);
 /* The same unless the block is newer than that version; then KV_MISS. */
 enum kv_result kv_blocks_delete_old(struct kv_blocks *blocks, const struct kv_block_key *key,
-                                    uint64_t version);
+                                    uint64_t version, uint64_t now_ns);
 
 /* ---- figures ---- */
 

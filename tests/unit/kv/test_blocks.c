@@ -87,13 +87,14 @@ static enum kv_result put(struct fixture *f, int n)
 static enum kv_result get(struct fixture *f, int n, struct kv_block_lease *lease)
 {
     struct kv_block_key key = key_of(n);
-    return kv_blocks_get(f->b, &f->me, &key, f->now, lease);
+    return kv_blocks_get_confirmed(f->b, &f->me, &key, f->now, lease);
 }
 
 static bool exists(struct fixture *f, int n)
 {
     struct kv_block_key key = key_of(n);
-    return kv_blocks_exists(f->b, &key);
+    uint64_t checksum;
+    return kv_blocks_peek(f->b, &key, &checksum);
 }
 
 static struct kv_blocks_stat stat_of(struct fixture *f)
@@ -335,8 +336,8 @@ static void a_deleted_block_keeps_its_room_while_leased(void **state)
     fill(want, 0, BLOCK);
     assert_int_equal(put(&f, 0), KV_OK);
     assert_int_equal(get(&f, 0, &lease), KV_OK);
-    assert_int_equal(kv_blocks_delete(f.b, &key), KV_OK);
-    assert_int_equal(kv_blocks_delete(f.b, &key), KV_MISS);
+    assert_int_equal(kv_blocks_delete(f.b, &key, f.now), KV_OK);
+    assert_int_equal(kv_blocks_delete(f.b, &key, f.now), KV_MISS);
     assert_false(exists(&f, 0));
     assert_int_equal(stat_of(&f).room_used, BLOCK);
     assert_int_equal(stat_of(&f).blocks, 0);
@@ -492,7 +493,7 @@ static void tenants_are_limited_and_their_places_are_used_again(void **state)
         assert_int_equal(put_of(&f, n, 1, (uint64_t)n), KV_OK);
     assert_int_equal(put_of(&f, 1000, 1, 1000), KV_FULL);
     struct kv_block_key key = key_of(7);
-    assert_int_equal(kv_blocks_delete(f.b, &key), KV_OK);
+    assert_int_equal(kv_blocks_delete(f.b, &key, f.now), KV_OK);
     assert_int_equal(put_of(&f, 1000, 1, 1000), KV_OK);
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 7), 0);
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 1000), KV_GRANULE);
@@ -643,10 +644,10 @@ static void of_two_named_values_the_newer_one_stays(void **state)
     f.now = 6000;
     assert_int_equal(set_named(&f, 8, 0), KV_OK);
     expect_named(&f, 8, 6000);
-    assert_int_equal(kv_blocks_delete_old(f.b, &key, 5999), KV_MISS);
+    assert_int_equal(kv_blocks_delete_old(f.b, &key, 5999, f.now), KV_MISS);
     expect_named(&f, 8, 6000);
-    assert_int_equal(kv_blocks_delete_old(f.b, &key, 6000), KV_OK);
-    assert_false(kv_blocks_exists(f.b, &key));
+    assert_int_equal(kv_blocks_delete_old(f.b, &key, 6000, f.now), KV_OK);
+    assert_false(kv_blocks_owns(f.b, &key));
     key = key_of(1);
     assert_true(kv_blocks_next_version(f.b, &key, 0, f.now) == 0); /* not a named value's */
     stop(&f);
@@ -757,6 +758,16 @@ static void a_put_replaces_a_cached_replica_and_a_cached_replica_an_old_block(vo
     assert_int_equal(cache(&f, 1), KV_OK); /* another's, and not what we had */
     assert_int_equal(stat_of(&f).blocks, 1);
     assert_int_equal(stat_of(&f).cached, 1);
+    /* Also one that comes while the put is in progress: nobody else keeps the put's block here. */
+    uint8_t data[BLOCK];
+    uint64_t ticket;
+    key = key_of(2);
+    fill(data, 2, BLOCK);
+    assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, BLOCK, f.now, &ticket), KV_OK);
+    assert_int_equal(cache(&f, 2), KV_OK);
+    assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, BLOCK, f.now), KV_OK);
+    assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_OK);
+    assert_true(kv_blocks_owns(f.b, &key));
     stop(&f);
 }
 
@@ -767,14 +778,15 @@ static void a_cached_replica_that_is_adopted_is_a_tenants_block(void **state)
     struct kv_block_key key = key_of(1), other = key_of(2);
     struct kv_block_lease lease;
     start(&f);
-    assert_int_equal(kv_blocks_adopt(f.b, &key, 9), KV_MISS);
+    assert_int_equal(kv_blocks_adopt(f.b, &key, 9, f.now), KV_MISS);
     assert_int_equal(cache(&f, 1), KV_OK);
     assert_false(kv_blocks_owns(f.b, &key));
-    assert_int_equal(get(&f, 1, &lease), KV_OK); /* it may be read meanwhile */
+    assert_int_equal(kv_blocks_get(f.b, &f.me, &key, f.now, &lease), KV_MISS);
+    assert_int_equal(get(&f, 1, &lease), KV_OK); /* its owner has confirmed it */
     assert_int_equal(lease.tenant, 0);
-    assert_int_equal(kv_blocks_adopt(f.b, &key, 9), KV_OK);
+    assert_int_equal(kv_blocks_adopt(f.b, &key, 9, f.now), KV_OK);
     assert_true(kv_blocks_owns(f.b, &key));
-    assert_int_equal(kv_blocks_adopt(f.b, &key, 9), KV_OK);
+    assert_int_equal(kv_blocks_adopt(f.b, &key, 9, f.now), KV_OK);
     assert_int_equal(stat_of(&f).repaired, 1);
     assert_int_equal(stat_of(&f).cached, 0);
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 9), BLOCK);
@@ -783,12 +795,12 @@ static void a_cached_replica_that_is_adopted_is_a_tenants_block(void **state)
     assert_int_equal(lease.tenant, 9);
     kv_blocks_leave(f.b, &f.me, f.now);
     /* Nothing comes back behind a delete, whether it was here or on its way. */
-    assert_int_equal(kv_blocks_delete(f.b, &key), KV_OK);
-    assert_int_equal(kv_blocks_delete(f.b, &other), KV_MISS);
+    assert_int_equal(kv_blocks_delete(f.b, &key, f.now), KV_OK);
+    assert_int_equal(kv_blocks_delete(f.b, &other, f.now), KV_MISS);
     for (int n = 1; n <= 2; n++) {
         struct kv_block_key gone = key_of(n);
         assert_int_equal(cache(&f, n), KV_OK);
-        assert_int_equal(kv_blocks_adopt(f.b, &gone, 9), KV_REFUSED);
+        assert_int_equal(kv_blocks_adopt(f.b, &gone, 9, f.now), KV_REFUSED);
     }
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 9), 0);
     stop(&f);

@@ -140,13 +140,13 @@ static void op_put_start(struct model *m)
     uint64_t ticket = 0;
     if (!c)
         return;
-    bool had = kv_blocks_exists(m->b, &k), replaces = below(m, 3) == 0;
+    bool had = kv_blocks_owns(m->b, &k), replaces = below(m, 3) == 0;
     enum kv_result r = (replaces ? kv_blocks_replace_start : kv_blocks_put_start)(
         m->b, &m->holders[holder], &k, below(m, TENANTS), len, m->now, &ticket);
     count(m, r);
     REQUIRE(r == KV_OK || r == KV_FULL || (r == KV_EXISTS && had && !replaces));
     REQUIRE((r == KV_OK) == (ticket != 0));
-    if (replaces && !kv_blocks_exists(m->b, &k))
+    if (replaces && !kv_blocks_owns(m->b, &k))
         m->keys[key] = (struct known){0}; /* its room was needed */
     if (r == KV_OK)
         *c = (struct claim){.handle = ticket,
@@ -188,7 +188,7 @@ static void op_commit(struct model *m)
     if (below(m, 4))
         write_to(m, c, c->len - c->written);
     struct kv_block_key k = key_of(c->key);
-    bool had = kv_blocks_exists(m->b, &k);
+    bool had = kv_blocks_owns(m->b, &k);
     enum kv_result r = kv_blocks_put_commit(m->b, &m->holders[c->holder], c->handle, m->now);
     count(m, r);
     REQUIRE(r == (!c->live              ? KV_PUT_EXPIRED
@@ -269,7 +269,7 @@ static void op_delete(struct model *m)
 {
     int key = (int)below(m, KEYS);
     struct kv_block_key k = key_of(key);
-    enum kv_result r = kv_blocks_delete(m->b, &k);
+    enum kv_result r = kv_blocks_delete(m->b, &k, m->now);
     count(m, r);
     REQUIRE(r == KV_OK ? m->keys[key].put : r == KV_MISS);
     m->keys[key] = (struct known){0};
@@ -328,7 +328,7 @@ static void check(struct model *m)
     }
     for (int i = 0; i < KEYS; i++) {
         struct kv_block_key k = key_of(i);
-        bool there = kv_blocks_exists(m->b, &k);
+        bool there = kv_blocks_owns(m->b, &k);
         blocks += there;
         REQUIRE(!there || m->keys[i].put);
         REQUIRE(there || !is_leased(m, i));

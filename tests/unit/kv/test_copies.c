@@ -176,6 +176,35 @@ static void a_value_does_not_come_back_with_its_former_owner(void **state)
     cluster_close(&c);
 }
 
+/* Nobody told it that the block was deleted while another member owned it. */
+static void a_new_owner_does_not_serve_what_it_had_read(void **state)
+{
+    (void)state;
+    static const uint32_t keys[] = {1, NAMED};
+    for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
+        struct cluster c;
+        struct kv_view view;
+        struct kv_block_key key = keys[k] == NAMED ? named_key() : key_of(keys[k]);
+        struct kv_block_request get = {.op = KV_BLOCK_GET, .key_count = 1};
+        struct kv_block_request gone = {.op = KV_BLOCK_DELETE, .key_count = 1};
+        uint32_t owners[KV_COPIES_MAX];
+        open_copies(&c, ARENA, 1, 1);
+        connect_all(&c);
+        cluster_make_view(&c, c.epoch, &view);
+        assert_int_equal(kv_view_owners(&view, kv_block_hash(&key), 1, owners), 1);
+        uint32_t owner = cluster_number(&view.members[owners[0]]);
+        assert_int_equal(put(&c, owner, keys[k]), KV_OK);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            assert_int_equal(ask(&c, i, &get, keys[k], NULL), KV_OK);
+        assert_int_equal(ask(&c, owner, &gone, keys[k], NULL), KV_OK);
+        leave(&c, owner);
+        turn_for(&c, HW_SEC);
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            assert_true(i == owner || ask(&c, i, &get, keys[k], NULL) == KV_MISS);
+        cluster_close(&c);
+    }
+}
+
 static void copies_of_a_lost_member_come_back_unread(void **state)
 {
     (void)state;
@@ -228,6 +257,33 @@ static void a_member_that_comes_back_empty_has_no_copies_until_it_fetched_them(v
     assert_int_not_equal(seen, 0);
     turn_for(&c, 20 * HW_SEC);
     assert_int_equal(copies(&c), 2 * KEYS);
+    assert_int_equal(SUM(&c, below_copies), 0);
+    cluster_close(&c);
+}
+
+/* An owner that does not see the put after a delete remembers the delete only. */
+static void a_block_that_is_put_again_gets_its_second_copy(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct kv_view view;
+    struct kv_block_key key = key_of(1);
+    struct kv_block_request gone = {.op = KV_BLOCK_DELETE, .key_count = 1};
+    uint32_t owners[KV_COPIES_MAX];
+    uint64_t stored = 0;
+    open_cluster(&c, ARENA, 1);
+    connect_all(&c);
+    cluster_make_view(&c, c.epoch, &view);
+    assert_int_equal(kv_view_owners(&view, kv_block_hash(&key), 2, owners), 2);
+    uint32_t first = cluster_number(&view.members[owners[0]]);
+    uint32_t second = cluster_number(&view.members[owners[1]]);
+    assert_int_equal(put(&c, first, 1), KV_OK);
+    assert_int_equal(ask(&c, first, &gone, 1, NULL), KV_OK);
+    c.members[second].stalled_until_ns = cluster_now(&c) + 10 * HW_SEC;
+    assert_int_equal(put_to(&c, first, 1, &stored), KV_OK);
+    assert_int_equal(stored, 1);
+    turn_for(&c, 60 * HW_SEC);
+    assert_int_equal(copies(&c), 2);
     assert_int_equal(SUM(&c, below_copies), 0);
     cluster_close(&c);
 }
@@ -364,7 +420,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_of_a_lost_member_come_back_unread),
         cmocka_unit_test(a_value_does_not_come_back_with_its_former_owner),
+        cmocka_unit_test(a_new_owner_does_not_serve_what_it_had_read),
         cmocka_unit_test(a_member_that_comes_back_empty_has_no_copies_until_it_fetched_them),
+        cmocka_unit_test(a_block_that_is_put_again_gets_its_second_copy),
         cmocka_unit_test(an_eviction_does_not_end_repairs),
         cmocka_unit_test(full_stores_do_not_take_turns),
         cmocka_unit_test(a_put_says_how_many_copies_there_are),

@@ -204,8 +204,8 @@ static void restore_replicas(struct kv_remote *remote, bool ours)
 {
     struct kv_daemon *d = remote->daemon;
     if (ours && kv_blocks_may_restore(d->blocks, &remote->keys[0], remote->opened.len))
-        (void)kv_blocks_adopt(d->blocks, &remote->keys[0],
-                              remote->opened.tenant); /* else it stays a cached replica */
+        (void)kv_blocks_adopt(d->blocks, &remote->keys[0], remote->opened.tenant,
+                              d->now_ns); /* else it stays a cached replica */
     for (uint32_t i = 0; i < remote->sub_count; i++)
         if (remote->subs[i].result == KV_MISS)
             tell(remote, &remote->subs[i],
@@ -252,11 +252,11 @@ static enum kv_result get_finish(struct kv_remote *remote, uint32_t *answer_len)
     }
     if (result == KV_OK)
         restore_replicas(remote, ours);
-    if (result == KV_MISS && (!ours || named)) /* what was fetched while it was deleted */
+    if (result == KV_MISS) /* what was fetched while it was deleted */
         (void)kv_blocks_drop_cached(d->blocks, &remote->keys[0]);
     if (result == KV_OK || ours) {
-        enum kv_result here =
-            kv_client_slot_lease(d, remote->pending->client, &remote->keys[0], answer_len);
+        enum kv_result here = kv_client_slot_lease(d, remote->pending->client, &remote->keys[0],
+                                                   result == KV_OK, answer_len);
         if (here == KV_MISS && result == KV_OK && (remote->same || named)) {
             /* Our replica was evicted while the owner was asked, or it gave way to a newer one that
              * then did not come: fetch it. */

@@ -31,7 +31,7 @@ static void key_begin(struct kv_remote *remote, uint32_t key)
     *state = (struct kv_key_state){0};
     for (uint32_t i = 0; i < count; i++) {
         if (d->view.members[owners[i]].id == d->self)
-            state->there = kv_blocks_exists(d->blocks, &remote->keys[key]);
+            state->there = kv_blocks_owns(d->blocks, &remote->keys[key]);
         else
             state->subs[state->sub_count++] = (uint16_t)sub_to(remote, owners[i]);
     }
@@ -330,8 +330,9 @@ static bool delete_step(struct kv_remote *remote, struct kv_sub *sub)
     if (remote->daemon->now_ns < sub->not_before_ns)
         return false;
     if (sub->self)
-        kv_sub_done(sub, named ? kv_blocks_delete_old(b, remote->keys, remote->version)
-                               : kv_blocks_delete(b, remote->keys));
+        kv_sub_done(sub, named ? kv_blocks_delete_old(b, remote->keys, remote->version,
+                                                      remote->daemon->now_ns)
+                               : kv_blocks_delete(b, remote->keys, remote->daemon->now_ns));
     else if (kv_sub_call(sub, &r, remote->keys))
         sub->phase = KV_SUB_CLOSING;
     return sub->phase != before;
