@@ -273,6 +273,7 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
         .socket = o->socket,
         .addrs = k->addrs,
         .member = k->members.name[0] ? k->members.name : NULL,
+        .fixed_members = o->members.list.count > 0,
         .copies = (uint32_t)o->copies,
         .min_copies = (uint32_t)o->min_copies,
         .listen_security = &k->listen,

@@ -169,6 +169,7 @@ static int start_daemon(struct cluster *c, uint32_t number)
         .ranks = 1,
         .daemons = 1,
         .member = cluster_member_id(number),
+        .fixed_members = o->fixed,
         .copies = o->copies,
         .min_copies = o->min_copies,
         .store_bytes = 4096,

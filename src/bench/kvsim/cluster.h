@@ -20,6 +20,7 @@ struct cluster_options {
     uint64_t seed;
     uint32_t count;   /* members that may ever be; cluster_start starts those after `started` */
     uint32_t started; /* by cluster_open, and in the first view; 0: all */
+    bool fixed;       /* no view is told but the first */
     uint32_t copies, min_copies;
     size_t arena_bytes;      /* each */
     uint32_t entries;        /* of a store; 0: 1,024 */

@@ -91,7 +91,8 @@ int kv_daemon_create(const struct kv_daemon_config *config, struct kv_daemon **o
     rc = kv_store_create(&store, &d->store);
     d->config.blocks.secret = hw_rng_u64(&rng);
     d->permits = hw_rng_u64(&rng);
-    d->permits_until_ns = c.copies > 1 ? d->now_ns + KV_PERMIT_NS : 0;
+    d->lives_until_ns = c.copies > 1 ? d->now_ns + KV_PERMIT_NS : 0;
+    d->permits_until_ns = c.fixed_members || !c.member ? 0 : d->lives_until_ns;
     if (rc == 0)
         rc = blocks_init(d);
     if (rc) {

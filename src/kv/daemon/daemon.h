@@ -47,6 +47,7 @@ struct kv_daemon_config {
     uint32_t rank, ranks;    /* of this daemon; how many there are */
     uint32_t index, daemons; /* of this daemon in its rank; how many a rank has */
     uint64_t member;     /* not 0: members instead of ranks, and our id among them; ranks is 1 */
+    bool fixed_members;  /* they never change, and were the same in an earlier life, as ranks are */
     uint32_t copies;     /* replicas of a block, each at another member; 0: 1 */
     uint32_t min_copies; /* a put that reaches fewer fails; 0: 1 */
     uint64_t store_bytes;

@@ -152,7 +152,8 @@ struct kv_daemon {
     struct kv_chunk *chunks; /* spare ones */
     uint32_t chunk_count;
     uint64_t permits;          /* the number that was given last */
-    uint64_t permits_until_ns; /* of other views and lives: see permits.h */
+    uint64_t permits_until_ns; /* of other views: see permits.h */
+    uint64_t lives_until_ns;   /* of an earlier life of this daemon */
     uint64_t self;             /* our id in the view */
     bool alone;                /* the only member: every block is ours */
     struct kv_view view;

@@ -584,6 +584,7 @@ static int create_daemon(struct kv_host *h)
         .index = o->index,
         .daemons = o->daemons,
         .member = o->member ? kv_member_id(o->member) : 0,
+        .fixed_members = o->fixed_members,
         .copies = o->copies,
         .min_copies = o->min_copies,
         .store_bytes = o->store_bytes,

@@ -35,6 +35,7 @@ struct kv_host_options {
     /* Not NULL: members instead of ranks, and this member's name.  Then ranks is 1, and addrs[0] is
      * where the member's first daemon listens. */
     const char *member;
+    bool fixed_members;             /* they never change */
     uint32_t copies;                /* replicas of a block, each at another member; 0: 1 */
     uint32_t min_copies;            /* a put that reaches fewer fails; 0: 1 */
     uint64_t arena_bytes;           /* of blocks; 0: none */

@@ -59,6 +59,7 @@ uint64_t kv_permit_wait(struct kv_daemon *d, const struct kv_block_key *key, boo
     if (other) {
         other->given = 0;
         until = other->given_until_ns > until ? other->given_until_ns : until;
+        until = d->lives_until_ns > until ? d->lives_until_ns : until;
     }
     return until > now ? until - now : 0;
 }

@@ -10,8 +10,10 @@
  * of room ends what they agreed on.  A commit for which the other owner has promised nothing is
  * *alone*: who commits withdraws the other's permit, so that its next one has another number, and
  * waits until the last one has run out.  So an owner that was stopped or cut off never serves what
- * was replaced.  The same holds when the view changes, since others then decide who owns a value,
- * and after a start, since an earlier life of this daemon may have given permits.
+ * was replaced.  An earlier life of this daemon may have given a permit, too: for as long as one
+ * lasts after the start, a commit that is alone waits.  When the view changes every commit waits,
+ * since others then decide who owns a value, and so it does after a start where the view may have
+ * been another before.
  *
  * Threads: the daemon's.  Lifetime: the daemon's. */
 #ifndef HAWSER_KV_DAEMON_PERMITS_H
