@@ -529,12 +529,14 @@ struct expected {
 };
 
 uint64_t kv_blocks_next_version(const struct kv_blocks *b, const struct kv_block_key *key,
-                                uint64_t seen, uint64_t now)
+                                uint64_t over, uint64_t seen, uint64_t now)
 {
     uint64_t time = now + b->config.wall_ns, next = seen < UINT64_MAX ? seen + 1 : seen;
+    /* Twice as long as a put lasts: clocks may differ. */
+    uint64_t before = over == KV_OVER_ANY ? 0 : 2 * b->config.put_lasts_ns;
     if (!kv_block_key_is_named(key))
         return 0;
-    return time > next ? time : next;
+    return time > before && time - before > next ? time - before : next;
 }
 
 /* What becomes of a put that has all its bytes and the entry's version.  KV_OK with *stays: a newer
@@ -569,10 +571,12 @@ static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, cons
     return KV_OK;
 }
 
-static uint64_t version_here(struct kv_blocks *b, const struct entry *e, uint64_t now)
+static uint64_t version_here(struct kv_blocks *b, const struct entry *e, uint64_t over,
+                             uint64_t now)
 {
     uint32_t there = find_hashed(b, &e->key, e->hash);
-    return kv_blocks_next_version(b, &e->key, there == NONE ? 0 : b->entries[there].version, now);
+    return kv_blocks_next_version(b, &e->key, over, there == NONE ? 0 : b->entries[there].version,
+                                  now);
 }
 
 /* `expected` NULL: any. */
@@ -588,7 +592,7 @@ static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder
     struct entry *e = &b->entries[at];
     const struct put *put = &b->put_states[place];
     assert(expected || !is_cached(e));
-    e->version = expected ? expected->version : version_here(b, e, now);
+    e->version = expected ? expected->version : version_here(b, e, put->over, now);
     result = judge_put(b, e, put, expected, &stays);
     if (result != KV_OK || stays) {
         put_end(b, place);

@@ -18,8 +18,8 @@
  * A cached replica is a copy of a block that another daemon owns, with the owner's checksum.  It is
  * read once its owner has confirmed it, counts for no tenant, and is evicted before all others.
  *
- * The block of a named value (kv_block_key_is_named) has a version: the time of its set, or one
- * more than the version before.  Of two blocks of one key the newer one counts, at every owner
+ * The block of a named value (kv_block_key_is_named) has a version: about the time of its set, or
+ * one more than the version before.  Of two blocks of one key the newer one counts, at every owner
  * alike; of equal versions the larger checksum.  Other blocks have version 0.
  *
  * The store uses no clock, no system call and no memory but what it is given.  Clients may map the
@@ -233,9 +233,11 @@ bool kv_blocks_look(const struct kv_blocks *blocks, const struct kv_block_key *k
                     struct kv_blocks_look *out);
 /* The version of the key's block; 0: none, or no block. */
 uint64_t kv_blocks_version(const struct kv_blocks *blocks, const struct kv_block_key *key);
-/* What a block of the key gets that is newer than version `seen`; 0 unless it is a named value. */
+/* What a block of the key gets that is newer than version `seen`; 0 unless it is a named value.  A
+ * put that is not over KV_OVER_ANY gets an older one than any put beside it that is: it took place
+ * only because that one's block was not there yet. */
 uint64_t kv_blocks_next_version(const struct kv_blocks *blocks, const struct kv_block_key *key,
-                                uint64_t seen, uint64_t now_ns);
+                                uint64_t over, uint64_t seen, uint64_t now_ns);
 /* Whether one block of a key is newer than another. */
 static inline bool kv_block_is_newer(uint64_t version, uint64_t checksum, uint64_t than_version,
                                      uint64_t than_checksum)

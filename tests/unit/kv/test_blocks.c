@@ -649,7 +649,8 @@ static void of_two_named_values_the_newer_one_stays(void **state)
     assert_int_equal(kv_blocks_delete_old(f.b, &key, 6000, f.now), KV_OK);
     assert_false(kv_blocks_owns(f.b, &key));
     key = key_of(1);
-    assert_true(kv_blocks_next_version(f.b, &key, 0, f.now) == 0); /* not a named value's */
+    assert_true(kv_blocks_next_version(f.b, &key, KV_OVER_ANY, 0, f.now) ==
+                0); /* not a named value's */
     stop(&f);
 }
 

@@ -7,7 +7,8 @@
  * for a while, every member has the same.
  *
  * Some sets are only for a name without a value.  Those are told OK only where a delete can have
- * made the name free, and what was told EXISTS is never read.
+ * made the name free, and what was told EXISTS is never read.  One that was told OK beside an
+ * ordinary set came before it: else it would have found that one's value.
  *
  *   test-kv-named-sim              every seed
  *   test-kv-named-sim SEED COUNT   so many from there on */
@@ -39,7 +40,8 @@ struct write {
     uint32_t key, value;
     uint64_t begun_ns, done_ns; /* done: HW_NEVER unless it was acknowledged */
     uint64_t seen_ns;           /* done, or read before that */
-    bool never;                 /* it was refused, with all members connected */
+    bool only_new;
+    bool never; /* it was refused, with all members connected */
 };
 
 struct client {
@@ -85,11 +87,30 @@ static uint32_t below(struct sim *s, uint32_t n)
 
 /* ---- what may be read ---- */
 
+/* Whether a delete may have ended the value. */
+static bool may_be_deleted(const struct sim *s, const struct write *w)
+{
+    for (uint32_t i = 0; i < s->write_count; i++) {
+        const struct write *other = &s->writes[i];
+        if (other->key == w->key && !other->value && other->done_ns > w->begun_ns)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a set was for a name without a value, and another one at the same time was not. */
+static bool gives_way(const struct sim *s, const struct write *w, const struct write *other)
+{
+    return w->only_new && !other->only_new && other->value && other->done_ns != HW_NEVER &&
+           other->done_ns > w->begun_ns && !may_be_deleted(s, other);
+}
+
 static bool is_over(const struct sim *s, const struct write *w, uint64_t at_ns)
 {
     for (uint32_t i = 0; i < s->write_count; i++) {
         const struct write *later = &s->writes[i];
-        if (later->key == w->key && later->begun_ns > w->done_ns && later->seen_ns < at_ns)
+        if (later->key == w->key && later->seen_ns < at_ns &&
+            (later->begun_ns > w->done_ns || gives_way(s, w, later)))
             return true;
     }
     return false;
@@ -102,17 +123,6 @@ static bool may_be(const struct sim *s, uint32_t key, uint32_t value, uint64_t a
         if (s->writes[i].key == key && s->writes[i].value == value && !s->writes[i].never &&
             !is_over(s, &s->writes[i], at_ns))
             return true;
-    return false;
-}
-
-/* Whether a delete may have ended the value. */
-static bool may_be_deleted(const struct sim *s, const struct write *w)
-{
-    for (uint32_t i = 0; i < s->write_count; i++) {
-        const struct write *other = &s->writes[i];
-        if (other->key == w->key && !other->value && other->done_ns > w->begun_ns)
-            return true;
-    }
     return false;
 }
 
@@ -200,7 +210,7 @@ static void begin(struct sim *s, uint32_t member)
         submit(s, member, DELETING,
                (struct kv_block_request){.op = KV_BLOCK_DELETE, .key_count = 1});
     else {
-        c->only_new = below(s, 4) == 0;
+        c->only_new = s->writes[c->write].only_new = below(s, 4) == 0;
         start_put(s, member);
     }
 }
@@ -714,10 +724,12 @@ static void what_one_owner_has_is_not_hidden_by_the_other(void **state)
 /* ---- sets of a new name ---- */
 
 /* All members at once set key 0, which has no value. */
-static void set_new_at_once(struct sim *s)
+/* plain: the one that does not mind a value. */
+static void set_new_at_once(struct sim *s, uint32_t plain)
 {
     for (uint32_t i = 0; i < MEMBERS; i++) {
-        s->clients[i] = (struct client){.key = 0, .write = 1 + i, .only_new = true, .calm = true};
+        s->clients[i] =
+            (struct client){.key = 0, .write = 1 + i, .only_new = i != plain, .calm = true};
         s->writes[1 + i] = (struct write){.key = 0, .value = 1 + i};
         start_put(s, i);
     }
@@ -733,7 +745,7 @@ static void of_sets_of_a_new_name_at_once_one_succeeds(void **state)
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         uint32_t value = 0;
         open_connected(&s, seed, TIMEOUT_MS * HW_MS, seed % 4 * 5 * HW_MS);
-        set_new_at_once(&s);
+        set_new_at_once(&s, MEMBERS);
         for (uint32_t i = 0; i < MEMBERS; i++)
             value = s.writes[1 + i].never ? value : 1 + i;
         if (s.new_names != 1 || s.not_new != MEMBERS - 1)
@@ -743,6 +755,25 @@ static void of_sets_of_a_new_name_at_once_one_succeeds(void **state)
             assert_int_equal(read_calmly(&s, i, 0), value);
         cluster_close(&s.cluster);
     }
+}
+
+static void a_set_beside_sets_of_a_new_name_is_the_last(void **state)
+{
+    (void)state;
+    static struct sim s;
+    uint64_t before = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        uint32_t plain = (uint32_t)(seed % MEMBERS);
+        open_connected(&s, seed, TIMEOUT_MS * HW_MS, seed % 4 * 5 * HW_MS);
+        set_new_at_once(&s, plain);
+        before += s.new_names;
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            if (read_calmly(&s, i, 0) != 1 + plain)
+                fail_msg("seed %llu: member %u reads %u, not %u", (unsigned long long)seed, i,
+                         read_calmly(&s, i, 0), 1 + plain);
+        cluster_close(&s.cluster);
+    }
+    assert_true(before > 0); /* or this shows nothing */
 }
 
 /* What daemons say of lost members. */
@@ -766,6 +797,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(that_there_is_no_value_is_agreed_on),
         cmocka_unit_test(what_one_owner_has_is_not_hidden_by_the_other),
         cmocka_unit_test(of_sets_of_a_new_name_at_once_one_succeeds),
+        cmocka_unit_test(a_set_beside_sets_of_a_new_name_is_the_last),
     };
     hw_log_set_sink(swallow, NULL);
     if (argc > 1)

@@ -121,8 +121,8 @@ static void start_begin(struct kv_remote *remote)
 static void promised(struct kv_sub *sub, uint64_t version)
 {
     struct kv_remote *remote = sub->remote;
-    uint64_t newer = kv_blocks_next_version(remote->daemon->blocks, &remote->keys[0], version,
-                                            remote->daemon->now_ns);
+    uint64_t newer = kv_blocks_next_version(remote->daemon->blocks, &remote->keys[0],
+                                            remote->put.over, version, remote->daemon->now_ns);
     if (newer > remote->put.version)
         remote->put.version = newer;
     sub->phase = KV_SUB_MOVING;
