@@ -283,6 +283,9 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
         .max_clients = (uint32_t)o->max_clients,
         .arena_bytes = o->arena_bytes,
         .blocks = {.entries = (uint32_t)o->block_entries,
+                   .open_puts = KV_BLOCK_PUTS_DEFAULT + (o->resp ? RESP_SESSIONS_MAX : 0),
+                   .leases = KV_BLOCK_LEASES_DEFAULT +
+                             (o->resp ? RESP_SESSIONS_MAX * RESP_LEASES_MAX : 0),
                    .policy = (enum kv_policy_kind)o->policy,
                    .tenant_bytes = o->tenant_bytes,
                    .lease_lasts_ns = o->lease_ns},
@@ -387,6 +390,8 @@ static enum cmd_exit open_resp(struct kvd *k)
     if (k->o->tenants && resp_tenants_load(k->o->tenants, &k->tenants, why))
         return cmd_fail(CMD_FAILED, "kvd: %s", why);
     o.tenants = k->tenants;
+    o.store = (struct resp_store){.room = k->o->arena_bytes * k->o->daemons,
+                                  .policy = (enum kv_policy_kind)k->o->policy};
     o.may_flush = k->o->may_flush;
     enum cmd_exit code = read_resp(k, &o);
     if (code != CMD_DONE)

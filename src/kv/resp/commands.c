@@ -2,6 +2,7 @@
 #include "kv/resp/session_impl.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -502,18 +503,56 @@ static void do_select(struct resp_session *s, const struct resp_arg *args, uint3
         resp_status(s, "OK");
 }
 
-/* redis-benchmark and others look at settings. */
+/* What holds here of the settings that clients look at. */
+struct setting {
+    const char *name;
+    char value[32];
+};
+enum { SETTINGS = 8 };
+
+static void settings_of(const struct resp_session *s, struct setting out[SETTINGS])
+{
+    const struct resp_store *store = &s->options.store;
+    const struct setting all[SETTINGS] = {
+        {"save", ""},       {"appendonly", "no"}, /* nothing is written to disk */
+        {"timeout", "0"},   {"databases", "1"},        {"maxmemory", ""}, {"maxmemory-policy", ""},
+        {"maxclients", ""}, {"proto-max-bulk-len", ""}};
+    memcpy(out, all, sizeof(all));
+    snprintf(out[4].value, sizeof(out->value), "%llu", (unsigned long long)store->room);
+    snprintf(out[5].value, sizeof(out->value), "allkeys-%s", kv_policy_names[store->policy]);
+    snprintf(out[6].value, sizeof(out->value), "%d", RESP_SESSIONS_MAX);
+    snprintf(out[7].value, sizeof(out->value), "%d", KV_NAMED_MAX);
+}
+
+static bool setting_fits(const char *name, const struct resp_arg *patterns, uint32_t count)
+{
+    char lower[32];
+    bool fits = false;
+    for (uint32_t k = 0; k < count && !fits; k++) {
+        size_t len = patterns[k].len;
+        for (size_t i = 0; i < len && i < sizeof(lower); i++)
+            lower[i] = (char)tolower((unsigned char)patterns[k].data[i]);
+        fits = len <= sizeof(lower) && kv_named_fits(lower, len, name, strlen(name));
+    }
+    return fits;
+}
+
 static void do_config(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
+    struct setting all[SETTINGS];
+    size_t n = 0;
     if (count < 3 || !resp_is(&args[1], "GET")) {
         resp_error(s, "ERR CONFIG takes GET alone; settings are options of hawser kvd");
         return;
     }
-    bool save = resp_is(&args[2], "save"), append = resp_is(&args[2], "appendonly");
-    resp_map(s, save || append);
-    if (save || append) {
-        resp_bulk(s, args[2].data, args[2].len);
-        resp_text(s, save ? "" : "no"); /* nothing is written to disk */
+    settings_of(s, all);
+    for (uint32_t i = 0; i < SETTINGS; i++)
+        if (setting_fits(all[i].name, args + 2, count - 2))
+            all[n++] = all[i];
+    resp_map(s, n);
+    for (size_t i = 0; i < n; i++) {
+        resp_text(s, all[i].name);
+        resp_text(s, all[i].value);
     }
 }
 

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "kv/resp/session.h"
 #include "rpc/transport/tls.h"
 
 #include <errno.h>
@@ -20,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 128, EVENTS_A_LOOK = 64 };
+enum { EVENTS_A_LOOK = 64 };
 
 /* A connection.  It is the loop's, or that of a thread of its own from then on. */
 struct session {
@@ -122,7 +121,8 @@ static struct resp_session *make_session(struct resp_door *door, const struct se
                                            .tenants = o->tenants,
                                            .may_flush = o->may_flush,
                                            .open = o->open,
-                                           .auth_ns = o->auth_ns};
+                                           .auth_ns = o->auth_ns,
+                                           .store = o->store};
     return resp_session_create(&options);
 }
 
@@ -307,7 +307,7 @@ static int listen_at(struct resp_door *door, char why[RPC_WHY_CHARS])
     char text[RPC_ADDR_HOST_CHARS + 16];
     int rc = door->options.addr.scheme == RPC_SCHEME_UNIX ? listen_unix(door) : listen_tcp(door);
     struct epoll_event event = {.events = EPOLLIN};
-    if (rc == 0 && (listen(door->fd, BACKLOG) || fcntl(door->fd, F_SETFL, O_NONBLOCK) ||
+    if (rc == 0 && (listen(door->fd, RESP_SESSIONS_MAX) || fcntl(door->fd, F_SETFL, O_NONBLOCK) ||
                     (door->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
                     epoll_ctl(door->epoll, EPOLL_CTL_ADD, door->fd, &event)))
         rc = -errno;

@@ -9,9 +9,8 @@
 #define HAWSER_KV_RESP_DOOR_H
 
 #include "kv/common/kv.h"
+#include "kv/resp/session.h"
 #include "kv/resp/tenants.h"
-
-enum { RESP_SESSIONS_MAX = 128 }; /* half of a daemon's clients by default */
 
 struct kv_host;
 
@@ -27,6 +26,7 @@ struct resp_door_options {
     bool may_flush;
     bool open;        /* no AUTH is needed for what belongs to no tenant */
     uint64_t auth_ns; /* that a connection has for AUTH; 0: 10 s */
+    struct resp_store store;
 };
 
 struct resp_door;

@@ -13,9 +13,21 @@
 #define HAWSER_KV_RESP_SESSION_H
 
 #include "kv/resp/tenants.h"
+#include "kv/store/policy.h"
 #include "rpc/transport/transport.h"
 
+enum {
+    RESP_SESSIONS_MAX = 1024, /* at a time; each may have a thread.  A client's pool has 150 */
+    RESP_LEASES_MAX = 24      /* of a session, at one daemon; and one put */
+};
+
 struct kv_host;
+
+/* What CONFIG GET tells of the store. */
+struct resp_store {
+    uint64_t room;
+    enum kv_policy_kind policy;
+};
 
 struct resp_session_options {
     int fd;                          /* blocking */
@@ -30,6 +42,7 @@ struct resp_session_options {
     bool may_flush;                     /* FLUSHDB deletes the values of this host's daemons */
     bool open;        /* without AUTH the session sees what belongs to no tenant */
     uint64_t auth_ns; /* for AUTH; 0: 10 s */
+    struct resp_store store;
 };
 
 struct resp_session;

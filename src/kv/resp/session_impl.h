@@ -9,10 +9,12 @@
 enum {
     RESP_NAME_CHARS = 64,
     RESP_GATHER_BYTES = 128 << 10, /* replies that are sent together */
-    RESP_PARTS_MAX = 16,       /* values among them; all sessions take half of a daemon's leases */
-    RESP_AHEAD_MAX = 8,        /* values that are asked for together; a quarter of the leases */
-    RESP_BRIEF_MAX = 128 << 10 /* longer values are served in a thread, others wait meanwhile */
+    RESP_PARTS_MAX = 16,           /* values among them */
+    RESP_AHEAD_MAX = 8,            /* values that are asked for together */
+    RESP_BRIEF_MAX = 128 << 10     /* longer values are served in a thread, others wait meanwhile */
 };
+
+_Static_assert((int)RESP_PARTS_MAX + (int)RESP_AHEAD_MAX <= (int)RESP_LEASES_MAX, "each is one");
 
 struct resp_value {
     struct kv_named named;

@@ -14,8 +14,6 @@ enum {
     OPENED_PLACES = 256,
     ABSENT_PLACES = 1024, /* names without a value on which owners agree, 16 KiB */
     DELETED_KEPT = 256, /* remembered deletes: a replica on its way here may be older than these */
-    PUTS_DEFAULT = 256,
-    LEASES_DEFAULT = 4096,
     HIGH = 98,
     LOW = 96
 };
@@ -1063,8 +1061,8 @@ uint64_t kv_blocks_names(const struct kv_blocks *b, uint64_t tenant)
 static int config_complete(struct kv_blocks_config *c)
 {
     c->arena_bytes -= c->arena_bytes % KV_GRANULE;
-    c->open_puts = c->open_puts ? c->open_puts : PUTS_DEFAULT;
-    c->leases = c->leases ? c->leases : LEASES_DEFAULT;
+    c->open_puts = c->open_puts ? c->open_puts : KV_BLOCK_PUTS_DEFAULT;
+    c->leases = c->leases ? c->leases : KV_BLOCK_LEASES_DEFAULT;
     c->holder_leases = c->holder_leases ? c->holder_leases : c->leases;
     c->tenant_bytes = c->tenant_bytes ? c->tenant_bytes : c->arena_bytes;
     c->high_percent = c->high_percent ? c->high_percent : HIGH;

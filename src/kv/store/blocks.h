@@ -41,7 +41,9 @@ enum {
     KV_BLOCK_MAX = 64 << 20,        /* a layer of a long sequence; bounds the time of a copy */
     KV_BLOCK_ENTRIES_MAX = 1 << 22, /* about 1 GiB of entries */
     KV_BLOCK_PUTS_MAX = 4096,       /* in progress; each holds room that nobody can evict */
+    KV_BLOCK_PUTS_DEFAULT = 256,
     KV_BLOCK_LEASES_MAX = 1 << 20,
+    KV_BLOCK_LEASES_DEFAULT = 4096,
     KV_BLOCK_TENANTS_MAX = 256, /* with blocks at a time; searched one by one */
     KV_BLOCK_CHAIN_MAX = 1024   /* keys of one request: half a million tokens of 512 a block */
 };
@@ -50,7 +52,7 @@ struct kv_blocks_config {
     void *arena; /* at a multiple of 64 */
     uint64_t arena_bytes;
     uint32_t entries;           /* blocks and puts together */
-    uint32_t open_puts, leases; /* at a time; 0: 256 and 4096 */
+    uint32_t open_puts, leases; /* at a time; 0: the defaults */
     uint32_t holder_leases;     /* of one holder; 0: all */
     uint64_t tenant_bytes;      /* of one tenant; 0: all */
     uint32_t high_percent;      /* fuller than this: evict ...; 0: 98 */

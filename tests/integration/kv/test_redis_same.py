@@ -23,7 +23,8 @@ MSET x 1 y 2 | MGET x none y | MSET x | MSET x 1 y | MGET | DEL x none y | UNLIN
 SET | GET | GET a b | DEL | EXISTS | STRLEN | TTL | TYPE | SCAN | ECHO | SELECT 0 | SELECT x
 KEYS a | KEYS n?ne | KEYS [a]* | KEYS \\a | SCAN 0 MATCH a COUNT 1000 | SCAN 0 COUNT 1000 MATCH zz | SCAN x | SCAN 0 COUNT 0
 SCAN 0 COUNT x | SCAN 0 NOSUCH | SCAN 0 COUNT 1000 TYPE list | CLIENT GETNAME | CLIENT SETNAME me | CLIENT GETNAME
-CONFIG GET save | CONFIG GET appendonly | CONFIG GET nosuch | HELLO 9 | NOSUCH | QUIT
+CONFIG GET save | CONFIG GET appendonly | CONFIG GET nosuch | CONFIG GET sav? | CONFIG GET timeout
+CLIENT NO-EVICT on | HELLO 9 | NOSUCH | QUIT
 """
 # Redis does something; here an error says that it is not supported.
 REFUSED = """

@@ -156,6 +156,36 @@ class RespCase(RespDoor):
         if shutil.which("redis-cli"):
             self.redis_tools(address[5:], large)
 
+    def test_settings_are_those_in_force(self):
+        r = self.connect(self.start("--resp", f"unix:{self.dir}/redis", "--daemons", "2", "--block-policy", "lru"))
+
+        def settings(*patterns):
+            reply = r("CONFIG", "GET", *patterns)
+            return dict(zip(reply[::2], reply[1::2]))
+
+        self.assertEqual(settings("maxmemory*"), {b"maxmemory": b"%d" % (2 * 256 << 20), b"maxmemory-policy": b"allkeys-lru"})
+        self.assertEqual(settings("SAVE", "appendonl?", "save", "[d-t]at*"),
+                         {b"save": b"", b"appendonly": b"no", b"databases": b"1"})
+        self.assertEqual(settings("*")[b"timeout"], b"0")
+        self.assertEqual(settings("nosuch", "*" * 100 + "x"), {})
+        largest = int(settings("proto-max-bulk-len")[b"proto-max-bulk-len"])
+        self.assertEqual(r("SET", "k", bytes(largest)), "OK")
+        self.error(r("SET", "k", bytes(largest + 1)), "longer than the store takes")
+
+    def test_as_many_connections_as_pools_have(self):
+        """LMCache's connector opens 150, and a long value needs a thread and a put of its own."""
+        address = self.start("--resp", f"unix:{self.dir}/redis")
+        value = os.urandom(200000)
+        clients = [self.connect(address) for _ in range(400)]
+        for i, client in enumerate(clients):  # none has all of its value yet
+            client.socket.sendall(b"*3\r\n$3\r\nSET\r\n$%d\r\n%d\r\n$200000\r\n" % (len(str(i)), i) + value[:1000])
+        for client in clients:
+            client.socket.sendall(value[1000:] + b"\r\n")
+        self.assertEqual([client.reply() for client in clients], ["OK"] * 400)
+        for i, client in enumerate(clients):
+            client.send("GET", i)
+        self.assertTrue(all(client.reply() == value for client in clients))
+
     def hawser_kv(self, client, large):
         def kv(*args):
             return hawser("kv", "--socket", self.dir / "kvd", *args)

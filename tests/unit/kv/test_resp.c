@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -325,8 +326,12 @@ static void one_that_never_authenticates_keeps_no_place(void **state)
 {
     (void)state;
     struct fixture f;
-    int known[RESP_SESSIONS_MAX / 2], silent[RESP_SESSIONS_MAX / 2];
+    static int known[RESP_SESSIONS_MAX / 2], silent[RESP_SESSIONS_MAX / 2];
     char byte;
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0); /* both ends of each are here */
+    files.rlim_cur = files.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
     fixture_open_for(&f, 1, false, (struct kv_blocks_config){0}, "secret");
     for (uint32_t i = 0; i < RESP_SESSIONS_MAX / 2; i++)
         known[i] = dial_known(&f);
