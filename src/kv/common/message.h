@@ -22,7 +22,7 @@ enum {
     KV_METHOD_PUT = KV_PUT,
     KV_METHOD_DELETE = KV_DELETE,
     KV_METHOD_JOIN = 16,
-    KV_JOIN_VERSION = 8, /* 8: puts over a version, LOOK */
+    KV_JOIN_VERSION = 9, /* 9: a COMMIT is put off by 0 ns */
     KV_JOIN_BYTES = 40,
     KV_JOINED_BYTES = 16
 };

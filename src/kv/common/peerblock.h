@@ -22,7 +22,8 @@
  *   WRITE          a ticket and at
  *   COMMIT         a ticket and the checksum; tenant: the version; flag: another owner promised no
  *                  room; len: 1 when asked again; at: 1 where another owner has decided that it
- *                  takes place
+ *                  takes place.  Put off by 0 ns: to be asked again with the first version after
+ *                  what the put is over (kv_blocks_put_version)
  *   ABORT          a ticket; posted
  *   DELETE         a key; flag: unless its block is newer than version `handle`; len: 1 when asked
  *                  again

@@ -136,6 +136,9 @@ static struct reply commit(struct kv_daemon *d, struct kv_peer *peer,
         kv_blocks_put_key(d->blocks, &peer->holder, r->handle, key) && kv_block_key_is_named(key);
     if (named && must_wait(d, key, r, r->flag, &reply))
         return reply;
+    if (named && !r->at &&
+        kv_blocks_put_version(d->blocks, &peer->holder, r->handle, r->tenant) != r->tenant)
+        return reply; /* says: at once, with the first version after what is replaced */
     enum kv_result result = (r->at ? kv_blocks_put_commit_decided : kv_blocks_put_commit_as)(
         d->blocks, &peer->holder, r->handle, r->checksum, r->tenant, d->now_ns);
     if (result == KV_OK && named)

@@ -46,7 +46,8 @@ struct tenant {
 /* A put in progress, at the place of its claim. */
 struct put {
     uint64_t written, sum; /* bytes, and their checksum */
-    uint64_t over;         /* see kv_blocks_swap_start */
+    uint64_t over;         /* see kv_blocks_swap_start; 0 where there is no put */
+    uint64_t hash;         /* of its key */
 };
 
 /* Puts of all keys whose hash has the same place. */
@@ -219,6 +220,7 @@ static uint32_t put_close(struct kv_blocks *b, uint32_t place)
 {
     uint32_t at = kv_claims_entry(b->open_puts, place);
     b->opened[b->entries[at].hash % OPENED_PLACES].now--;
+    b->put_states[place].over = 0;
     kv_claims_drop(b->open_puts, place);
     return at;
 }
@@ -367,7 +369,7 @@ static enum kv_result start_put(struct kv_blocks *b, struct kv_block_holder *hol
     b->opened[e->hash % OPENED_PLACES].ever++;
     b->opened[e->hash % OPENED_PLACES].now++;
     b->absent[e->hash % ABSENT_PLACES].agreed = 0;
-    b->put_states[place] = (struct put){.over = over};
+    b->put_states[place] = (struct put){.over = over, .hash = e->hash};
     *ticket = kv_claims_handle(b->open_puts, place);
     return KV_OK;
 }
@@ -527,14 +529,34 @@ struct expected {
 };
 
 uint64_t kv_blocks_next_version(const struct kv_blocks *b, const struct kv_block_key *key,
-                                uint64_t over, uint64_t seen, uint64_t now)
+                                uint64_t seen, uint64_t now)
 {
-    uint64_t time = now + b->config.wall_ns, next = seen < UINT64_MAX ? seen + 1 : seen;
-    /* Twice as long as a put lasts: clocks may differ. */
-    uint64_t before = over == KV_OVER_ANY ? 0 : 2 * b->config.put_lasts_ns;
+    /* The version between is for kv_blocks_put_version. */
+    uint64_t time = now + b->config.wall_ns, next = seen < UINT64_MAX - 1 ? seen + 2 : seen;
     if (!kv_block_key_is_named(key))
         return 0;
-    return time > before && time - before > next ? time - before : next;
+    return time > next ? time : next;
+}
+
+static uint64_t version_beside(const struct kv_blocks *b, const struct entry *e,
+                               const struct put *put, uint64_t version)
+{
+    if (put->over == KV_OVER_ANY || b->opened[e->hash % OPENED_PLACES].now < 2)
+        return version;
+    for (uint32_t i = 0; i < b->config.open_puts; i++)
+        if (b->put_states[i].over == KV_OVER_ANY && b->put_states[i].hash == e->hash)
+            return put->over + 1;
+    return version;
+}
+
+uint64_t kv_blocks_put_version(const struct kv_blocks *b, const struct kv_block_holder *holder,
+                               uint64_t ticket, uint64_t version)
+{
+    uint32_t place;
+    if (kv_claims_find(b->open_puts, &holder->open_puts, ticket, &place))
+        return version;
+    const struct entry *e = &b->entries[kv_claims_entry(b->open_puts, place)];
+    return version_beside(b, e, &b->put_states[place], version);
 }
 
 /* What becomes of a put that has all its bytes and the entry's version.  KV_OK with *stays: a newer
@@ -569,12 +591,12 @@ static enum kv_result judge_put(struct kv_blocks *b, const struct entry *e, cons
     return KV_OK;
 }
 
-static uint64_t version_here(struct kv_blocks *b, const struct entry *e, uint64_t over,
+static uint64_t version_here(struct kv_blocks *b, const struct entry *e, const struct put *put,
                              uint64_t now)
 {
     uint32_t there = find_hashed(b, &e->key, e->hash);
-    return kv_blocks_next_version(b, &e->key, over, there == NONE ? 0 : b->entries[there].version,
-                                  now);
+    uint64_t seen = there == NONE ? 0 : b->entries[there].version;
+    return version_beside(b, e, put, kv_blocks_next_version(b, &e->key, seen, now));
 }
 
 /* `expected` NULL: any. */
@@ -590,7 +612,7 @@ static enum kv_result commit(struct kv_blocks *b, struct kv_block_holder *holder
     struct entry *e = &b->entries[at];
     const struct put *put = &b->put_states[place];
     assert(expected || !is_cached(e));
-    e->version = expected ? expected->version : version_here(b, e, put->over, now);
+    e->version = expected ? expected->version : version_here(b, e, put, now);
     result = judge_put(b, e, put, expected, &stays);
     if (result != KV_OK || stays) {
         put_end(b, place);
@@ -648,10 +670,10 @@ enum kv_result kv_blocks_room_commit(struct kv_blocks *b, struct kv_block_holder
     enum kv_result result = find_put(b, holder, ticket, now, &place);
     if (result != KV_OK)
         return result;
-    b->put_states[place] =
-        (struct put){.written = b->entries[kv_claims_entry(b->open_puts, place)].len,
-                     .sum = checksum,
-                     .over = replaces ? KV_OVER_ANY : 0};
+    struct put *put = &b->put_states[place];
+    put->written = b->entries[kv_claims_entry(b->open_puts, place)].len;
+    put->sum = checksum;
+    put->over = replaces ? KV_OVER_ANY : 0;
     return commit(b, holder, ticket, NULL, now);
 }
 

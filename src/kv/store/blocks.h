@@ -18,9 +18,9 @@
  * A cached replica is a copy of a block that another daemon owns, with the owner's checksum.  It is
  * read once its owner has confirmed it, counts for no tenant, and is evicted before all others.
  *
- * The block of a named value (kv_block_key_is_named) has a version: about the time of its set, or
- * one more than the version before.  Of two blocks of one key the newer one counts, at every owner
- * alike; of equal versions the larger checksum.  Other blocks have version 0.
+ * The block of a named value (kv_block_key_is_named) has a version: the time of its set, or a
+ * little more than the version before.  Of two blocks of one key the newer one counts, at every
+ * owner alike; of equal versions the larger checksum.  Other blocks have version 0.
  *
  * The store uses no clock, no system call and no memory but what it is given.  Clients may map the
  * arena read-only; the store keeps no data of its own in it.
@@ -235,11 +235,14 @@ bool kv_blocks_look(const struct kv_blocks *blocks, const struct kv_block_key *k
                     struct kv_blocks_look *out);
 /* The version of the key's block; 0: none, or no block. */
 uint64_t kv_blocks_version(const struct kv_blocks *blocks, const struct kv_block_key *key);
-/* What a block of the key gets that is newer than version `seen`; 0 unless it is a named value.  A
- * put that is not over KV_OVER_ANY gets an older one than any put beside it that is: it took place
- * only because that one's block was not there yet. */
+/* What a block of the key gets that is newer than version `seen`; 0 unless it is a named value. */
 uint64_t kv_blocks_next_version(const struct kv_blocks *blocks, const struct kv_block_key *key,
-                                uint64_t over, uint64_t seen, uint64_t now_ns);
+                                uint64_t seen, uint64_t now_ns);
+/* What the block of a put gets for that version.  If the put is not over any version, and one of
+ * its key that is is in progress, it takes place before that one, or not at all: then it gets the
+ * first version after what it replaces, and the other one's is newer. */
+uint64_t kv_blocks_put_version(const struct kv_blocks *blocks, const struct kv_block_holder *holder,
+                               uint64_t ticket, uint64_t version);
 /* Whether one block of a key is newer than another. */
 static inline bool kv_block_is_newer(uint64_t version, uint64_t checksum, uint64_t than_version,
                                      uint64_t than_checksum)

@@ -8,7 +8,7 @@
  *
  * Some sets are only for a name without a value.  Those are told OK only where a delete can have
  * made the name free, and what was told EXISTS is never read.  One that was told OK beside an
- * ordinary set came before it: else it would have found that one's value.
+ * ordinary set, with all members connected, came before it: else it would have found that value.
  *
  *   test-kv-named-sim              every seed
  *   test-kv-named-sim SEED COUNT   so many from there on */
@@ -41,7 +41,8 @@ struct write {
     uint64_t begun_ns, done_ns; /* done: HW_NEVER unless it was acknowledged */
     uint64_t seen_ns;           /* done, or read before that */
     bool only_new;
-    bool never; /* it was refused, with all members connected */
+    bool calm;  /* all members were connected */
+    bool never; /* and it was refused */
 };
 
 struct client {
@@ -101,8 +102,8 @@ static bool may_be_deleted(const struct sim *s, const struct write *w)
 /* Whether a set was for a name without a value, and another one at the same time was not. */
 static bool gives_way(const struct sim *s, const struct write *w, const struct write *other)
 {
-    return w->only_new && !other->only_new && other->value && other->done_ns != HW_NEVER &&
-           other->done_ns > w->begun_ns && !may_be_deleted(s, other);
+    return w->only_new && w->calm && !other->only_new && other->value && other->calm &&
+           other->done_ns != HW_NEVER && other->done_ns > w->begun_ns && !may_be_deleted(s, other);
 }
 
 static bool is_over(const struct sim *s, const struct write *w, uint64_t at_ns)
@@ -222,6 +223,7 @@ static void written(struct sim *s, struct client *c, enum kv_result result)
     s->refused += !ok;
     s->new_names += ok && c->only_new;
     s->not_new += result == KV_EXISTS;
+    s->writes[c->write].calm = c->calm;
     s->writes[c->write].never = result == KV_EXISTS && c->calm;
     if (ok && c->only_new && c->calm && !s->failure[0] && !may_be_free(s, c->key, c->begun_ns))
         snprintf(s->failure, sizeof(s->failure), "key %u is new at %llu us", c->key,

@@ -121,8 +121,8 @@ static void start_begin(struct kv_remote *remote)
 static void promised(struct kv_sub *sub, uint64_t version)
 {
     struct kv_remote *remote = sub->remote;
-    uint64_t newer = kv_blocks_next_version(remote->daemon->blocks, &remote->keys[0],
-                                            remote->put.over, version, remote->daemon->now_ns);
+    uint64_t newer = kv_blocks_next_version(remote->daemon->blocks, &remote->keys[0], version,
+                                            remote->daemon->now_ns);
     if (newer > remote->put.version)
         remote->put.version = newer;
     sub->phase = KV_SUB_MOVING;
@@ -389,6 +389,9 @@ static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
         sub->not_before_ns = d->now_ns + wait;
         return true;
     }
+    if (!r.at)
+        remote->put.version = kv_blocks_put_version(d->blocks, &remote->client->holder, sub->handle,
+                                                    remote->put.version);
     enum kv_result result = (r.at ? kv_blocks_put_commit_decided : kv_blocks_put_commit_as)(
         d->blocks, &remote->client->holder, sub->handle, r.checksum, remote->put.version,
         d->now_ns);
@@ -530,7 +533,10 @@ static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
         kv_sub_done(sub, a->result);
     } else if (sub->phase == KV_SUB_OPENING) {
         on_opened(sub, a);
-    } else if (sub->phase == KV_SUB_CLOSING && !kv_sub_put_off(sub, a)) {
+    } else if (sub->phase == KV_SUB_CLOSING && kv_sub_put_off(sub, a)) {
+        if (wire_load64(a->payload) == 0) /* only another version is wanted */
+            sub->remote->put.version = sub->remote->put.over + 1;
+    } else if (sub->phase == KV_SUB_CLOSING) {
         take_permit(sub, a);
         sub->handle = 0;
         kv_sub_done(sub, KV_OK);
