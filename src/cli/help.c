@@ -141,7 +141,7 @@ static enum cmd_exit print_json(const struct cmd_command *only)
     hw_json_array_end(&j);
     hw_json_object_end(&j);
     int rc = hw_json_finish(&j);
-    return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : CMD_DONE;
+    return rc ? cmd_output_lost(rc) : CMD_DONE;
 }
 
 /* ---- the command ---- */

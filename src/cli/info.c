@@ -285,7 +285,7 @@ static enum cmd_exit examine(struct survey *r, const struct info_options *o)
         return CMD_DONE;
     }
     rc = print_json(r);
-    return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : CMD_DONE;
+    return rc ? cmd_output_lost(rc) : CMD_DONE;
 }
 
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)

@@ -358,7 +358,8 @@ static enum cmd_exit info(struct store *s, bool json)
     if (!json)
         return CMD_DONE;
     hw_json_object_end(&j);
-    return hw_json_finish(&j) ? cmd_fail(CMD_FAILED, "cannot write the output") : CMD_DONE;
+    rc = hw_json_finish(&j);
+    return rc ? cmd_output_lost(rc) : CMD_DONE;
 }
 
 /* ---- the command ---- */
@@ -461,8 +462,6 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         code = run_verb(&s, o, &r);
     kv_values_close(s.values);
     kv_client_close(s.client);
-    if (fflush(stdout))
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(errno));
     return code;
 }
 

@@ -131,7 +131,7 @@ static enum cmd_exit look(const struct kvctl_options *o, const char *only)
     enum cmd_exit code = cmd_kv_find(n, "kvctl", only);
     int rc = code != CMD_DONE ? 0 : o->json ? print_json(n) : print_table(n);
     free(n);
-    return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : code;
+    return rc ? cmd_output_lost(rc) : code;
 }
 
 static enum cmd_exit watch(const struct kvctl_options *o, const char *only)

@@ -7,6 +7,7 @@
 #include "command/interrupt.h"
 #include "command/kvgroups.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,7 +163,7 @@ static enum cmd_exit show(struct cmd_kv_names *n, const char *only, bool live)
         put_group(n->names[i], &g);
         cmd_kv_close(&g);
     }
-    return fflush(stdout) ? cmd_fail(CMD_FAILED, "kvtop: cannot write the output") : CMD_DONE;
+    return fflush(stdout) ? cmd_output_lost(-errno) : CMD_DONE;
 }
 
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)

@@ -98,15 +98,15 @@ static void open_standard_files(void)
     }
 }
 
-/* A full disk or a closed pipe must not end in success. */
+/* A full disk or a closed pipe must not end in success, nor in silence. */
 static enum cmd_exit finish_output(enum cmd_exit code)
 {
     bool failed_before = ferror(stdout);
     bool failed_now = fflush(stdout) || close(STDOUT_FILENO);
-    const char *cause = failed_now ? strerror(errno) : "the disk is full, or its reader has ended";
-    if ((failed_before || failed_now) && code == CMD_DONE)
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", cause);
-    return code;
+    if (!failed_before && !failed_now)
+        return code;
+    enum cmd_exit lost = cmd_output_lost(failed_now ? -errno : 0);
+    return code == CMD_DONE ? lost : code;
 }
 
 int main(int argc, char **argv)

@@ -192,7 +192,7 @@ static enum cmd_exit print_types(const struct summary *summary)
     }
     int err = hw_table_print(table, stdout);
     hw_table_destroy(table);
-    return err ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-err)) : CMD_DONE;
+    return err ? cmd_output_lost(err) : CMD_DONE;
 }
 
 static enum cmd_exit print_info(const struct llm_file *file, const char *path,
@@ -264,7 +264,7 @@ static enum cmd_exit json_info(const struct llm_file *file, const struct summary
     hw_json_object_end(&json);
     hw_json_object_end(&json);
     int err = hw_json_finish(&json);
-    return err ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-err)) : CMD_DONE;
+    return err ? cmd_output_lost(err) : CMD_DONE;
 }
 
 /* A file whose vocabulary cannot be used still runs on token numbers: described, not an error. */

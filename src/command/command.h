@@ -119,6 +119,9 @@ void cmd_flat_env(const struct cmd_command *command, struct cmd_env out[CMD_ENV_
 /* "hawser: MESSAGE" on standard error; returns `code`, so that it can stand in a return. */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void cmd_warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* Standard output could not be written, for this negative errno (0: not known any more): says so,
+ * once a process.  CMD_FAILED. */
+enum cmd_exit cmd_output_lost(int rc);
 
 /* The name in a NULL-terminated list that a mistyped one most likely meant, or NULL when none is
  * near.  `stride` is the distance between entries, whose first member is the name. */

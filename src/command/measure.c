@@ -233,7 +233,7 @@ enum cmd_exit measure_print(const char *command, const struct hw_bench *bench, b
 {
     int rc = hw_bench_print(bench, json, stdout);
     if (rc)
-        return cmd_fail(CMD_FAILED, "%s: cannot write the output: %s", command, strerror(-rc));
+        return cmd_output_lost(rc);
     if (check && hw_bench_failed(bench))
         return cmd_fail(CMD_FAILED, "%s: a row missed its target or is invalid", command);
     return CMD_DONE;

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,15 @@ enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...)
     message("hawser: ", fmt, args);
     va_end(args);
     return code;
+}
+
+enum cmd_exit cmd_output_lost(int rc)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    const char *cause = rc ? strerror(-rc) : "the disk is full, or its reader has ended";
+    if (!atomic_flag_test_and_set(&said))
+        (void)cmd_fail(CMD_FAILED, "cannot write the output: %s", cause);
+    return CMD_FAILED;
 }
 
 void cmd_warn(const char *fmt, ...)

@@ -29,7 +29,7 @@ static void notify_systemd(const char *command)
 enum cmd_exit serve_say_ready(const char *command, int fd)
 {
     if (fflush(stdout))
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(errno));
+        return cmd_output_lost(-errno);
     if (fd) {
         if (write(fd, "ready\n", 6) != 6)
             return cmd_fail(CMD_FAILED, "%s: --ready-fd %d: %s", command, fd, strerror(errno));

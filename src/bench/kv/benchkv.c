@@ -401,7 +401,7 @@ static enum cmd_exit report(struct bench *b)
     hw_bench_host(set.host);
     int rc = b->o->json ? bkv_report_json(&set, stdout) : bkv_report_text(&set, stdout);
     if (rc)
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
+        return cmd_output_lost(rc);
     return write_page(b->o->report, &set);
 }
 

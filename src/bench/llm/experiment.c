@@ -489,7 +489,7 @@ static enum cmd_exit report(struct experiment *x)
     rc = x->o->json ? experiment_print_json(&x->rows, &r, stdout)
                     : experiment_print(&x->rows, &r, stdout);
     if (rc)
-        return cmd_fail(CMD_FAILED, "experiment: cannot write the output: %s", strerror(-rc));
+        return cmd_output_lost(rc);
     if (!x->o->json)
         printf("rows: %s\nreport: %s\n%s\n", x->o->output, x->o->report, gpu);
     if (x->kept)

@@ -416,7 +416,7 @@ static enum cmd_exit report(const struct run *r)
     else
         ipc_print_summary(stdout, &setting, &r->series[0]);
     if (rc)
-        return cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc));
+        return cmd_output_lost(rc);
     return write_html(r, &setting);
 }
 

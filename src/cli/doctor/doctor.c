@@ -166,7 +166,7 @@ static enum cmd_exit examine_as_json(struct doctor *d, const char *address)
     hw_json_put_u64(&j, "failed", d->failed);
     hw_json_object_end(&j);
     int rc = hw_json_finish(&j);
-    return rc ? cmd_fail(CMD_FAILED, "cannot write the output: %s", strerror(-rc)) : d->code;
+    return rc ? cmd_output_lost(rc) : d->code;
 }
 
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)

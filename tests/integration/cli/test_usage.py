@@ -2,12 +2,14 @@
 
 import json
 import os
+import pathlib
 import re
 import subprocess
 import unittest
 
-from harness import DONE, FAILED, HAWSER, USAGE, Case, hawser
+from harness import DONE, FAILED, HAWSER, UNREACHABLE, USAGE, Case, hawser
 
+KJV = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
 COMMANDS = [command["name"] for command in json.loads(hawser("help", "--json").stdout)["commands"]]
 
 
@@ -110,6 +112,17 @@ class Output(Case):
         for args in (["--version"], ["--help"], ["serve", "--help"]):
             with self.subTest(args), open("/dev/full", "w") as full:
                 self.expect(hawser(*args, stdout=full), FAILED, "cannot write the output")
+
+    def test_a_full_disk_is_told_once_also_by_commands_that_fail(self):
+        missing = {"HAWSER_ICD": "/nonexistent"}
+        for args, status in ((["top", "--once", "127.0.0.1:1"], UNREACHABLE), (["kvtop", "--once"], FAILED),
+                             (["top", "--once", "--json", "127.0.0.1:1"], UNREACHABLE),
+                             (["doctor", "--no-bench"], FAILED), (["doctor", "--no-bench", "--json"], FAILED),
+                             (["doctor", "--no-bench", "127.0.0.1:1"], UNREACHABLE), (["kvctl", "list"], FAILED),
+                             (["help", "--json"], FAILED), (["model", "info", KJV], FAILED)):
+            with self.subTest(args), open("/dev/full", "w") as full:
+                result = self.expect(hawser(*args, stdout=full, env=missing), status, "cannot write the output")
+                self.assertEqual(result.stderr.count("cannot write the output"), 1)
 
     def test_a_closed_pipe_is_noticed(self):
         read_end, write_end = os.pipe()
