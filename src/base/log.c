@@ -205,3 +205,13 @@ void hw_log_write(enum hw_cat cat, enum hw_log_level level, const char *fmt, ...
     emit(line, len);
     errno = saved_errno;
 }
+
+const char *hw_strerror(int rc)
+{
+    if (rc == -EMFILE)
+        return "Too many open files; raise this process's limit: ulimit -n, or LimitNOFILE= in its "
+               "unit";
+    if (rc == -ENFILE)
+        return "Too many open files in this machine; raise its limit: sysctl fs.file-max";
+    return strerror(-rc);
+}

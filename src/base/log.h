@@ -76,6 +76,9 @@ void hw_log_write(enum hw_cat cat, enum hw_log_level level, const char *fmt, ...
 #define hw_debug(cat, ...) HW_LOG_IF_ON(cat, HW_LOG_DEBUG, __VA_ARGS__)
 #define hw_trace(cat, ...) HW_LOG_IF_ON(cat, HW_LOG_TRACE, __VA_ARGS__)
 
+/* strerror of a negative errno, and what to do where too many files are open. */
+const char *hw_strerror(int rc);
+
 /* Reads the environment again.  For tests: no other thread may be changing it. */
 void hw_log_reload(void);
 

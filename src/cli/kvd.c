@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 enum { BLOCKS_MIN = 4096 }; /* less is a unit that was forgotten */
 
@@ -242,17 +241,6 @@ static enum cmd_exit check_all(struct kvd *k)
 
 /* ---- running ---- */
 
-/* Each member and client costs descriptors; the usual limit is for programs that still use select.
- */
-static void raise_limit(void)
-{
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-        files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files);
-    }
-}
-
 static void *unit_main(void *user)
 {
     struct unit *u = user;
@@ -472,7 +460,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (!k)
         return cmd_fail(CMD_FAILED, "out of memory");
     k->o = values;
-    raise_limit();
+    cmd_raise_files();
     enum cmd_exit code = cmd_rank("kvd", k->o->rank, &k->rank);
     if (code == CMD_DONE)
         code = serve(k);

@@ -1,6 +1,16 @@
 #include "command/interrupt.h"
 
 #include <stddef.h>
+#include <sys/resource.h>
+
+void cmd_raise_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
 
 void cmd_stop_signals(sigset_t *out)
 {

@@ -1,4 +1,4 @@
-/* command/interrupt.h - a command that ^C ends in order.
+/* command/interrupt.h - a process that serves: its limits, and its end in order.
  *
  * Threads: any may ask. */
 #ifndef HAWSER_COMMAND_INTERRUPT_H
@@ -6,6 +6,10 @@
 
 #include <signal.h>
 #include <stdbool.h>
+
+/* As many open files as it may have: each client costs one or more, and the usual limit is for
+ * programs that still use select. */
+void cmd_raise_files(void);
 
 /* What stops a server in order: SIGINT, SIGTERM, and SIGHUP where it is not ignored, as by nohup.
  */

@@ -1,5 +1,6 @@
 #include "page/limit.h"
 
+#include "base/log.h"
 #include "base/units.h"
 
 #include <assert.h>
@@ -152,7 +153,7 @@ int page_limit_open(const char *path, struct page_limit **out, struct page_error
     if (rc) {
         free(l);
         return page_fail(why, rc, 0, "cannot use the limit file %s: %s", path ? path : "in memory",
-                         rc == -EPROTO ? "another version made it" : strerror(-rc));
+                         rc == -EPROTO ? "another version made it" : hw_strerror(rc));
     }
     l->file = map;
     *out = l;

@@ -357,7 +357,7 @@ static void accept_callers(struct rpc_server *s, struct rpc_listener *l)
             rc = rpc_server_adopt(s, t);
         bool scarce = rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;
         if (rc && !(scarce && said_lately(s)))
-            rpc_callers_warn(l->address, "a caller was turned away: %s", strerror(-rc));
+            rpc_callers_warn(l->address, "a caller was turned away: %s", hw_strerror(rc));
         if (scarce) {
             listeners_rest(s, true); /* the caller stays in the queue: do not spin on it */
             return;

@@ -133,6 +133,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     struct http_front *front = NULL;
     sigset_t signals;
     int number;
+    cmd_raise_files();
     enum cmd_exit code = read_workers(&g);
     if (code == CMD_DONE)
         code = load_security(&g);

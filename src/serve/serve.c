@@ -441,7 +441,7 @@ static enum cmd_exit start_uploads(struct server *s)
         return CMD_DONE;
     if (vns_upload_store_create(dir, bytes, &s->upload_store, why) == 0) {
         int rc = vns_upload_share_create(s->upload_store, &s->uploads);
-        return rc ? cmd_fail(CMD_FAILED, "serve: %s", strerror(-rc)) : CMD_DONE;
+        return rc ? cmd_fail(CMD_FAILED, "serve: %s", hw_strerror(rc)) : CMD_DONE;
     }
     if (dir)
         return cmd_fail(CMD_FAILED, "serve: --upload-cache-dir: %s", why);
@@ -613,7 +613,7 @@ static enum cmd_exit serve(struct server *s)
     if (rc == 0)
         rc = service_llm_attach(&s->llm, s->rpc);
     if (rc)
-        return cmd_fail(CMD_FAILED, "serve: %s", strerror(-rc));
+        return cmd_fail(CMD_FAILED, "serve: %s", hw_strerror(rc));
     code = listen_all(s, bound);
     if (code == CMD_DONE)
         code = start_metrics(s);
@@ -662,6 +662,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (!s)
         return cmd_fail(CMD_FAILED, "out of memory");
     s->o = values;
+    cmd_raise_files();
     enum cmd_exit code = prepare_and_serve(s);
     stop_front(s);
     sessions_destroy(s->sessions);

@@ -84,10 +84,10 @@ static void check_limits(struct doctor *d)
     char text[HW_FORMAT_CHARS];
     (void)getrlimit(RLIMIT_NOFILE, &files);
     (void)getrlimit(RLIMIT_MEMLOCK, &locked);
-    bool few = files.rlim_cur < FILES_MIN;
+    bool few = files.rlim_max < FILES_MIN; /* servers raise theirs to it */
     doctor_say(d, few ? DOCTOR_WARNING : DOCTOR_OK, "open files",
                few ? "for a server: ulimit -n 65536, or LimitNOFILE=65536 in its unit" : NULL,
-               "at most %llu", (unsigned long long)files.rlim_cur);
+               "at most %llu", (unsigned long long)files.rlim_max);
 #ifdef HAWSER_UCX
     bool small = locked.rlim_cur < LOCKED_MIN;
     doctor_say(d, DOCTOR_OK, "locked memory", NULL, "at most %s%s",

@@ -327,7 +327,7 @@ static void accept_callers(struct kv_host *h, struct rpc_listener *l, bool local
             rc = local ? client_create(h, t) : peer_create(h, t, -1);
         if (rc == 0)
             continue;
-        hw_warn(HW_CAT_KV, "%s: a caller was turned away: %s", l->address, strerror(-rc));
+        hw_warn(HW_CAT_KV, "%s: a caller was turned away: %s", l->address, hw_strerror(rc));
         if (rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM) {
             listeners_rest(h,
                            true); /* the connection stays in the listen queue: do not spin on it */

@@ -148,8 +148,8 @@ int rpc_tcp_dial(const struct rpc_addr *addr, const struct rpc_net_options *opti
     if (rc) {
         char text[RPC_ADDR_HOST_CHARS + 16];
         rpc_addr_format(addr, text, sizeof text);
-        snprintf(why, RPC_WHY_CHARS, "cannot reach %.110s: %s; is \"hawser serve\" running there?",
-                 text, strerror(-rc));
+        snprintf(why, RPC_WHY_CHARS, "cannot reach %.110s: %s%s", text, hw_strerror(rc),
+                 rc == -EMFILE ? "" : "; is \"hawser serve\" running there?");
         return rc;
     }
     const struct rpc_security *sec = options->security;
@@ -226,7 +226,7 @@ int rpc_tcp_listen(const struct rpc_addr *addr, const struct rpc_net_options *op
     if (fd < 0) {
         char text[RPC_ADDR_HOST_CHARS + 16];
         rpc_addr_format(addr, text, sizeof text);
-        snprintf(why, RPC_WHY_CHARS, "cannot listen on %.110s: %s%s", text, strerror(-rc),
+        snprintf(why, RPC_WHY_CHARS, "cannot listen on %.110s: %s%s", text, hw_strerror(rc),
                  rpc_listen_remedy(RPC_SCHEME_TCP, rc));
         return rc;
     }

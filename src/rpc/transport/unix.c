@@ -1,4 +1,5 @@
 /* unix.c - Unix sockets: one host, the kernel's word on who the peer is. */
+#include "base/log.h"
 #include "rpc/transport/sock.h"
 
 #include <errno.h>
@@ -82,7 +83,7 @@ int rpc_unix_dial_fd(const char *path, uint64_t timeout_ns, int *fd_out, char wh
                          : rc == -EACCES
                              ? "; a server's socket is for its owner: run the client as that user"
                              : "";
-    snprintf(why, RPC_WHY_CHARS, "cannot reach unix:%s: %s%s", path, strerror(-rc), remedy);
+    snprintf(why, RPC_WHY_CHARS, "cannot reach unix:%s: %s%s", path, hw_strerror(rc), remedy);
     return rc;
 }
 
@@ -140,7 +141,7 @@ fail:;
     int rc = -errno;
     if (fd >= 0)
         close(fd);
-    snprintf(why, RPC_WHY_CHARS, "cannot listen on unix:%s: %s%s", path, strerror(-rc),
+    snprintf(why, RPC_WHY_CHARS, "cannot listen on unix:%s: %s%s", path, hw_strerror(rc),
              rpc_listen_remedy(RPC_SCHEME_UNIX, rc));
     return rc;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define AT(field) offsetof(struct http_options, field)
@@ -49,6 +50,7 @@ enum {
     IDLE_SECONDS = 120,     /* of a connection between two requests */
     THREADS_MAX = 4,        /* of HTTP: they parse, tokenize and write; workers compute */
     SPARE_CONNECTIONS = 64, /* beside those with a request: idle ones, scrapers */
+    SPARE_FILES = 64,       /* beside connections: workers, threads' own, the model's */
     EVENTS_MAX = 64,
     TICK_MS = 50 /* while a text waits for a worker */
 };
@@ -154,6 +156,19 @@ static void warn_if_open(const struct http_front *f)
     if (http_cors_is_open(&f->limits) && !f->keys.count)
         cmd_warn("--cors '*' without --api-key-file: every page that a browser here shows can use "
                  "the models");
+}
+
+/* libmicrohttpd stops accepting without a word when there are none left. */
+static void warn_if_few_files(const struct http_front *f)
+{
+    struct rlimit files;
+    unsigned needed = (unsigned)f->limits.max_requests + SPARE_CONNECTIONS + SPARE_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < needed)
+        cmd_warn("%s: at most %llu files may be open, too few for --max-requests %llu: raise the "
+                 "limit to "
+                 "%u with ulimit -n, or LimitNOFILE= in its unit",
+                 f->options.command, (unsigned long long)files.rlim_cur,
+                 (unsigned long long)f->limits.max_requests, needed);
 }
 
 static enum cmd_exit load(struct http_front *f)
@@ -321,11 +336,12 @@ static enum cmd_exit start_listener(struct http_front *f, char **url_out)
 static enum cmd_exit start(struct http_front *f, char **url_out)
 {
     warn_if_open(f);
+    warn_if_few_files(f);
     int rc = start_workers(f);
     if (rc == 0)
         rc = start_watch(f);
     if (rc)
-        return cmd_fail(CMD_FAILED, "%s: %s", f->options.command, strerror(-rc));
+        return cmd_fail(CMD_FAILED, "%s: %s", f->options.command, hw_strerror(rc));
     return start_listener(f, url_out);
 }
 

@@ -1,5 +1,7 @@
 #include "serve/http/listen.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -65,7 +67,7 @@ int http_listen(const struct http_listen *o, struct MHD_Daemon **out, uint16_t *
         char text[RPC_ADDR_HOST_CHARS + 16];
         rpc_addr_format(o->addr, text, sizeof(text));
         snprintf(why, RPC_WHY_CHARS, "%s: cannot listen on %.100s%s: %s%s", o->what, text,
-                 o->cert ? ", or its certificate does not fit its key" : "", strerror(-rc),
+                 o->cert ? ", or its certificate does not fit its key" : "", hw_strerror(rc),
                  rpc_listen_remedy(RPC_SCHEME_TCP, rc));
         return rc;
     }

@@ -83,9 +83,9 @@ def changed(key, value, renamed):
 class Process:
     """A program that prints "answering on URL" when it is ready."""
 
-    def __init__(self, *args, env=None):
+    def __init__(self, *args, env=None, **kwargs):
         self.process = subprocess.Popen([HAWSER, *map(str, args)], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, env=clean_environment(env))
+                                        stderr=subprocess.PIPE, env=clean_environment(env), **kwargs)
         self.lines = []
         self.url = None
         ready = "listening on " if args[0] == "serve" else "answering on "
@@ -123,10 +123,10 @@ class Process:
         self.stop()
 
 
-def worker(*args, listen="127.0.0.1:0", model=MODEL):
+def worker(*args, listen="127.0.0.1:0", model=MODEL, **kwargs):
     """A worker without an HTTP door."""
     return Process("serve", "--no-devices", "--model", model, "--threads", 1, "--kv-memory",
-                   "64MiB", "--listen", listen, *args)
+                   "64MiB", "--listen", listen, *args, **kwargs)
 
 
 def service(*args, model=MODEL):

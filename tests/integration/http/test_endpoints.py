@@ -6,6 +6,7 @@ import http.client
 import json
 import pathlib
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -688,6 +689,30 @@ class Doors(Case):
             for status, headers, answer in answers:
                 self.assertEqual((status, headers["Retry-After"]), (503, "1"))
                 self.assertIn("the server stops", answer["error"]["message"])
+
+    def test_files_that_are_open_at_a_time(self):
+        """A server takes what it may have, and says which limit is too low, and how to raise it."""
+        def limited(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+        asked = ("gateway", "--servers", "127.0.0.1:1", "--http", "127.0.0.1:0")
+        with Process(*asked, preexec_fn=limited(64, 4096)) as front:
+            limits = pathlib.Path(f"/proc/{front.process.pid}/limits").read_text()
+            self.assertRegex(limits, r"Max open files +4096 +4096")
+            self.assertNotIn("ulimit", front.stop()[1])
+        with Process(*asked, preexec_fn=limited(64, 64)) as front:
+            said = front.stop()[1]
+            self.assertIn("at most 64 files may be open, too few for --max-requests 256", said)
+            self.assertIn("384 with ulimit -n, or LimitNOFILE=", said)
+        with worker(preexec_fn=limited(32, 32)) as busy:
+            host, port = busy.address.rsplit(":", 1)
+            with contextlib.ExitStack() as many:
+                for _ in range(32):
+                    many.enter_context(socket.create_connection((host, int(port)), timeout=240))
+                said = ""
+                while "turned away" not in said:
+                    said = busy.process.stderr.readline().decode()
+            self.assertIn("Too many open files; raise this process's limit: ulimit -n, or LimitNOFILE=", said)
 
     def test_keys_and_limits(self):
         keys = self.dir / "api"
