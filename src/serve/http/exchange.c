@@ -349,13 +349,24 @@ static bool is_method(const char *method, const char *wanted)
            (strcmp(method, "HEAD") == 0 && strcmp(wanted, "GET") == 0);
 }
 
-/* A slash at the end is not minded. */
+/* What follows the path in the URL; NULL: it is at another one.  Slashes that are too many, as of a
+ * base address that ends with one, are not minded. */
+static const char *after(const char *url, const char *path)
+{
+    for (; *path; path++, url++) {
+        if (*url != *path)
+            return NULL;
+        while (url[0] == '/' && url[1] == '/')
+            url++;
+    }
+    return url;
+}
+
 static bool is_at(const char *url, const char *path)
 {
-    size_t n = strlen(path);
-    if (strncmp(url, path, n) != 0)
-        return false;
-    return path[n - 1] == '/' ? url[n] : strcmp(url + n, "/") == 0 || !url[n];
+    const char *rest = after(url, path);
+    bool named = path[strlen(path) - 1] == '/';
+    return rest && (named ? *rest != '\0' : !*rest || strspn(rest, "/") == strlen(rest));
 }
 
 /* Whether the client may ask.  healthz tells nothing and is asked by load balancers; the page tells
@@ -394,7 +405,7 @@ static void find_route(struct http_exchange *x, const char *url, const char *met
             continue;
         known = true;
         x->route = &routes[i];
-        snprintf(x->rest, sizeof(x->rest), "%s", url + strlen(routes[i].path));
+        snprintf(x->rest, sizeof(x->rest), "%s", after(url, routes[i].path));
         size_t n = strlen(x->rest);
         if (n && x->rest[n - 1] == '/')
             x->rest[n - 1] = '\0';
@@ -459,6 +470,18 @@ static int take_body(struct http_exchange *x, const char *body, size_t len)
     return 0;
 }
 
+/* The body is not even read: the connection ends with the answer.  So it does for a client that
+ * waits for leave to send a body and is refused anyway. */
+static bool refuses_body(struct http_exchange *x)
+{
+    bool huge = promised_bytes(x->connection) > HTTP_BODY_BYTES_MAX;
+    bool waits =
+        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT) != NULL;
+    if (huge)
+        (void)take_body(x, NULL, (size_t)HTTP_BODY_BYTES_MAX + 1);
+    return huge || check_coding(x) || (waits && x->error.status);
+}
+
 static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, const char *url,
                              const char *method, void **state)
 {
@@ -469,16 +492,12 @@ static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, con
     wire_enc_init(&x->out, HTTP_CHUNKS_BYTES_MAX);
     *state = x;
     x->preflight = strcmp(method, "OPTIONS") == 0;
-    if (!x->preflight && !allowed(x, url))
-        return MHD_YES;
-    if (http_is_page(url))
+    bool may_ask = x->preflight || allowed(x, url);
+    if (may_ask && http_is_page(url))
         check_method(x, url, method, "GET");
-    else
+    else if (may_ask)
         find_route(x, url, method);
-    /* Such a body is not even read: the connection ends with the answer. */
-    if (promised_bytes(c) > HTTP_BODY_BYTES_MAX)
-        return take_body(x, NULL, (size_t)HTTP_BODY_BYTES_MAX + 1) ? respond_error(x) : MHD_NO;
-    return check_coding(x) ? respond_error(x) : MHD_YES;
+    return refuses_body(x) ? respond_error(x) : MHD_YES;
 }
 
 /* A proxy names the host, too: http://host/path. */

@@ -47,10 +47,10 @@ const struct cmd_option http_table[] = {
 
 enum {
     PEM_BYTES_MAX = 1 << 20,
-    IDLE_SECONDS = 120,     /* of a connection between two requests */
-    THREADS_MAX = 4,        /* of HTTP: they parse, tokenize and write; workers compute */
-    SPARE_CONNECTIONS = 64, /* beside those with a request: idle ones, scrapers */
-    SPARE_FILES = 64,       /* beside connections: workers, threads' own, the model's */
+    IDLE_SECONDS = 120,       /* of a connection between two requests */
+    THREADS_MAX = 4,          /* of HTTP: they parse, tokenize and write; workers compute */
+    SPARE_CONNECTIONS = 1024, /* beside those with a request: idle ones of browsers and pools */
+    SPARE_FILES = 64,         /* beside connections: workers, threads' own, the model's */
     EVENTS_MAX = 64,
     TICK_MS = 50 /* while a text waits for a worker */
 };

@@ -262,7 +262,7 @@ static bool read_unserved(struct reader *in)
 {
     const json_t *modalities = field(in, "modalities");
     const char *modality = json_string_value(json_array_get(modalities, 0));
-    if (field(in, "functions"))
+    if (field(in, "functions") && json_array_size(field(in, "functions")))
         return refuse(in, "functions", "left out: use 'tools'");
     if (field(in, "function_call"))
         return refuse(in, "function_call", "left out: use 'tool_choice'");
@@ -426,14 +426,25 @@ static bool read_logprobs(struct reader *in, struct http_request *r)
     return true;
 }
 
+/* -1, as llama.cpp's clients say it, is as many as the context holds. */
+static bool get_length(struct reader *in, const char *name, int64_t least, int64_t *max)
+{
+    int64_t number;
+    if (whole_number(field(in, name), &number) && number == -1) {
+        *max = INT32_MAX;
+        return true;
+    }
+    return get_integer(in, name, least, INT32_MAX, max);
+}
+
 static bool read_lengths(struct reader *in, struct http_request *r)
 {
     int64_t max = r->api == HTTP_COMPLETIONS ? HTTP_MAX_TOKENS_DEFAULT : 0, n = 1;
     if (r->api == HTTP_COMPLETIONS && !get_bool(in, "echo", &r->echo))
         return false;
     int64_t least = r->echo ? 0 : 1; /* the prompt alone is an answer, with its logprobs */
-    if (!get_integer(in, "max_tokens", least, INT32_MAX, &max) ||
-        !get_integer(in, "max_completion_tokens", least, INT32_MAX, &max) ||
+    if (!get_length(in, "max_tokens", least, &max) ||
+        !get_length(in, "max_completion_tokens", least, &max) ||
         !get_integer(in, "n", 1, HTTP_CHOICES_MAX, &n))
         return false;
     r->max_tokens = (uint32_t)max;

@@ -703,7 +703,7 @@ class Doors(Case):
         with Process(*asked, preexec_fn=limited(64, 64)) as front:
             said = front.stop()[1]
             self.assertIn("at most 64 files may be open, too few for --max-requests 256", said)
-            self.assertIn("384 with ulimit -n, or LimitNOFILE=", said)
+            self.assertIn("1344 with ulimit -n, or LimitNOFILE=", said)
         with worker(preexec_fn=limited(32, 32)) as busy:
             host, port = busy.address.rsplit(":", 1)
             with contextlib.ExitStack() as many:
