@@ -1,4 +1,4 @@
-/* fuzz/replay.c - runs a fuzz target over files, without a fuzzer: main for ordinary builds.
+/* fuzz/replay.c - runs a fuzz target over files, without a fuzzer: main for sanitizer builds without libFuzzer.
  *
  * Each argument is a file or a folder of files.  A corpus without a file is an error: a test that
  * ran nothing has shown nothing. */
