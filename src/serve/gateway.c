@@ -87,8 +87,10 @@ static enum cmd_exit load_security(struct gateway *g)
 {
     char why[RPC_WHY_CHARS];
     const struct cmd_connect_options *c = &g->o->connect;
-    struct rpc_security_files files = {
-        .ca = c->ca, .fingerprint = c->fingerprint, .token_file = c->token_file};
+    struct rpc_security_files files = {.ca = c->ca,
+                                       .fingerprint = c->fingerprint,
+                                       .token_file = c->token_file,
+                                       .makes_host_token = true};
     if (rpc_security_from_env(&g->security, &files, why))
         return cmd_fail(CMD_FAILED, "gateway: %s", why);
     return CMD_DONE;

@@ -295,6 +295,9 @@ int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_fi
         return rc;
     if (!none && loaded.token_len == 0)
         rc = rpc_security_find_host_token(&loaded, why);
+    if (!none && rc == 0 && loaded.token_len == 0 && files.makes_host_token &&
+        rpc_security_make_host_token(&loaded, why))
+        why[0] = '\0'; /* it does without */
     if (rc == 0)
         *sec = loaded;
     else

@@ -44,6 +44,7 @@ struct rpc_security_files {
     const char *ca;          /* PEM; client: the server's certificate must chain to it */
     const char *fingerprint; /* 64 hex digits, colons allowed; client: pins the certificate */
     const char *token_file;  /* mode 0600 or stricter */
+    bool makes_host_token;   /* a client that runs before its server: rpc_security_from_env */
 };
 
 /* Loads and checks.  A server has TLS when it has a certificate, a client when it has a CA or a
@@ -53,7 +54,8 @@ int rpc_security_load(struct rpc_security *sec, const struct rpc_security_files 
                       char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* A client's settings: what `preferred` (may be NULL) does not give comes from VENUS_TLS_CA,
  * VENUS_TLS_FINGERPRINT and VENUS_TOKEN_FILE, and the token, unless that says "none", is then the
- * host token.  0, or a negative errno with a sentence in why. */
+ * host token; one that is missing is made where that is asked for and possible.  0, or a negative
+ * errno with a sentence in why. */
 int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_files *preferred,
                           char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* A copy with a life of its own; sec may be NULL, which is a zeroed one. */

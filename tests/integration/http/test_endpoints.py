@@ -907,6 +907,18 @@ class Doors(Case):
         self.assertIn("go together", self.refused(2, "gateway", "--servers", "127.0.0.1:1", "--cert",
                                                   "x", "--http", "127.0.0.1:0"))
 
+    def test_a_gateway_that_starts_before_the_worker_of_its_machine(self):
+        """The token of this user is made by whoever comes first."""
+        home = {"XDG_STATE_HOME": str(self.dir)}
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        with Process("gateway", "--servers", address, "--http", "127.0.0.1:0", env=home) as front:
+            with worker(listen=address, env=home):
+                wait_ready(front.url)
+        with Process("gateway", "--servers", address, "--http", "127.0.0.1:0", "--token-file", "none",
+                     env={"XDG_STATE_HOME": str(self.dir / "other")}):
+            self.assertFalse((self.dir / "other").exists())
+
     def test_a_gateway_without_workers_says_so(self):
         with Process("gateway", "--servers", f"unix:{self.dir}/none", "--http", "127.0.0.1:0") as front:
             self.assertEqual(call(front.url, "/healthz")[0], 503)
