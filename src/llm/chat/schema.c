@@ -130,7 +130,8 @@ static void put_times(struct schema_text *t, int64_t least, int64_t most)
 
 /* ---- strings ---- */
 
-static void build_format(struct builder *b, const char *format, struct schema_text *t)
+/* False: a format without a grammar says nothing about what is valid, as JSON Schema has it. */
+static bool build_format(const char *format, struct schema_text *t)
 {
     static const char date[] =
         "[0-9]{4} \"-\" (\"0\" [1-9] | \"1\" [0-2]) \"-\" (\"0\" [1-9] | [12] "
@@ -143,26 +144,30 @@ static void build_format(struct builder *b, const char *format, struct schema_te
     static const char octet[] =
         "([0-9] | [1-9] [0-9] | \"1\" [0-9]{2} | \"2\" [0-4] [0-9] | \"25\" "
         "[0-5])";
-    llm_schema_puts(t, "\"\\\"\" ");
+    static const char quote[] = "\"\\\"\"";
     if (strcmp(format, "date") == 0)
-        llm_schema_puts(t, date);
+        llm_schema_putf(t, "%s %s %s", quote, date, quote);
     else if (strcmp(format, "time") == 0)
-        llm_schema_puts(t, time);
+        llm_schema_putf(t, "%s %s %s", quote, time, quote);
     else if (strcmp(format, "date-time") == 0)
-        llm_schema_putf(t, "%s \"T\" %s", date, time);
+        llm_schema_putf(t, "%s %s \"T\" %s %s", quote, date, time, quote);
     else if (strcmp(format, "uuid") == 0)
-        llm_schema_puts(t, uuid);
+        llm_schema_putf(t, "%s %s %s", quote, uuid, quote);
     else if (strcmp(format, "ipv4") == 0)
-        llm_schema_putf(t, "%s \".\" %s \".\" %s \".\" %s", octet, octet, octet, octet);
+        llm_schema_putf(t, "%s %s \".\" %s \".\" %s \".\" %s %s", quote, octet, octet, octet, octet,
+                        quote);
     else
-        fail(b, -EOPNOTSUPP, "format", "only date, time, date-time, uuid and ipv4 are supported");
-    llm_schema_puts(t, " \"\\\"\"");
+        return false;
+    return true;
 }
 
 static void build_string(struct builder *b, const json_t *schema, struct schema_text *t)
 {
     const json_t *pattern = json_object_get(schema, "pattern");
-    const json_t *format = json_object_get(schema, "format");
+    const char *format = json_string_value(json_object_get(schema, "format"));
+    struct schema_text formatted = {0};
+    if (format && !build_format(format, &formatted))
+        format = NULL;
     int64_t least = count_of(b, schema, "minLength", 0),
             most = count_of(b, schema, "maxLength", -1);
     bool sized = least > 0 || most >= 0;
@@ -179,7 +184,7 @@ static void build_string(struct builder *b, const json_t *schema, struct schema_
             fail(b, err, "pattern", what);
         llm_schema_puts(t, " \"\\\"\"");
     } else if (format) {
-        build_format(b, json_is_string(format) ? json_string_value(format) : "", t);
+        llm_schema_put(t, formatted.data ? formatted.data : "", formatted.bytes);
     } else if (sized) {
         if (most >= 0 && most < least)
             fail(b, -EINVAL, "maxLength", "less than minLength");
@@ -189,6 +194,9 @@ static void build_string(struct builder *b, const json_t *schema, struct schema_
     } else {
         llm_schema_puts(t, "string");
     }
+    if (formatted.failed)
+        fail(b, -ENOMEM, "format", "out of memory");
+    free(formatted.data);
 }
 
 /* ---- numbers ---- */
@@ -276,54 +284,102 @@ static void put_magnitudes(struct schema_text *t, uint64_t low, uint64_t high)
     }
 }
 
+/* Of a number: whole ones; `above` and `below` say that the bound itself is outside. */
+struct bounds {
+    int64_t low, high;
+    bool has_low, has_high, above, below;
+};
+
+/* False: there are none, or they are wrong. */
+static bool read_bounds(struct builder *b, const json_t *schema, struct bounds *r)
+{
+    int64_t strict;
+    *r = (struct bounds){.low = INT64_MIN + 1, .high = INT64_MAX};
+    r->has_low = whole_of(b, schema, "minimum", &r->low);
+    r->has_high = whole_of(b, schema, "maximum", &r->high);
+    if (whole_of(b, schema, "exclusiveMinimum", &strict) && (!r->has_low || strict >= r->low)) {
+        r->low = strict;
+        r->has_low = r->above = true;
+    }
+    if (whole_of(b, schema, "exclusiveMaximum", &strict) && (!r->has_high || strict <= r->high)) {
+        r->high = strict;
+        r->has_high = r->below = true;
+    }
+    bool some = r->has_low || r->has_high;
+    if (some &&
+        (r->low == INT64_MIN || r->low > r->high || (r->low == r->high && (r->above || r->below))))
+        fail(b, -EINVAL, "minimum", "above the maximum, or out of range");
+    return some && !b->err;
+}
+
 static void build_integer(struct builder *b, const json_t *schema, struct schema_text *t)
 {
-    int64_t low = INT64_MIN, high = INT64_MAX, strict;
-    bool has_low = whole_of(b, schema, "minimum", &low);
-    bool has_high = whole_of(b, schema, "maximum", &high);
-    if (whole_of(b, schema, "exclusiveMinimum", &strict) && strict < INT64_MAX &&
-        (!has_low || strict >= low)) {
-        low = strict + 1;
-        has_low = true;
-    }
-    if (whole_of(b, schema, "exclusiveMaximum", &strict) && strict > INT64_MIN &&
-        (!has_high || strict <= high)) {
-        high = strict - 1;
-        has_high = true;
-    }
-    if (!has_low && !has_high) {
+    struct bounds r;
+    if (!read_bounds(b, schema, &r)) {
         llm_schema_puts(t, "integer");
         return;
     }
-    if (low > high || low == INT64_MIN + (has_low ? 0 : 1)) {
+    int64_t low = r.low + r.above, high = r.high - r.below;
+    if (low > high) {
         fail(b, -EINVAL, "minimum", "above the maximum, or out of range");
         return;
     }
-    bool negative = !has_low || low < 0, positive = !has_high || high >= 0;
+    bool negative = low < 0, positive = high >= 0;
     llm_schema_puts(t, "(");
     if (negative) {
-        uint64_t from = has_high && high < 0 ? (uint64_t)-high : 1;
         llm_schema_puts(t, "\"-\" (");
-        put_magnitudes(t, from, has_low ? (uint64_t)-low : UINT64_MAX);
+        put_magnitudes(t, high < 0 ? (uint64_t)-high : 1, r.has_low ? (uint64_t)-low : UINT64_MAX);
         llm_schema_puts(t, ")");
     }
     if (positive) {
         llm_schema_puts(t, negative ? " | " : "");
-        put_magnitudes(t, has_low && low > 0 ? (uint64_t)low : 0,
-                       has_high ? (uint64_t)high : UINT64_MAX);
+        put_magnitudes(t, low > 0 ? (uint64_t)low : 0, r.has_high ? (uint64_t)high : UINT64_MAX);
     }
     llm_schema_puts(t, ")");
 }
 
+/* Numbers from low, or above it, to high, or below it; UINT64_MAX: no bound.  They have so few
+ * digits after the point that rounding does not take them past a bound. */
+static void put_numbers(struct schema_text *t, uint64_t low, bool above, uint64_t high, bool below)
+{
+    uint64_t first = low + above;
+    const char * or = "";
+    if (first < high) {
+        llm_schema_puts(t, "(");
+        put_magnitudes(t, first, high == UINT64_MAX ? high : high - 1);
+        llm_schema_puts(t, ") (\".\" [0-9]{1,9})?");
+        or = " | ";
+    }
+    if (above) {
+        llm_schema_putf(t, "%s\"%llu.\" \"0\"{0,8} [1-9] [0-9]{0,8}", or, (unsigned long long)low);
+        or = " | ";
+    }
+    if (high != UINT64_MAX && high >= first && !below)
+        llm_schema_putf(t, "%s\"%llu\" (\".\" \"0\"{1,9})?", or, (unsigned long long)high);
+}
+
 static void build_number(struct builder *b, const json_t *schema, struct schema_text *t)
 {
-    static const char *const limits[] = {"minimum", "maximum", "exclusiveMinimum",
-                                         "exclusiveMaximum"};
-    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
-        if (json_object_get(schema, limits[i]))
-            fail(b, -EOPNOTSUPP, limits[i], "supported for the type integer only");
+    struct bounds r;
+    if (!read_bounds(b, schema, &r)) {
+        llm_schema_puts(t, "number");
+        return;
     }
-    llm_schema_puts(t, "number");
+    bool negative = r.low<0, positive = r.high> 0 || (r.high == 0 && !r.below);
+    bool from_low = r.low >= 0, to_high = r.high <= 0;
+    llm_schema_puts(t, "(");
+    if (negative) {
+        llm_schema_puts(t, "\"-\" (");
+        put_numbers(t, to_high ? (uint64_t)-r.high : 0, to_high && r.below,
+                    r.has_low ? (uint64_t)-r.low : UINT64_MAX, r.above);
+        llm_schema_puts(t, ")");
+    }
+    if (positive) {
+        llm_schema_puts(t, negative ? " | " : "");
+        put_numbers(t, from_low ? (uint64_t)r.low : 0, from_low && r.above,
+                    r.has_high ? (uint64_t)r.high : UINT64_MAX, r.below);
+    }
+    llm_schema_puts(t, ")");
 }
 
 /* ---- arrays and objects ---- */
@@ -735,6 +791,15 @@ static void build_all(struct builder *b, const json_t *schema, struct schema_tex
     json_decref(rest);
 }
 
+/* Names of members that must be strings, as they are: some programs write it. */
+static bool says_nothing(const json_t *schema, const char *keyword)
+{
+    const json_t *names = json_object_get(schema, "propertyNames");
+    const char *type = json_string_value(json_object_get(names, "type"));
+    return strcmp(keyword, "propertyNames") == 0 && type && strcmp(type, "string") == 0 &&
+           json_object_size(names) == 1;
+}
+
 static void refuse_unsupported(struct builder *b, const json_t *schema)
 {
     static const char *const keywords[] = {
@@ -760,7 +825,7 @@ static void refuse_unsupported(struct builder *b, const json_t *schema)
         "$recursiveRef",
     };
     for (size_t i = 0; i < ARRAY_LEN(keywords); i++) {
-        if (json_object_get(schema, keywords[i]))
+        if (json_object_get(schema, keywords[i]) && !says_nothing(schema, keywords[i]))
             fail(b, -EOPNOTSUPP, keywords[i], "not supported");
     }
 }

@@ -68,7 +68,7 @@ def valid(value, schema, root):
     if isinstance(value, str):
         return (schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 1 << 30)
                 and re.search(schema.get("pattern", ""), value) is not None
-                and ("format" not in schema or re.fullmatch(FORMATS[schema["format"]], value) is not None))
+                and re.fullmatch(FORMATS.get(schema.get("format"), "(?s).*"), value) is not None)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return (schema.get("minimum", value) <= value <= schema.get("maximum", value)
                 and value > schema.get("exclusiveMinimum", float("-inf"))
@@ -148,6 +148,10 @@ CASES = [
     ({"type": "string", "format": "date-time"}, ["2025-07-26T01:02:03.5+02:00"], ["2025-07-26"]),
     ({"type": "string", "format": "uuid"}, ["123e4567-e89b-12d3-a456-426614174000"], ["123"]),
     ({"type": "string", "format": "ipv4"}, ["192.168.1.255"], ["256.1.1.1"]),
+    ({"type": "string", "format": "email"}, ["a@b.c", "x"], [1]),
+    ({"type": "string", "format": "uri", "minLength": 2}, ["xy"], ["x"]),
+    ({"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "integer"}},
+     [{"a": 1}, {}], [{"a": "x"}]),
     ({"properties": {"k\"\u00e9\n": {"const": 1}}}, [{"k\"\u00e9\n": 1}], [{"k": 1}]),
     (True, [1, {"a": 1}, "x"], []),
     ({}, [1, [None]], []),
@@ -155,6 +159,15 @@ CASES = [
 for low, high in [(0, 9), (1, 10), (5, 5), (17, 342), (99, 101), (-5, 5), (-342, -17), (100, 99999), (0, 0), (-1, 0)]:
     CASES.append(({"type": "integer", "minimum": low, "maximum": high},
                   [low, high, (low + high) // 2], [low - 1, high + 1, high * 10 + 1000]))
+for low, high in [(0, 1), (0, 100), (1, 10), (5, 5), (-1, 1), (-342, -17), (-1, 0), (0, 0), (-90, 90)]:
+    CASES.append(({"type": "number", "minimum": low, "maximum": high}, [low, high, (low + high) / 2, high + 0.0],
+                  [low - 1, high + 1, high + 0.5, low - 0.5, high + 0.000001, low - 0.000001]))
+CASES.append(({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, [0.5, 0.001, 0.999], [0, 1, 0.0, 1.0, -0.5]))
+CASES.append(({"type": "number", "exclusiveMinimum": 0}, [0.5, 1, 123.25, 99999], [0, -1, 0.0]))
+CASES.append(({"type": "number", "exclusiveMaximum": 0}, [-0.5, -1, -123.25], [0, 1, 0.5]))
+CASES.append(({"type": "number", "minimum": -3, "exclusiveMinimum": -3}, [-2.75, 0, 7.5], [-3, -3.0, -3.5]))
+CASES.append(({"type": "number", "maximum": 20}, [20, 20.0, 19.99, -1000.5, 0], [21, 20.01, 100]))
+CASES.append(({"minimum": 3}, [3, 3.5, 100], [2, 2.99]))
 CASES.append(({"type": "integer", "minimum": 37}, [37, 38, 99, 100, 123456], [36, 0, -40, 3]))
 CASES.append(({"type": "integer", "maximum": -37}, [-37, -100, -99], [-36, 0, 37]))
 CASES.append(({"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 6}, [4, 5], [3, 6]))
@@ -169,9 +182,11 @@ CASES += [
 ]
 
 REFUSED = [
-    ({"type": "string", "format": "email"}, "format"), ({"not": {}}, "not"), ({"type": "frog"}, "type"),
+    ({"not": {}}, "not"), ({"propertyNames": {"pattern": "a"}}, "propertyNames"), ({"type": "frog"}, "type"),
     ({"type": "array", "uniqueItems": True}, "uniqueItems"), ({"patternProperties": {}}, "patternProperties"),
-    ({"type": "number", "minimum": 1}, "minimum"), ({"$ref": "http://x"}, "$ref"), ({"$ref": "#/x"}, "$ref"),
+    ({"type": "number", "minimum": 0.5}, "minimum"), ({"$ref": "http://x"}, "$ref"),
+    ({"type": "number", "minimum": 1, "exclusiveMaximum": 1}, "minimum"),
+    ({"type": "number", "minimum": 2, "maximum": 1}, "minimum"), ({"$ref": "#/x"}, "$ref"),
     *(({"$ref": f"#/$defs/{bad}", "$defs": {"a": True, "%": True, "~": True, "": True}}, "$ref")
       for bad in ("%", "a%2", "%zz", "%00", "a%00", "~", "~2", "%7E")),
     *(({"$ref": f"#/$defs/l/{bad}", "$defs": {"l": [True]}}, "$ref") for bad in ("", "x", "1", "-", "0x0", " 0", "+0")),
