@@ -1,4 +1,5 @@
-/* fuzz/replay.c - runs a fuzz target over files, without a fuzzer: main for sanitizer builds without libFuzzer.
+/* fuzz/replay.c - runs a fuzz target over files, without a fuzzer: main for sanitizer builds
+ * without libFuzzer.
  *
  * Each argument is a file or a folder of files.  A corpus without a file is an error: a test that
  * ran nothing has shown nothing. */

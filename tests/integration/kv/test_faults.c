@@ -11,6 +11,7 @@
 #include "kv/client/client.h"
 #include "kv/common/attach.h"
 #include "kv/daemon/host.h"
+#include "sanitized.h"
 #include "unit/kv/value_calls.h"
 
 #include <dirent.h>
@@ -26,17 +27,7 @@
 #include <unistd.h>
 
 /* A sanitizer keeps freed memory for a while, to catch its use. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { FREED_IS_KEPT = 1 };
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-enum { FREED_IS_KEPT = 1 };
-#else
-enum { FREED_IS_KEPT = 0 };
-#endif
-#else
-enum { FREED_IS_KEPT = 0 };
-#endif
+enum { FREED_IS_KEPT = SANITIZED };
 
 enum { RANKS_MAX = 2, ATTACH_CYCLES = 10000, LEAK_WARMUP = 100 };
 

@@ -1,5 +1,6 @@
 #include "harness.h"
 
+#include "../../sanitized.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "wire/le.h"
@@ -359,17 +360,7 @@ unsigned server_descriptors(const struct server *s)
 
 bool memory_is_measurable(void)
 {
-#if defined(__SANITIZE_ADDRESS__)
-    return false;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-    return false;
-#else
-    return true;
-#endif
-#else
-    return true;
-#endif
+    return !SANITIZED;
 }
 
 /* ---- good clients ---- */

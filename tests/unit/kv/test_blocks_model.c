@@ -6,6 +6,8 @@
  *   test-kv-blocks-model SEED     one */
 #include "unit.h"
 
+#include "../../sanitized.h"
+
 #include "base/rng.h"
 #include "kv/store/blocks.h"
 
@@ -14,7 +16,7 @@
 #include <string.h>
 
 enum {
-    SEEDS = 3000,
+    SEEDS = SANITIZED ? 1000 : 3000,
     STEPS = 250,
     KEYS = 24,
     HOLDERS = 3,

@@ -11,6 +11,8 @@
  *   test-kv-blocks-sim SEED COUNT   so many from there on */
 #include "unit.h"
 
+#include "../../sanitized.h"
+
 #include "base/log.h"
 #include "bench/kvsim/cluster.h"
 
@@ -18,24 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
 enum {
-#ifdef SANITIZED
-    CALM_SEEDS = 20,
-    RESET_SEEDS = 40,
-    FAULTY_SEEDS = 300,
-#else
-    CALM_SEEDS = 60,
-    RESET_SEEDS = 150,
-    FAULTY_SEEDS = 1200,
-#endif
+    CALM_SEEDS = SANITIZED ? 20 : 60,
+    RESET_SEEDS = SANITIZED ? 40 : 150,
+    FAULTY_SEEDS = SANITIZED ? 150 : 1200,
     MEMBERS_MAX = 4,
     KEYS = 6,
     DEPTH = 3,

@@ -14,6 +14,8 @@
  *   test-kv-named-sim SEED COUNT   so many from there on */
 #include "unit.h"
 
+#include "../../sanitized.h"
+
 #include "base/log.h"
 #include "bench/kvsim/cluster.h"
 #include "wire/le.h"
@@ -23,7 +25,7 @@
 #include <string.h>
 
 enum {
-    SEEDS = 100,
+    SEEDS = SANITIZED ? 40 : 100,
     MEMBERS = 3,
     KEYS = 3,
     LEN = 64,

@@ -4,6 +4,8 @@
  *   test-rpc-loopback-sim SEED       one, with its options printed */
 #include "unit.h"
 
+#include "../../sanitized.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -16,7 +18,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { SEEDS = 400, CALLS_MAX = 400, STEPS = 300 };
+enum { SEEDS = SANITIZED ? 150 : 400, CALLS_MAX = 400, STEPS = 300 };
 
 struct sim;
 

@@ -1,6 +1,8 @@
 /* From messages to bytes and back: any sizes, any cuts, any order of streams. */
 #include "unit.h"
 
+#include "../../sanitized.h"
+
 #include "base/rng.h"
 #include "duo.h"
 #include "rpc/endpoint/rx.h"
@@ -169,7 +171,7 @@ static void random_messages_arrive_whole_and_in_order(void **state)
 {
     (void)state;
     enum { MESSAGES = 120 };
-    for (uint64_t seed = 1; seed <= 6; seed++) {
+    for (uint64_t seed = 1; seed <= (SANITIZED ? 2 : 6); seed++) {
         struct wire w;
         wire_init(&w, WINDOW, seed);
         uint8_t *data[MESSAGES] = {0};
