@@ -44,7 +44,7 @@ class Quantise(Case):
     def test_a_type_is_that_of_every_matrix(self):
         source = self.synth("m", "--ffn", 256, "--kv-heads", 1)
         # How each type packs a block is llm-dtype's to see in a sanitizer build.
-        for name in ("BF16", "IQ4_XS") if SANITIZED else PLAIN:
+        for name in ("BF16", "Q4_0") if SANITIZED else PLAIN:
             self.assertEqual(self.types(self.quantise(source, name)), {name: 15, "F32": 5})
 
     def test_quantize_is_the_same(self):
@@ -52,6 +52,7 @@ class Quantise(Case):
         self.expect(hawser("model", "quantize", source, self.dir / "q", "--type", "Q8_0"), DONE)
         self.assertEqual((self.dir / "q").read_bytes(), self.quantise(source, "Q8_0").read_bytes())
 
+    @unittest.skipIf(SANITIZED, "a smaller mixture is in test_threads_do_not_show")
     def test_mixtures(self):
         source = self.synth("m", "--layers", 16, "--ffn", 256, "--kv-heads", 1)
         # 16 layers of seven matrices, and the embedding, which is the output, too.  Sensitive layers:
@@ -61,8 +62,7 @@ class Quantise(Case):
             ("Q4_K_M", {"Q4_K": 112 - 16, "Q6_K": 17}),
             ("Q5_K_S", {"Q5_K": 112, "Q6_K": 1}),
             ("Q4_K_S", {"Q4_K": 112 - 4 - 2, "Q5_K": 4 + 2, "Q6_K": 1}))
-        # A sanitizer sees all of the code in the first, and takes long for each.
-        for name, expected in mixtures[:1] if SANITIZED else mixtures:
+        for name, expected in mixtures:
             self.assertEqual(self.types(self.quantise(source, name)), {"F32": 33, **expected}, name)
 
     def test_rows_that_no_block_divides_get_another_type(self):
@@ -79,6 +79,7 @@ class Quantise(Case):
         one = self.quantise(source, "Q4_K_M.1", "--threads", 1).read_bytes()
         self.assertEqual(one, self.quantise(source, "Q4_K_M.5", "--threads", 5).read_bytes())
 
+    @unittest.skipIf(SANITIZED, "how exact a type is, no sanitizer sees")
     def test_the_text_survives(self):
         def text(model):
             result = hawser("llm", "--model", model, "--prompt", "And God said", "--decode_steps", "12")
