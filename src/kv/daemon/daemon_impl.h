@@ -116,6 +116,7 @@ struct kv_peer {
     bool polled;    /* in this turn */
     bool fresh;     /* and read or written: the next turn would find nothing, most likely */
     uint64_t dial_at_ns;
+    uint64_t missed_ns; /* since when there is no connection, or one is wanted */
     uint32_t failures;
     uint64_t permit, permit_until_ns; /* what it gave us last: see permits.h */
     uint64_t given, given_until_ns;   /* what we give it (0: another next time), and gave last */

@@ -341,6 +341,7 @@ static void peer_down(struct kv_daemon *d, struct kv_peer *peer)
     if (!peer->ep)
         return;
     if (peer->up && !caller) {
+        peer->missed_ns = d->now_ns;
         peer->lost = kv_view_find(&d->view, peer->id) != NULL; /* else it has left */
         if (peer->lost)
             hw_warn(HW_CAT_KV, "%s is lost: %s", name_of(peer), rpc_ep_reason(peer->ep));

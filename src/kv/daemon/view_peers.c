@@ -91,6 +91,7 @@ void kv_view_peers_place(struct kv_daemon *d)
 void kv_peer_want(struct kv_peer *peer)
 {
     struct kv_daemon *d = peer->daemon;
+    peer->missed_ns = peer->wanted ? peer->missed_ns : d->now_ns;
     peer->wanted = true;
     if (peer->is_listed || peer->ep || peer->dialling)
         return;

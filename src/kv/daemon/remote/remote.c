@@ -15,8 +15,8 @@ enum { BLOCK_STREAM = 1 }; /* so that small messages overtake chunks */
  * milliseconds. */
 static const uint64_t view_wait_ns = 100 * HW_MS;
 
-/* How long, and for how many dials, a request waits for a connection that was cut: an owner that
- * lives is there after 20 ms, and one that does not shall not hold up its clients. */
+/* How long, and for how many dials, a request waits for a connection that was cut no longer ago: an
+ * owner that lives is there after 20 ms, and one that does not shall not hold up its clients. */
 static const uint64_t again_ns = 250 * HW_MS;
 enum { AGAIN_DIALS = 3 };
 
@@ -443,7 +443,8 @@ bool kv_remote_is_cut(const struct kv_remote *remote)
         const struct kv_sub *sub = &remote->subs[i];
         const struct kv_peer *peer = sub->peer;
         if (sub->result == KV_PEER_LOST && !(sub->waits && remote->again_until_ns) && peer &&
-            peer->id == sub->member && peer->we_dial && peer->failures <= AGAIN_DIALS)
+            peer->id == sub->member && peer->we_dial && peer->failures <= AGAIN_DIALS &&
+            remote->daemon->now_ns < peer->missed_ns + again_ns)
             return true;
     }
     return false;
