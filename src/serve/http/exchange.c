@@ -32,6 +32,8 @@ static enum MHD_Result respond(struct http_exchange *x, unsigned status,
 {
     if (response)
         http_cors_add(x, response);
+    if (response && x->name[0]) /* OpenAI's clients show it to who asks about a request */
+        MHD_add_response_header(response, "x-request-id", x->name);
     if (response && (x->preflight || status == MHD_HTTP_METHOD_NOT_ALLOWED))
         MHD_add_response_header(response, "Allow", x->allow);
     return http_respond(x->connection, status, response);

@@ -44,6 +44,8 @@ const numbers = await client.embeddings.create({ model, input, encoding_format: 
 out.embeddings = packed.data.map((d) => Array.from(d.embedding, Math.fround));
 out.embedding_numbers = numbers.data.map((d) => d.embedding.map(Math.fround));
 
+out.request_id = (await client.chat.completions.create(chat))._request_id;
+await client.responses.create({ model, input: "a" }).catch((error) => { out.responses = { status: error.status }; });
 const unknown = await refusal({ ...prompt, model: "no-such-model" });
 out.not_found = { status: unknown.status, code: unknown.code };
 const bad = await refusal({ ...prompt, temperature: "hot" });
@@ -105,9 +107,11 @@ for (const max_tokens of [1, 8, 16, 24, 32, 40]) {
 }
 const named = { type: "function", function: { name: "noop" } };
 out.named = (await client.chat.completions.create({ ...asked, tool_choice: named })).choices[0].message.tool_calls;
+// It was a beta before version 5.
+const toolClient = client.chat.completions.runTools ? client.chat.completions : client.beta.chat.completions;
 // The package's own loop: it calls the function, sends the result and goes on.
 let turns = 0;
-const runner = client.beta.chat.completions.runTools({
+const runner = toolClient.runTools({
   ...asked,
   tool_choice: { type: "function", function: { name: "get_weather" } },
   tools: [{ ...weather, function: { ...weather.function, parse: JSON.parse, function: ({ city, days }) => {

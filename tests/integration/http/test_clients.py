@@ -136,7 +136,7 @@ class Clients(unittest.TestCase):
         there = ("/v1/chat/completions/", "//v1/chat/completions", "/v1//chat/completions?api-version=1", "/v1/models/",
                  "/v1//models", f"/v1/models//{NAME}", f"/v1/models/{NAME}/", "/v1/models/k%6av", "//healthz//")
         self.assertEqual(self.paths(*there), dict.fromkeys(there, 200))
-        for path, body in (("/v1", None), ("/v1/", None), ("/v1/modelsx", None), ("/v1/responsesx", {}), ("/v1/mod", None)):
+        for path, body in (("/v1", None), ("/v1/", None), ("/v1/modelsx", None), ("/v1/responses", {"model": NAME, "input": "a"}), ("/v1/mod", None)):
             status, headers, answer = call(self.url, path, body)
             self.assertEqual((status, headers["Content-Type"]), (404, "application/json"))
             self.assertIn("/v1/chat/completions", answer["error"]["message"])
@@ -181,6 +181,14 @@ class Clients(unittest.TestCase):
             answer = self.talk(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{close}\r\n".encode())
             self.assertTrue(answer.startswith(b"HTTP/1.1 " + status), answer)
             self.assertIn(b'{"error":{"message":', answer)
+
+    def test_an_answer_is_named_in_its_head(self):
+        for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", PROMPT)):
+            _, headers, answer = call(self.url, path, body)
+            self.assertEqual(headers["x-request-id"], answer["id"])
+            stream = Stream(self.url, path, body)
+            self.assertEqual(stream.answer.headers["x-request-id"], list(stream)[0]["id"])
+        self.assertIsNone(call(self.url, "/v1/models")[1]["x-request-id"])
 
     def test_heads(self):
         for path, status in (("/v1/models", 200), ("/healthz", 200), ("/", 200), ("/v1/chat/completions", 405),

@@ -9,16 +9,22 @@ import unittest
 from rig import NAME, call, counter, service, wait_for, with_template
 from npm import install_or_skip, run_node  # rig has told where
 
-FOLDER = os.environ["HAWSER_OPENAI_DIR"]
+# The oldest that people still have, and the newest; each in a folder of its own.
+FOLDERS = {version: pathlib.Path(os.environ["HAWSER_OPENAI_DIR"]) / version for version in ("4", "7")}
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 SCRIPT = pathlib.Path(__file__).resolve().parent / "openai_client.mjs"
 
 
 class OpenAI(unittest.TestCase):
-    def test_client(self):
+    def test_clients(self):
+        for version, folder in FOLDERS.items():
+            with self.subTest(version):
+                self.check(folder)
+
+    def check(self, package):
         with tempfile.TemporaryDirectory() as folder, \
                 service(model=with_template(folder, (TEMPLATES / "chatml_tools.jinja").read_text())) as front:
-            result = run_node(FOLDER, SCRIPT, front.url + "/v1", NAME)
+            result = run_node(package, SCRIPT, front.url + "/v1", NAME)
             self.assertEqual(result.returncode, 0, result.stderr)
             got = json.loads(result.stdout)
             prompt = {"prompt": "And God said", "temperature": 0, "max_tokens": 32}
@@ -31,6 +37,8 @@ class OpenAI(unittest.TestCase):
             self.assertEqual([len(v) for v in got["embeddings"]], [224, 224])
             self.assertEqual(got["embeddings"], got["embedding_numbers"])
             self.assertEqual(got["not_found"], {"status": 404, "code": "model_not_found"})
+            self.assertEqual(got["responses"], {"status": 404})
+            self.assertTrue(got["request_id"].startswith("chatcmpl-"))
             self.assertEqual(got["bad_request"], {"status": 400, "param": "temperature"})
             self.assert_tools(got)
             self.assertTrue(got["aborted"])
@@ -66,5 +74,6 @@ class OpenAI(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    install_or_skip(FOLDER, "openai@4")
+    for version, folder in FOLDERS.items():
+        install_or_skip(folder, f"openai@{version}")
     unittest.main()
