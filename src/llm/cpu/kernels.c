@@ -10,6 +10,8 @@
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 /* ---- the choice ---- */
@@ -46,6 +48,15 @@ static bool avx512_runs(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+/* A process asks Linux for the tiles' registers before it uses them. */
+static bool amx_runs(void)
+{
+    enum { HAS_TILES = 1 << 24, HAS_BYTES = 1 << 25, ASK_FOR = 0x1023, TILE_DATA = 18 };
+    unsigned eax, ebx, ecx, edx;
+    return avx512_runs() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & HAS_TILES) &&
+           (edx & HAS_BYTES) && syscall(SYS_arch_prctl, ASK_FOR, TILE_DATA) == 0;
+}
 #endif
 
 const struct llm_kernels *llm_kernels_get(size_t i)
@@ -56,6 +67,8 @@ const struct llm_kernels *llm_kernels_get(size_t i)
     if (neon_runs() && i-- == 0)
         return &llm_kernels_neon;
 #elif defined(__x86_64__)
+    if (amx_runs() && i-- == 0)
+        return &llm_kernels_amx;
     if (avx512_runs() && i-- == 0)
         return &llm_kernels_avx512;
     if (avx2_runs() && i-- == 0)

@@ -90,6 +90,7 @@ extern const struct llm_kernels llm_kernels_i8mm; /* and products of byte matric
 #elif defined(__x86_64__)
 extern const struct llm_kernels llm_kernels_avx2;
 extern const struct llm_kernels llm_kernels_avx512; /* and products of bytes */
+extern const struct llm_kernels llm_kernels_amx;    /* and of byte matrices */
 #endif
 
 #endif

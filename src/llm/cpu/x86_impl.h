@@ -1,5 +1,5 @@
-/* llm/cpu/x86_impl.h - private to src/llm: the kernels of the sets "avx2" and "avx512", each of
- * which compiles them for its CPU.
+/* llm/cpu/x86_impl.h - private to src/llm: the kernels of the sets "avx2", "avx512" and "amx",
+ * each of which compiles them for its CPU.
  *
  * For one row of activations, four rows of weights are taken at once, as in kernels_neon.c, so that
  * one register holds their sums when they are scaled and stored.  Bytes are multiplied as unsigned

@@ -1,10 +1,11 @@
 /* llm/cpu/x86_tiles_impl.h - private to src/llm: several rows of activations times weights, for the
- * sets "avx2" and "avx512".  Included once by each.
+ * sets "avx2", "avx512" and "amx".  Included once by each.
  *
  * In a tile of weights in blocks, a register holds one sum for each of ROWS rows of weights.  The
  * panel has four bytes of each row side by side, which one instruction multiplies with four bytes
  * of one row of activations.  The weights are unsigned there if the instruction needs it; what they
- * are too large by is taken back through the activations' sums.
+ * are too large by is taken back through the activations' sums.  AMX multiplies ROWS rows of the
+ * same panel with as many rows of activations, a group of values at a time.
  *
  * In a tile of floats, a register holds the eight lanes of one row of weights, or of two.
  *
@@ -46,8 +47,7 @@ INLINE __m256i dot_signed(__m256i w, __m256i a)
 
 #ifdef __AVX512VNNI__
 
-enum { ROWS = 16, COLS = 8, PLAIN_COLS = 6 };
-enum { SIGN_BIAS = 128 }; /* added to signed weights in a panel */
+enum { ROWS = 16, PLAIN_COLS = 6, CACHE_SHARE = 1 << 20 };
 typedef int32_t ints __attribute__((vector_size(64)));
 typedef float floats __attribute__((vector_size(64)));
 
@@ -86,8 +86,7 @@ INLINE ints add_pairs(ints sum, ints w, ints a)
 
 #else
 
-enum { ROWS = 8, COLS = 4, PLAIN_COLS = 3 };
-enum { SIGN_BIAS = 0 };
+enum { ROWS = 8, PLAIN_COLS = 3, CACHE_SHARE = 512 << 10 };
 typedef int32_t ints __attribute__((vector_size(32)));
 typedef float floats __attribute__((vector_size(32)));
 
@@ -111,15 +110,23 @@ INLINE floats fma_floats(floats a, floats b, floats c)
     return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
 
+/* gcc would keep products in memory, to add them later. */
+INLINE ints add_now(ints sum, __m256i products)
+{
+    sum += (ints)products;
+    __asm__ volatile("" : "+x"(sum));
+    return sum;
+}
+
 INLINE ints add_products(ints sum, ints w, ints a, bool has_sign)
 {
-    return sum + (ints)(has_sign ? dot_signed((__m256i)w, (__m256i)a)
+    return add_now(sum, has_sign ? dot_signed((__m256i)w, (__m256i)a)
                                  : dot_unsigned((__m256i)w, (__m256i)a));
 }
 
 INLINE ints add_pairs(ints sum, ints w, ints a)
 {
-    return sum + (ints)_mm256_madd_epi16((__m256i)w, (__m256i)a);
+    return add_now(sum, _mm256_madd_epi16((__m256i)w, (__m256i)a));
 }
 
 #endif
@@ -174,7 +181,6 @@ static void store_rows(const struct llm_mul *m, uint32_t row, uint32_t col, cons
  * `unit`. */
 static uint32_t rows_in_cache(const struct llm_mul *m, uint32_t unit)
 {
-    enum { CACHE_SHARE = 512 << 10 };
     uint64_t rows = CACHE_SHARE / (m->group_bytes / LLM_GROUP) / unit * unit;
     return rows > m->count ? m->count : rows < 4 * unit ? 4 * unit : (uint32_t)rows;
 }
@@ -219,22 +225,36 @@ INLINE void put_transposed(void *dst, const __m256i rows[8])
     }
 }
 
+/* What is subtracted from raw values, modulo 256, for the panel: AMX multiplies signed bytes, VNNI
+ * unsigned ones. */
+INLINE int panel_less(enum llm_dtype dtype)
+{
+#if defined(__AMX_INT8__)
+    return llm_format(dtype).bias;
+#elif defined(__AVX512VNNI__)
+    return llm_format(dtype).has_sign ? 128 : 0;
+#else
+    (void)dtype;
+    return 0;
+#endif
+}
+
 /* What the panel's values are too large by. */
 INLINE int panel_bias(enum llm_dtype dtype)
 {
-    return llm_format(dtype).has_sign ? SIGN_BIAS : llm_format(dtype).bias;
+    int less = panel_less(dtype);
+    return llm_format(dtype).has_sign ? less : llm_format(dtype).bias - less;
 }
 
 /* 32 values of each row, from their number 32 i on. */
 INLINE void put_values(enum llm_dtype dtype, uint8_t (*dst)[ROWS][4], const uint8_t *const w[ROWS],
                        size_t at, int i)
 {
-    const __m256i sign = _mm256_set1_epi8((char)(llm_format(dtype).has_sign ? SIGN_BIAS : 0));
+    const __m256i less = _mm256_set1_epi8((char)panel_less(dtype));
     for (int half = 0; half < ROWS; half += 8) {
         __m256i rows[8];
         for (int r = 0; r < 8; r++)
-            rows[r] =
-                _mm256_xor_si256((__m256i)llm_raw32(dtype, w[half + r] + at, i).part[0], sign);
+            rows[r] = _mm256_sub_epi8((__m256i)llm_raw32(dtype, w[half + r] + at, i).part[0], less);
         put_transposed(dst[0][half], rows);
     }
 }
@@ -342,24 +362,89 @@ static unpack_fn *const unpacks[] = {
  *
  * `like` is a type of the same traits; it, and `cols`, are constants after inlining. */
 
-/* The panel times rows of activations; those past the last repeat it. */
+#ifdef __AMX_INT8__
+enum { COLS = 16, FEW_COLS = 4 };
+#else
+enum { COLS = ROWS / 2, FEW_COLS = 2 };
+#endif
+
+/* The panel times rows of activations, `stride` bytes apart; those past the last repeat it. */
 struct columns {
     const uint8_t *acts[COLS];
+    size_t stride;
     floats sums[COLS];
+#ifdef __AMX_INT8__
+    ints products[2][COLS];
+#endif
 };
 
-INLINE void multiply(enum llm_dtype like, ints sum[COLS], const uint8_t (*w)[ROWS][4],
-                     const int8_t *const a[COLS], int pieces, int cols)
+/* start and then finish yield the sums of `pieces` of the panel and the activations' values from
+ * byte `at` on.  The next one, of the other slot, may start before. */
+#ifdef __AMX_INT8__
+
+INLINE void start(struct columns *columns, int slot, const uint8_t (*w)[ROWS][4], size_t at)
 {
+    ints(*to)[COLS] = &columns->products[slot];
+    /* By hand: the intrinsics would say that all memory changes, and sums would not stay in
+     * registers. */
+    __asm__ volatile("tilezero %%tmm0\n\t"
+                     "tileloadd (%1, %2, 1), %%tmm1\n\t"
+                     "tileloadd (%3, %4, 1), %%tmm2\n\t"
+                     "tdpbssd %%tmm2, %%tmm1, %%tmm0\n\t"
+                     "tilestored %%tmm0, (%5, %4, 1)"
+                     : "=m"(*to)
+                     : "r"(columns->acts[0] + at), "r"(columns->stride), "r"(w), "r"(sizeof *w),
+                       "r"(to));
+}
+
+INLINE void finish(enum llm_dtype like, ints sum[COLS], const struct columns *columns, int slot,
+                   const uint8_t (*w)[ROWS][4], size_t at, int pieces, int cols)
+{
+    (void)like, (void)w, (void)at, (void)pieces;
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        sum[c] = columns->products[slot][c];
+}
+
+/* Tiles of groups of so many values, and of so many rows of activations. */
+static void configure(uint32_t group, uint32_t cols)
+{
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1,
+                .row_bytes = {sizeof(ints), (uint16_t)group, sizeof(ints)},
+                .rows = {(uint8_t)cols, (uint8_t)cols, (uint8_t)(group / 4)}};
+    __asm__ volatile("" : : "r"(&config) : "memory"); /* gcc 12 believes that 8 bytes are read */
+    _tile_loadconfig(&config);
+}
+
+#else
+
+INLINE void start(struct columns *columns, int slot, const uint8_t (*w)[ROWS][4], size_t at)
+{
+    (void)columns, (void)slot, (void)w, (void)at;
+}
+
+INLINE void finish(enum llm_dtype like, ints sum[COLS], const struct columns *columns, int slot,
+                   const uint8_t (*w)[ROWS][4], size_t at, int pieces, int cols)
+{
+    (void)slot;
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        sum[c] = splat_int(0);
     LLM_UNROLL
     for (int p = 0; p < pieces; p++) {
         ints rows = load_ints(w[p]);
         LLM_UNROLL
         for (int c = 0; c < cols; c++)
-            sum[c] = add_products(sum[c], rows, splat_four_bytes(a[c] + 4 * p),
+            sum[c] = add_products(sum[c], rows, splat_four_bytes(columns->acts[c] + at + 4 * p),
                                   llm_format(like).has_sign);
     }
 }
+
+#endif
 
 INLINE floats to_floats(ints v)
 {
@@ -369,25 +454,24 @@ INLINE floats to_floats(ints v)
 INLINE void tile32(enum llm_dtype like, const struct panel32 *w, struct columns *columns,
                    uint32_t blocks, int cols)
 {
+    const size_t values = offsetof(struct llm_q32, values), step = sizeof(struct llm_q32);
     floats acc[COLS] = {{0}};
+    start(columns, 0, w->values, values);
     for (uint32_t b = 0; b < blocks; b++, w++) {
-        const struct llm_q32 *x[COLS];
-        const int8_t *values[COLS];
         ints sum[COLS];
-        LLM_UNROLL
-        for (int c = 0; c < cols; c++) {
-            x[c] = (const struct llm_q32 *)(const void *)columns->acts[c] + b;
-            values[c] = x[c]->values;
-            sum[c] = splat_int(-panel_bias(like) * x[c]->sum);
-        }
-        multiply(like, sum, w->values, values, 8, cols);
+        if (b + 1 < blocks)
+            start(columns, (b + 1) % 2, w[1].values, step * (b + 1) + values);
+        finish(like, sum, columns, b % 2, w->values, step * b + values, 8, cols);
         floats scale = load_floats(w->scale);
         LLM_UNROLL
         for (int c = 0; c < cols; c++) {
-            floats by = splat(x[c]->scale);
+            const struct llm_q32 *x = (const struct llm_q32 *)(const void *)columns->acts[c] + b;
+            floats by = splat(x->scale);
+            if (panel_bias(like))
+                sum[c] -= splat_int(panel_bias(like) * x->sum);
             acc[c] = fma_floats(to_floats(sum[c]), scale * by, acc[c]);
             if (llm_format(like).has_min)
-                acc[c] = fma_floats(splat((float)x[c]->sum), load_floats(w->min) * by, acc[c]);
+                acc[c] = fma_floats(splat((float)x->sum), load_floats(w->min) * by, acc[c]);
         }
     }
     memcpy(columns->sums, acc, sizeof acc);
@@ -409,34 +493,40 @@ INLINE void multiply_sums(ints taken[COLS], const struct panel256 *w,
     }
 }
 
+/* The groups' products, each times its scale. */
+INLINE void multiply_groups(enum llm_dtype like, ints total[COLS], const struct panel256 *w,
+                            struct columns *columns, size_t at, int cols)
+{
+    const int group = llm_format(like).group, pieces = group / 4;
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        total[c] = splat_int(0);
+    start(columns, 0, w->values, at);
+    for (int g = 0; g < 256 / group; g++, at += (size_t)group) {
+        ints sum[COLS], scale = load_ints(w->scales[g]);
+        if (g + 1 < 256 / group)
+            start(columns, (g + 1) % 2, w->values + pieces * (g + 1), at + (size_t)group);
+        finish(like, sum, columns, g % 2, w->values + pieces * g, at, pieces, cols);
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            total[c] += sum[c] * scale;
+    }
+}
+
 INLINE void tile256(enum llm_dtype like, const struct panel256 *w, struct columns *columns,
                     uint32_t blocks, int cols)
 {
-    const struct llm_format f = llm_format(like);
+    const bool has_min = llm_format(like).has_min;
     floats acc[COLS] = {{0}};
     for (uint32_t b = 0; b < blocks; b++, w++) {
         const struct llm_q256 *x[COLS];
-        const int8_t *values[COLS];
         ints total[COLS], taken[COLS];
         LLM_UNROLL
-        for (int c = 0; c < cols; c++) {
+        for (int c = 0; c < cols; c++)
             x[c] = (const struct llm_q256 *)(const void *)columns->acts[c] + b;
-            values[c] = x[c]->values;
-            total[c] = splat_int(0);
-        }
-        for (int g = 0; g < 256 / f.group; g++) {
-            ints sum[COLS], scale = load_ints(w->scales[g]);
-            LLM_UNROLL
-            for (int c = 0; c < cols; c++)
-                sum[c] = splat_int(0);
-            multiply(like, sum, w->values + f.group / 4 * g, values, f.group / 4, cols);
-            LLM_UNROLL
-            for (int c = 0; c < cols; c++) {
-                total[c] += sum[c] * scale;
-                values[c] += f.group;
-            }
-        }
-        if (f.has_min || panel_bias(like))
+        multiply_groups(like, total, w, columns,
+                        sizeof(struct llm_q256) * b + offsetof(struct llm_q256, values), cols);
+        if (has_min || panel_bias(like))
             multiply_sums(taken, w, x, cols);
         floats scale = load_floats(w->scale);
         LLM_UNROLL
@@ -444,7 +534,7 @@ INLINE void tile256(enum llm_dtype like, const struct panel256 *w, struct column
             floats by = splat(x[c]->scale);
             ints sum = panel_bias(like) ? total[c] - taken[c] : total[c];
             acc[c] = fma_floats(to_floats(sum), scale * by, acc[c]);
-            if (f.has_min)
+            if (has_min)
                 acc[c] = fma_floats(to_floats(-taken[c]), load_floats(w->min) * by, acc[c]);
         }
     }
@@ -453,15 +543,15 @@ INLINE void tile256(enum llm_dtype like, const struct panel256 *w, struct column
 
 typedef void tile_fn(const void *panel, struct columns *columns, uint32_t width);
 
-/* All columns, or two. */
+/* All columns, or few. */
 #define TILE(like, values_of_block)                                                                \
     static void tile_##like(const void *panel, struct columns *columns, uint32_t width)            \
     {                                                                                              \
         tile##values_of_block(LLM_##like, panel, columns, width / values_of_block, COLS);          \
     }                                                                                              \
-    static void narrow_##like(const void *panel, struct columns *columns, uint32_t width)          \
+    static void few_##like(const void *panel, struct columns *columns, uint32_t width)             \
     {                                                                                              \
-        tile##values_of_block(LLM_##like, panel, columns, width / values_of_block, 2);             \
+        tile##values_of_block(LLM_##like, panel, columns, width / values_of_block, FEW_COLS);      \
     }
 
 TILE(Q8_0, 32)
@@ -474,9 +564,9 @@ TILE(Q6_K, 256)
 TILE(IQ4_XS, 256)
 
 struct tile_pair {
-    tile_fn *all, *two;
+    tile_fn *all, *few;
 };
-#define TILE_OF(type, like) [LLM_##type] = {tile_##like, narrow_##like}
+#define TILE_OF(type, like) [LLM_##type] = {tile_##like, few_##like}
 static const struct tile_pair tiles[] = {
     TILE_OF(Q8_0, Q8_0),     TILE_OF(IQ4_NL, Q8_0), TILE_OF(MXFP4, Q8_0), TILE_OF(Q4_0, Q4_0),
     TILE_OF(Q5_0, Q5_0),     TILE_OF(Q4_1, Q4_1),   TILE_OF(Q5_1, Q4_1),  TILE_OF(Q2_K, Q2_K),
@@ -484,19 +574,33 @@ static const struct tile_pair tiles[] = {
     TILE_OF(IQ4_XS, IQ4_XS),
 };
 
+/* Where the tile of column `col` begins.  AMX has tiles of one size: the last one goes back. */
+static uint32_t tile_begin(const struct llm_mul *m, uint32_t col, uint32_t end)
+{
+#ifdef __AMX_INT8__
+    uint32_t cols = m->count < COLS ? m->count : COLS;
+    return end - col < cols ? end - cols : col;
+#else
+    (void)m, (void)end;
+    return col;
+#endif
+}
+
 /* Columns first to end - 1 of ROWS rows. */
 static void tile_rows(const struct llm_mul *m, uint32_t row, uint32_t first, uint32_t end)
 {
-    for (uint32_t col = first; col < end; col += COLS) {
-        uint32_t count = end - col < COLS ? end - col : COLS;
-        struct columns columns;
+    struct columns columns = {.stride = m->group_bytes / LLM_GROUP};
+    for (uint32_t col = first; col < end;) {
+        uint32_t begin = tile_begin(m, col, end);
+        uint32_t cols = end - begin < COLS ? end - begin : COLS;
         for (uint32_t c = 0; c < COLS; c++)
-            columns.acts[c] = act_row(m, col + (c < count ? c : count - 1));
-        (count <= 2 ? tiles[m->dtype].two : tiles[m->dtype].all)(m->panel, &columns, m->width);
-        for (uint32_t c = 0; c < count; c++) {
+            columns.acts[c] = act_row(m, begin + (c < cols ? c : cols - 1));
+        (cols <= FEW_COLS ? tiles[m->dtype].few : tiles[m->dtype].all)(m->panel, &columns,
+                                                                       m->width);
+        for (; col < begin + cols; col++) {
             float sums[ROWS];
-            memcpy(sums, &columns.sums[c], sizeof sums);
-            store_rows(m, row, col + c, sums, ROWS);
+            memcpy(sums, &columns.sums[col - begin], sizeof sums);
+            store_rows(m, row, col, sums, ROWS);
         }
     }
 }
@@ -504,6 +608,9 @@ static void tile_rows(const struct llm_mul *m, uint32_t row, uint32_t first, uin
 static void mul_blocks(const struct llm_mul *m)
 {
     uint32_t step = rows_in_cache(m, COLS);
+#ifdef __AMX_INT8__
+    configure(llm_format(m->dtype).group, m->count < COLS ? m->count : COLS);
+#endif
     for (uint32_t first = 0; first < m->count; first += step) {
         uint32_t end = m->count - first < step ? m->count : first + step;
         for (uint32_t row = 0; row < m->rows; row += ROWS) {
@@ -513,6 +620,9 @@ static void mul_blocks(const struct llm_mul *m)
             tile_rows(m, row, first, end);
         }
     }
+#ifdef __AMX_INT8__
+    _tile_release();
+#endif
 }
 
 /* ---- F32, F16, BF16 ---- */

@@ -32,6 +32,7 @@ static const struct subject subjects[] = {
     {&llm_backend_cpu, "i8mm", 1, 0},     {&llm_backend_cpu, "i8mm", 3, 0},
     {&llm_backend_cpu, "avx2", 1, 0},     {&llm_backend_cpu, "avx2", 3, 0},
     {&llm_backend_cpu, "avx512", 1, 0},   {&llm_backend_cpu, "avx512", 3, 0},
+    {&llm_backend_cpu, "amx", 1, 0},      {&llm_backend_cpu, "amx", 3, 0},
     {&llm_backend_vulkan, NULL, 1, 2e-5},
 };
 
