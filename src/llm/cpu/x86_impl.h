@@ -102,12 +102,13 @@ INLINE __m128 dot4_32(enum llm_dtype dtype, const uint8_t *const w[4], const voi
 {
     const struct llm_format f = llm_format(dtype);
     const struct llm_q32 *x = acts;
-    const __m256i ones = _mm256_set1_epi16(1);
     __m128 acc = _mm_setzero_ps();
     for (size_t at = 0; width; width -= 32, at += f.bytes, x++) {
         __m256i s[4];
-        for (int r = 0; r < 4; r++)
-            s[r] = _mm256_madd_epi16(pairs32(dtype, w[r] + at, 0, x->values), ones);
+        for (int r = 0; r < 4; r++) {
+            __m256i raw = (__m256i)llm_raw32(dtype, w[r] + at, 0).part[0], a = load256(x->values);
+            s[r] = f.has_sign ? dot_signed(raw, a) : dot_unsigned(raw, a);
+        }
         __m128i sums = sum4(s[0], s[1], s[2], s[3]);
         sums = _mm_sub_epi32(sums, _mm_set1_epi32(f.bias * x->sum));
         __m128 by = _mm_set1_ps(x->scale);
@@ -132,7 +133,11 @@ INLINE __m256i products256(enum llm_dtype dtype, const uint8_t *block, const int
                             : _mm256_set_m128i(_mm_set1_epi16(scales[2 * i + 1]),
                                                _mm_set1_epi16(scales[2 * i]));
         __m256i pairs = pairs32(dtype, block, i, a + 32 * i);
+#ifdef __AVX512VNNI__
+        total = _mm256_dpwssd_epi32(total, pairs, scale);
+#else
         total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, scale));
+#endif
     }
     return total;
 }
@@ -272,61 +277,122 @@ static void x86_prepare(enum llm_act act, void *dst, const float *src, uint32_t 
 
 /* ---- attention ---- */
 
-static void score(const struct llm_attention *a, const float *q, float *scores)
+/* Scores of one query for the first `count` of some positions. */
+static void put_scores(const struct llm_attention *a, uint32_t head, uint32_t j, uint32_t count,
+                       const float *sums)
+{
+    float *scores = attention_scores(a, head) + j;
+    for (uint32_t i = 0; i < count; i++)
+        scores[i] = sums[i] * a->scale;
+}
+
+/* The rows of K from position j on; those past the last repeat it.  Returns how many there are. */
+INLINE uint32_t keys_at(const struct llm_attention *a, uint32_t j, const uint8_t *k[],
+                        uint32_t count)
+{
+    uint32_t left = a->positions - j < count ? a->positions - j : count;
+    for (uint32_t i = 0; i < count; i++)
+        k[i] = attention_row(a, a->k, j + (i < left ? i : left - 1));
+    return left;
+}
+
+/* One or two queries: K would only be written and read back. */
+static void score_few(const struct llm_attention *a)
 {
     for (uint32_t j = 0; j < a->positions; j += 4) {
         const uint8_t *k[4];
-        float four[4];
-        for (uint32_t i = 0; i < 4; i++)
-            k[i] = attention_row(a, a->k, j + i < a->positions ? j + i : a->positions - 1);
-        _mm_storeu_ps(four, _mm_mul_ps(dot4_f16(k, q, a->head_dim), _mm_set1_ps(a->scale)));
-        for (uint32_t i = 0; i < 4 && j + i < a->positions; i++)
-            scores[j + i] = four[i];
+        uint32_t count = keys_at(a, j, k, 4);
+        for (uint32_t h = 0; h < a->group; h++) {
+            float four[4];
+            _mm_storeu_ps(four, dot4_f16(k, a->q + (size_t)h * a->head_dim, a->head_dim));
+            put_scores(a, h, j, count, four);
+        }
     }
 }
 
-enum { SLICE = 64 }; /* values of a head whose sums stay in registers */
-
-/* `values` of them, a constant in each use. */
-INLINE void weigh_slice(const struct llm_attention *a, const float *weights, uint32_t at,
-                        uint32_t values, float inverse, float *out)
+static void score(const struct llm_attention *a)
 {
-    __m256 sums[SLICE / 8];
-    for (uint32_t i = 0; i < values / 8; i++)
-        sums[i] = _mm256_setzero_ps();
+    for (uint32_t j = 0; j < a->positions; j += PLAIN_ROWS) {
+        const uint8_t *k[PLAIN_ROWS];
+        uint32_t count = keys_at(a, j, k, PLAIN_ROWS);
+        widen(LLM_F16, k, a->panel, a->head_dim);
+        for (uint32_t h = 0; h < a->group; h += PLAIN_COLS) {
+            uint32_t cols = a->group - h < PLAIN_COLS ? a->group - h : PLAIN_COLS;
+            float sums[PLAIN_COLS][PLAIN_ROWS];
+            plain_dots(a->panel, a->q + (size_t)h * a->head_dim, a->head_dim, cols, sums);
+            for (uint32_t c = 0; c < cols; c++)
+                put_scores(a, h + c, j, count, sums[c]);
+        }
+    }
+}
+
+/* Values of a head whose sums stay in registers, for HEADS queries. */
+enum { HEADS = 3, SLICE = 32 };
+
+/* `heads` and `values` are constants in each use. */
+INLINE void weigh_slice(const struct llm_attention *a, uint32_t head, uint32_t heads, uint32_t at,
+                        uint32_t values, const float *inverse)
+{
+    const float *weights = attention_scores(a, head);
+    __m256 sums[HEADS][SLICE / 8];
+    for (uint32_t h = 0; h < heads; h++) {
+        for (uint32_t i = 0; i < values / 8; i++)
+            sums[h][i] = _mm256_setzero_ps();
+    }
     for (uint32_t j = 0; j < a->positions; j++) {
         const uint8_t *v = attention_row(a, a->v, j);
-        __m256 weight = _mm256_set1_ps(weights[j]);
-        for (uint32_t i = 0; i < values / 8; i++)
-            sums[i] = _mm256_fmadd_ps(weight, load8(LLM_F16, v, at + 8 * i), sums[i]);
+        LLM_UNROLL
+        for (uint32_t i = 0; i < values / 8; i++) {
+            __m256 eight = load8(LLM_F16, v, at + 8 * i);
+            LLM_UNROLL
+            for (uint32_t h = 0; h < heads; h++)
+                sums[h][i] = _mm256_fmadd_ps(_mm256_set1_ps(weights[(size_t)h * a->positions + j]),
+                                             eight, sums[h][i]);
+        }
     }
-    for (uint32_t i = 0; i < values / 8; i++)
-        _mm256_storeu_ps(out + at + 8 * i, _mm256_mul_ps(sums[i], _mm256_set1_ps(inverse)));
+    for (uint32_t h = 0; h < heads; h++) {
+        float *out = a->out + (size_t)(head + h) * a->head_dim + at;
+        for (uint32_t i = 0; i < values / 8; i++)
+            _mm256_storeu_ps(out + 8 * i, _mm256_mul_ps(sums[h][i], _mm256_set1_ps(inverse[h])));
+    }
 }
 
-static void weigh_one(const struct llm_attention *a, const float *weights, uint32_t at,
-                      float inverse, float *out)
+static void weigh_one(const struct llm_attention *a, uint32_t head, uint32_t at, float inverse)
 {
+    const float *weights = attention_scores(a, head);
     float sum = 0;
     for (uint32_t j = 0; j < a->positions; j++)
         sum = fmaf(weights[j], load1(LLM_F16, attention_row(a, a->v, j), at), sum);
-    out[at] = sum * inverse;
+    a->out[(size_t)head * a->head_dim + at] = sum * inverse;
+}
+
+/* `heads` is a constant in each use. */
+INLINE void weigh_heads(const struct llm_attention *a, uint32_t head, uint32_t heads)
+{
+    float inverse[HEADS];
+    uint32_t at = 0;
+    for (uint32_t h = 0; h < heads; h++)
+        inverse[h] = 1.0f / attention_weights(a, head + h);
+    for (; at + SLICE <= a->head_dim; at += SLICE)
+        weigh_slice(a, head, heads, at, SLICE, inverse);
+    for (; at + 8 <= a->head_dim; at += 8)
+        weigh_slice(a, head, heads, at, 8, inverse);
+    for (; at < a->head_dim; at++) {
+        for (uint32_t h = 0; h < heads; h++)
+            weigh_one(a, head + h, at, inverse[h]);
+    }
 }
 
 static void x86_attend(const struct llm_attention *a)
 {
-    for (uint32_t h = 0; h < a->group; h++) {
-        float *out = a->out + (size_t)h * a->head_dim, *scores = attention_scores(a, h);
-        score(a, a->q + (size_t)h * a->head_dim, scores);
-        float inverse = 1.0f / attention_weights(a, h);
-        uint32_t at = 0;
-        for (; at + SLICE <= a->head_dim; at += SLICE)
-            weigh_slice(a, scores, at, SLICE, inverse, out);
-        for (; at + 8 <= a->head_dim; at += 8)
-            weigh_slice(a, scores, at, 8, inverse, out);
-        for (; at < a->head_dim; at++)
-            weigh_one(a, scores, at, inverse, out);
-    }
+    uint32_t head = 0;
+    (a->group < 3 ? score_few : score)(a);
+    for (; a->group - head >= HEADS; head += HEADS)
+        weigh_heads(a, head, HEADS);
+    if (a->group - head == 2)
+        weigh_heads(a, head, 2);
+    else if (a->group - head == 1)
+        weigh_heads(a, head, 1);
 }
 
 static void x86_norm(const struct llm_norm *norm)
