@@ -274,8 +274,12 @@ static void connect_link(void)
 
 static void make_device(void)
 {
+    static struct vnc_format_blob formats[] = {{.format = VK_FORMAT_R8_UNORM},
+                                               {.format = VK_FORMAT_R8G8B8A8_UNORM}};
+    static struct vnc_snapshot snapshot = {.formats = formats, .format_count = ARRAY_LEN(formats)};
     struct vnc_memory_types *types = &rig.physical.types;
     rig.physical.link = rig.link;
+    rig.physical.snapshot = &snapshot;
     vnc_memo_init(&rig.physical.queries);
     vnc_budget_init(&rig.physical.budget);
     types->offered.memoryTypeCount = 1;
