@@ -116,6 +116,7 @@ struct kv_peer {
     bool polled;    /* in this turn */
     bool fresh;     /* and read or written: the next turn would find nothing, most likely */
     uint64_t dial_at_ns;
+    uint64_t said_ns;   /* when the log last had why it does not let us join */
     uint64_t missed_ns; /* since when there is no connection, or one is wanted */
     uint32_t failures;
     uint64_t permit, permit_until_ns; /* what it gave us last: see permits.h */
@@ -165,8 +166,9 @@ struct kv_daemon {
                                          hashed by its id */
     struct kv_peer *linked, *awake, *wanting;
     uint32_t awake_count;
-    uint64_t rest_until_ns; /* of the peers with a connection that are not awake */
-    uint64_t idle_at_ns;    /* when to look for connections that nobody uses */
+    uint64_t rest_until_ns;   /* of the peers with a connection that are not awake */
+    uint64_t refusal_said_ns; /* when the log last had why somebody cannot join */
+    uint64_t idle_at_ns;      /* when to look for connections that nobody uses */
     struct kv_stats stats;
     uint64_t now_ns; /* of this turn */
     uint64_t incarnation;

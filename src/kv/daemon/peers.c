@@ -400,6 +400,34 @@ void kv_daemon_set_view(struct kv_daemon *d, const struct kv_view *view)
     hw_info(HW_CAT_KV, "view %llu: %u members", (unsigned long long)view->epoch, view->count);
 }
 
+/* Whether to say it again: who is refused dials on. */
+static bool may_say(const struct kv_daemon *d, uint64_t *said_ns)
+{
+    bool may = *said_ns == 0 || d->now_ns - *said_ns >= 60 * HW_SEC;
+    *said_ns = may ? d->now_ns : *said_ns;
+    return may;
+}
+
+static void say_refused(struct kv_peer *peer, int status)
+{
+    if (status == -ENOENT) /* with members: its view is older, or we have left it */
+        hw_debug(HW_CAT_KV, "%s does not know us yet", name_of(peer));
+    else if (!may_say(peer->daemon, &peer->said_ns))
+        return;
+    else if (status == -EEXIST)
+        hw_warn(HW_CAT_KV,
+                "%s does not let us join: another daemon with our name or rank " STILL_THERE,
+                name_of(peer));
+    else if (status == -ETIMEDOUT)
+        hw_warn(HW_CAT_KV, "%s does not answer our JOIN: it is stopped, or the network is cut",
+                name_of(peer));
+    else
+        hw_warn(HW_CAT_KV,
+                "%s does not let us join: %s; do all daemons have the same --peers, "
+                "--daemons and --copies?",
+                name_of(peer), strerror(-status));
+}
+
 static void on_joined(void *user, int status, const struct rpc_msg *reply)
 {
     struct kv_peer *peer = user;
@@ -412,24 +440,12 @@ static void on_joined(void *user, int status, const struct rpc_msg *reply)
         rpc_ep_shutdown(peer->ep, -EPROTO, "another member");
     } else if (status == 0) {
         peer->failures = 0;
+        peer->said_ns = 0;
         peer->incarnation = joined.incarnation;
         set_up(peer->daemon, peer, true);
     } else if (is_live(peer->ep)) {
-        if (status == -ENOENT) /* with members: its view is older, or we have left it */
-            hw_debug(HW_CAT_KV, "%s does not know us yet", name_of(peer));
-        else if (status == -EEXIST)
-            hw_warn(HW_CAT_KV,
-                    "%s does not let us join: another daemon with our name or rank " STILL_THERE,
-                    name_of(peer));
-        else if (status == -ETIMEDOUT)
-            hw_warn(HW_CAT_KV, "%s does not answer our JOIN: it is stopped, or the network is cut",
-                    name_of(peer));
-        else
-            hw_warn(HW_CAT_KV,
-                    "%s does not let us join: %s; do all daemons have the same --peers, "
-                    "--daemons and --copies?",
-                    name_of(peer), strerror(-status));
-        rpc_ep_shutdown(peer->ep, status == -ENOENT ? 0 : -EPROTO, "cannot join");
+        say_refused(peer, status);
+        rpc_ep_shutdown(peer->ep, 0, "cannot join");
     }
 }
 
@@ -638,7 +654,7 @@ static void on_join(struct kv_daemon *d, struct rpc_ep **place, struct rpc_msg *
         rc = judge_join(d, &join, &peer, why);
     answer_join(d, ep, msg, rc);
     if (rc) {
-        if (rc != -ENOENT)
+        if (rc != -ENOENT && may_say(d, &d->refusal_said_ns))
             hw_warn(HW_CAT_KV, "%s: cannot join: %s", rpc_ep_peer(ep), why);
         return;
     }
