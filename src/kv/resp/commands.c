@@ -61,8 +61,10 @@ void resp_result_error(struct resp_session *s, enum kv_result result)
         resp_error(s, "OOM the store is full of what cannot be evicted");
         return;
     case KV_TOO_LARGE:
-        resp_error(s, "ERR longer than the store takes: a name of 4 KiB, a value of 64 MiB, "
-                      "--blocks or --tenant-max");
+        resp_error(s,
+                   "ERR longer than the store takes: a name of %d bytes, a value of %d, or of what "
+                   "--blocks and --tenant-max allow",
+                   KV_NAMED_NAME_MAX, KV_NAMED_MAX);
         return;
     case KV_PEER_LOST:
     case KV_TIMEOUT:

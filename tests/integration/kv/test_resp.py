@@ -170,7 +170,7 @@ class RespCase(RespDoor):
         self.assertEqual(settings("nosuch", "*" * 100 + "x"), {})
         largest = int(settings("proto-max-bulk-len")[b"proto-max-bulk-len"])
         self.assertEqual(r("SET", "k", bytes(largest)), "OK")
-        self.error(r("SET", "k", bytes(largest + 1)), "longer than the store takes")
+        self.error(r("SET", "k", bytes(largest + 1)), f"a name of 4096 bytes, a value of {largest},")
 
     def test_as_many_connections_as_pools_have(self):
         """LMCache's connector opens 150, and a long value needs a thread and a put of its own."""
