@@ -516,8 +516,8 @@ static void a_value_for_which_there_is_no_room_is_refused_in_step(void **state)
 {
     (void)state;
     static const char full[] = "-OOM the store is full of what cannot be evicted\r\n",
-                      why[] = "-ERR longer than the store takes: a name of 4 KiB, a value of 64 "
-                              "MiB, --blocks or --tenant-max\r\n";
+                      why[] = "-ERR longer than the store takes: a name of 4096 bytes, a value of "
+                              "67104756, or of what --blocks and --tenant-max allow\r\n";
     struct fixture f;
     fixture_open_as(&f, 1, 0);
     struct large huge = large_make("k", 1, ARENA + 1, ""), half = large_make("h", 2, ARENA / 2, ""),
