@@ -9,14 +9,11 @@
 #include "serve/http/pages.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 struct http_route {
     const char *path; /* one that ends with '/' is followed by a name */
@@ -69,80 +66,6 @@ static void watch(struct http_exchange *x)
     x->fd = info ? (int)info->connect_fd : -1;
     if (x->fd >= 0 && epoll_ctl(x->front->watch, EPOLL_CTL_ADD, x->fd, &event))
         x->fd = -1; /* it is noticed when something is written */
-    x->chunked = x->chunked && x->fd >= 0 && !x->front->cert &&
-                 setsockopt(x->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)) == 0;
-}
-
-/* ---- streams ----
- *
- * libmicrohttpd writes the head and the first chunk.  Then it is suspended and has nothing to
- * write, and whoever brings a token writes the chunk itself: to wake libmicrohttpd's thread for
- * each costs several times as much.  It takes over again for the end, and where the client does not
- * take all at once. */
-
-static void resume(struct http_exchange *x)
-{
-    x->suspended = x->streams = false;
-    MHD_resume_connection(x->connection);
-}
-
-/* Puts what is new into `out`. */
-static size_t gather(struct http_exchange *x)
-{
-    if (x->out_at == wire_enc_len(&x->out)) {
-        http_answer_chunks(x);
-        x->out_at = 0;
-    }
-    return wire_enc_len(&x->out) - x->out_at;
-}
-
-/* Writes the rest of a chunk.  False: libmicrohttpd must write it. */
-static bool write_chunk(struct http_exchange *x)
-{
-    char begin[24];
-    size_t len = wire_enc_len(&x->out), skip = x->chunk_put;
-    size_t begin_len = (size_t)snprintf(begin, sizeof(begin), "%zx\r\n", len);
-    struct iovec parts[] = {{begin, begin_len},
-                            {(void *)(uintptr_t)wire_enc_data(&x->out), len},
-                            {(void *)(uintptr_t) "\r\n", 2}};
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-        size_t part = skip < parts[i].iov_len ? skip : parts[i].iov_len;
-        parts[i].iov_base = (char *)parts[i].iov_base + part;
-        parts[i].iov_len -= part;
-        skip -= part;
-    }
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_LEN(parts)};
-    ssize_t put = sendmsg(x->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (put < 0)
-        return false;
-    x->chunk_put += (size_t)put;
-    if (x->chunk_put == begin_len + len + 2) {
-        x->chunk_put = 0;
-        x->out_at = len;
-    }
-    return true;
-}
-
-/* The watching thread tells when more of the chunk can be written. */
-static void wait_writable(struct http_exchange *x)
-{
-    uint32_t events = EPOLLRDHUP | EPOLLONESHOT | (x->chunk_put ? EPOLLOUT : 0);
-    struct epoll_event event = {.events = events, .data.u64 = x->id};
-    if (epoll_ctl(x->front->watch, EPOLL_CTL_MOD, x->fd, &event) == 0 || !x->chunk_put)
-        return;
-    x->gone = true; /* the chunk cannot be completed */
-    resume(x);
-}
-
-void http_exchange_wake(struct http_exchange *x)
-{
-    if (!x->suspended || x->chunk_put)
-        return;
-    if (!x->chunked || !x->streams || x->open == 0 || gather(x) == 0 || wire_enc_error(&x->out) ||
-        !write_chunk(x))
-        resume(x);
-    else if (x->chunk_put)
-        wait_writable(x);
 }
 
 static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
@@ -151,7 +74,11 @@ static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
     ssize_t given = 0;
     (void)at;
     pthread_mutex_lock(&x->front->lock);
-    size_t left = x->gone ? 0 : gather(x);
+    if (x->out_at == wire_enc_len(&x->out)) {
+        http_answer_chunks(x);
+        x->out_at = 0;
+    }
+    size_t left = wire_enc_len(&x->out) - x->out_at;
     if (x->gone || wire_enc_error(&x->out)) {
         given = MHD_CONTENT_READER_END_WITH_ERROR;
     } else if (left > 0) {
@@ -161,7 +88,7 @@ static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
     } else if (x->done_sent) {
         given = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
-        x->suspended = x->streams = true;
+        x->suspended = true;
         MHD_suspend_connection(x->connection);
     }
     pthread_mutex_unlock(&x->front->lock);
@@ -558,15 +485,12 @@ static bool refuses_body(struct http_exchange *x)
 }
 
 static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, const char *url,
-                             const char *method, const char *version, void **state)
+                             const char *method, void **state)
 {
     struct http_exchange *x = calloc(1, sizeof(*x));
     if (!x)
         return MHD_NO;
-    *x = (struct http_exchange){.front = f,
-                                .connection = c,
-                                .fd = -1,
-                                .chunked = strcmp(version, MHD_HTTP_VERSION_1_1) == 0};
+    *x = (struct http_exchange){.front = f, .connection = c, .fd = -1};
     wire_enc_init(&x->out, HTTP_CHUNKS_BYTES_MAX);
     *state = x;
     x->preflight = strcmp(method, "OPTIONS") == 0;
@@ -594,9 +518,10 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
 {
     struct http_front *f = front;
     struct http_exchange *x = *state;
+    (void)version;
     url = path_of(url);
     if (!x)
-        return begin(f, c, url, method, version, state);
+        return begin(f, c, url, method, state);
     if (*body_len > 0) {
         (void)take_body(x, body, *body_len);
         *body_len = 0;
@@ -637,9 +562,10 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
 static void end_now(struct http_exchange *x)
 {
     http_generation_drop(x);
-    x->gone = x->gone || x->chunk_put; /* nothing can follow a part of a chunk */
-    if (x->suspended)
-        resume(x);
+    if (x->suspended) {
+        x->suspended = false;
+        MHD_resume_connection(x->connection);
+    }
 }
 
 void http_exchange_gone(struct http_front *f, uint64_t id)
@@ -650,23 +576,6 @@ void http_exchange_gone(struct http_front *f, uint64_t id)
             end_now(x);
         }
     }
-}
-
-void http_exchange_writable(struct http_front *f, uint64_t id)
-{
-    struct http_exchange *x = f->exchanges;
-    while (x && x->id != id)
-        x = x->next;
-    if (!x || !x->suspended || !x->chunk_put)
-        return;
-    if (!write_chunk(x) && errno != EAGAIN) {
-        x->gone = true;
-        end_now(x);
-        return;
-    }
-    wait_writable(x);
-    if (!x->chunk_put)
-        http_exchange_wake(x);
 }
 
 void http_exchanges_end(struct http_front *f)

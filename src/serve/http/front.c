@@ -79,10 +79,8 @@ static bool look_after(struct http_front *f, const struct epoll_event *events, i
 {
     http_lock(f);
     for (int i = 0; i < count; i++) {
-        if (events[i].data.u64 && events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        if (events[i].data.u64)
             http_exchange_gone(f, events[i].data.u64);
-        else if (events[i].data.u64)
-            http_exchange_writable(f, events[i].data.u64);
     }
     http_queue_assign(f);
     uint64_t due = http_sequences_expire(f, hw_now_ns());

@@ -107,6 +107,14 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
 
 /* ---- tokens to text, under the lock ---- */
 
+static void wake(struct http_exchange *x)
+{
+    if (!x->suspended)
+        return;
+    x->suspended = false;
+    MHD_resume_connection(x->connection);
+}
+
 const struct http_text *http_choice_text(const struct http_choice *choice)
 {
     return choice->tools ? &choice->content : &choice->text;
@@ -159,7 +167,7 @@ static void end_choice(struct http_choice *choice, enum http_finish finish)
     if (finish == HTTP_FINISH_ERROR)
         http_generation_drop(x);
     if (x->request.stream || x->open == 0)
-        http_exchange_wake(x);
+        wake(x);
 }
 
 static int note_logprob(struct http_choice *choice, const struct llm_generated *token)
@@ -269,7 +277,7 @@ static void on_tokens(struct http_sequence *s, const struct llm_generated *token
     }
     if (choice->exchange->request.stream &&
         (http_choice_text(choice)->shown > choice->text_sent || http_choice_has_call(choice)))
-        http_exchange_wake(choice->exchange);
+        wake(choice->exchange);
 }
 
 static void on_end(struct http_sequence *s, enum http_finish finish)

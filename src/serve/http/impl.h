@@ -333,9 +333,6 @@ struct http_exchange {
     bool started, suspended, gone, done_sent;
     struct wire_enc out; /* of a stream: formatted; up to out_at it was taken */
     size_t out_at;
-    bool chunked;     /* a plain HTTP/1.1 stream, so a chunk may be written without libmicrohttpd */
-    bool streams;     /* libmicrohttpd has written all that it took */
-    size_t chunk_put; /* bytes of a chunk with its frame, of which the rest waits; 0: none does */
     char *chunk_begin; /* what all chunks begin with; NULL: not made yet */
     size_t chunk_begin_len;
 };
@@ -350,10 +347,6 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
 void http_exchanges_end(struct http_front *f);
 /* The client of this exchange is gone.  Under the lock. */
 void http_exchange_gone(struct http_front *f, uint64_t id);
-/* The client of this exchange takes bytes again.  Under the lock. */
-void http_exchange_writable(struct http_front *f, uint64_t id);
-/* There is something new for a client that streams, or the answer is complete.  Under the lock. */
-void http_exchange_wake(struct http_exchange *x);
 
 /* ---- cors.c ---- */
 
