@@ -394,7 +394,8 @@ INLINE void start(struct columns *columns, int slot, const uint8_t (*w)[ROWS][4]
                      "tilestored %%tmm0, (%5, %4, 1)"
                      : "=m"(*to)
                      : "r"(columns->acts[0] + at), "r"(columns->stride), "r"(w), "r"(sizeof *w),
-                       "r"(to));
+                       "r"(to), "m"(*(const uint8_t(*)[])columns->acts[0]),
+                       "m"(*(const uint8_t(*)[])w));
 }
 
 INLINE void finish(enum llm_dtype like, ints sum[COLS], const struct columns *columns, int slot,
