@@ -815,9 +815,9 @@ static void a_worker_describes_its_models(void **state)
 
 /* ---- what fails ---- */
 
-static void a_dead_worker_ends_every_text(void **state)
+/* Whether a text was under way when its worker died; on a starved machine all may have ended. */
+static bool a_death_ends_a_text(void)
 {
-    (void)state;
     struct worker_server s;
     struct text t[3] = {0};
     struct llm_generate g = request_of(0);
@@ -832,10 +832,18 @@ static void a_dead_worker_ends_every_text(void **state)
         if (t[i].status)
             assert_non_null(strstr(t[i].why, "the worker is gone"));
     }
-    assert_true(t[0].status || t[1].status || t[2].status);
     assert_true(llm_connection_status(conn, why) < 0);
     assert_true(llm_connection_start(conn, &g, &ops, &t[0], NULL, why) < 0);
     llm_connection_close(conn);
+    return t[0].status || t[1].status || t[2].status;
+}
+
+static void a_dead_worker_ends_every_text(void **state)
+{
+    (void)state;
+    int tries = 1;
+    while (!a_death_ends_a_text())
+        assert_true(tries++ < 50);
 }
 
 /* ---- a client that does not read ---- */
