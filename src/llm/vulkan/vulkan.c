@@ -517,10 +517,10 @@ static uint32_t tile_rows_min(const struct vulkan *self, const struct llm_op_mat
                                        : UINT32_MAX;
 }
 
-/* Lanes of a sum: mul_frame.glsl.  More of them keep a large device busy with fewer rows of
- * weights, but cost a product of many rows up to a third of its speed: for weights that are
- * multiplied so only by few rows.  On an H200 1.12 x the tokens a second of one client, 1.1 B
- * parameters. */
+/* Lanes of a sum: mul_frame.glsl.  With more of them a large device is busy with fewer rows of
+ * weights, but a product of many rows loses up to a third of its speed.  So F16 weights have more
+ * where matrix units multiply them by many rows: 1.1 x the tokens a second of one client on an
+ * H200, 1.1 B parameters. */
 static uint32_t lanes_for(const struct vulkan *self, const struct llm_op_matmul *op)
 {
     uint32_t lanes = tile_rows_min(self, op) == TILE_ROWS_MIN ? MUL_THREADS : MUL_LANES_MIN;
