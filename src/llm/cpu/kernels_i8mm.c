@@ -104,7 +104,7 @@ static void mul_halves(const struct llm_mul *m)
         struct next_rows next = next_rows(m, row, false);
         const uint8_t *w[4];
         uint32_t col = 0;
-        rows4(m, row, w);
+        adjacent_rows(m, row, w, 4);
         for (; col + 2 <= m->count; col += 2, next.at = NULL)
             halves_by_two(m, row, col, w, half_row(m, col), next);
         if (col < m->count)

@@ -8,11 +8,49 @@
 
 #include <string.h>
 
-/* Four adjacent rows of weights; rows past the last repeat it, and their results are not stored. */
-static inline void rows4(const struct llm_mul *m, uint32_t row, const uint8_t *w[4])
+/* `count` adjacent rows of weights; rows past the last repeat it, and their results are not stored.
+ */
+static inline void adjacent_rows(const struct llm_mul *m, uint32_t row, const uint8_t *w[],
+                                 uint32_t count)
 {
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < count; i++)
         w[i] = m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->row_bytes;
+}
+
+/* The next four rows; after the last ones the first.  at NULL: none.  While four rows are
+ * multiplied, next_lines asks for every cache line of the next four, in order: the CPU's prefetcher
+ * cannot follow four short streams side by side, and asked so, all weights are one stream. */
+struct next_rows {
+    const volatile uint8_t *at;
+    bool hints;
+};
+static const struct next_rows no_rows = {NULL, false};
+
+/* hints: lines are prefetched, not read.  On a Neoverse-V1 reads get twice the bandwidth of hints.
+ * A Neoverse-N1 waits for reads: with hints Q8_0 is 1.3 times as fast, and no type slower.  On a
+ * Xeon with one thread, hints make Q8_0 3.1 times as fast and F16 1.6, reads 1.1. */
+static inline struct next_rows next_rows(const struct llm_mul *m, uint32_t row, bool hints)
+{
+    uint32_t next = row + 8 <= m->rows ? row + 4 : 0;
+    return (struct next_rows){m->rows < 4 ? NULL : m->weight + next * m->row_bytes, hints};
+}
+
+/* Asks for the lines that correspond to `bytes` of each row from `at` on. */
+static inline void next_lines(struct next_rows next, size_t at, size_t bytes)
+{
+    for (size_t i = 0; next.at && i < bytes; i += HW_CACHE_LINE / 4) {
+        if (next.hints)
+            __builtin_prefetch((const void *)(uintptr_t)(next.at + 4 * (at + i)));
+        else
+            (void)next.at[4 * (at + i)];
+    }
+}
+
+/* Hints on every CPU, for types with much arithmetic for a byte (Q4_K, Q6_K). */
+static inline void hint_lines(struct next_rows next, size_t at, size_t bytes)
+{
+    next.hints = true;
+    next_lines(next, at, bytes);
 }
 
 #endif

@@ -212,7 +212,7 @@ static void mul_tiles(const struct llm_mul *m)
         const uint8_t *w[4];
         const float *x = (const float *)(const void *)m->acts;
         uint32_t col = 0;
-        rows4(m, row, w);
+        adjacent_rows(m, row, w, 4);
         widen(m->dtype, w, m->panel, m->width);
         for (; col + TILE_COLS <= m->count; col += TILE_COLS, x += (size_t)TILE_COLS * m->width) {
             float32x4_t sums[TILE_COLS];
@@ -376,7 +376,7 @@ void llm_neon_mul(const struct llm_mul *m, bool hints)
     assert(dot);
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const uint8_t *w[4];
-        rows4(m, row, w);
+        adjacent_rows(m, row, w, 4);
         struct next_rows next = next_rows(m, row, hints);
         for (uint32_t c = 0; c < m->count; c++)
             store4(m, row, c, dot(w, m->acts + c * (m->group_bytes / LLM_GROUP), m->width, next));

@@ -59,41 +59,6 @@ INLINE float32x4_t reduce4(const float32x4_t lanes[4][2])
     return vpaddq_f32(ab, cd);
 }
 
-/* The next four rows; after the last ones the first.  at NULL: none.  While four rows are
- * multiplied, next_lines asks for every cache line of the next four, in order: the CPU's prefetcher
- * cannot follow four short streams side by side, and asked so, all weights are one stream. */
-struct next_rows {
-    const volatile uint8_t *at;
-    bool hints;
-};
-static const struct next_rows no_rows = {NULL, false};
-
-/* hints: lines are prefetched, not read.  On a Neoverse-V1 reads get twice the bandwidth of hints.
- * A Neoverse-N1 waits for reads: with hints Q8_0 is 1.3 times as fast, and no type slower. */
-static inline struct next_rows next_rows(const struct llm_mul *m, uint32_t row, bool hints)
-{
-    uint32_t next = row + 8 <= m->rows ? row + 4 : 0;
-    return (struct next_rows){m->rows < 4 ? NULL : m->weight + next * m->row_bytes, hints};
-}
-
-/* Asks for the lines that correspond to `bytes` of each row from `at` on. */
-static inline void next_lines(struct next_rows next, size_t at, size_t bytes)
-{
-    for (size_t i = 0; next.at && i < bytes; i += HW_CACHE_LINE / 4) {
-        if (next.hints)
-            __builtin_prefetch((const void *)(uintptr_t)(next.at + 4 * (at + i)));
-        else
-            (void)next.at[4 * (at + i)];
-    }
-}
-
-/* Hints on every CPU, for types with much arithmetic for a byte (Q4_K, Q6_K). */
-static inline void hint_lines(struct next_rows next, size_t at, size_t bytes)
-{
-    next.hints = true;
-    next_lines(next, at, bytes);
-}
-
 static inline void store4(const struct llm_mul *m, uint32_t row, uint32_t col, float32x4_t sums)
 {
     float *out = m->out + (size_t)col * m->out_width + row;

@@ -472,7 +472,7 @@ static void tiles_mul(const struct llm_mul *m, bool hints)
     assert(unpack);
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const uint8_t *w[4];
-        rows4(m, row, w);
+        adjacent_rows(m, row, w, 4);
         unpack(m->panel, w, m->width, next_rows(m, row, hints));
         for (uint32_t col = 0; col < m->count; col += LLM_GROUP)
             store_tile(m, row, col, tile_at(m, col));

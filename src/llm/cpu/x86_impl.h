@@ -10,21 +10,20 @@
 
 #include "llm/cpu/x86_tiles_impl.h"
 
-typedef __m128 dot4(const uint8_t *const w[4], const void *acts, uint32_t width);
+/* next: see next_rows. */
+typedef __m128 dot4(const uint8_t *const w[4], const void *acts, uint32_t width,
+                    struct next_rows next);
 
 /* ---- common ---- */
 
-INLINE float half_at(const uint8_t *p)
-{
-    uint16_t bits;
-    memcpy(&bits, p, sizeof bits);
-    return _cvtsh_ss(bits);
-}
-
+/* The binary16 values at the start of four rows, assembled in general registers: the unit that
+ * moves lanes is the limit. */
 INLINE __m128 load4_halves(const uint8_t *const w[4], size_t at)
 {
-    return _mm_setr_ps(half_at(w[0] + at), half_at(w[1] + at), half_at(w[2] + at),
-                       half_at(w[3] + at));
+    uint64_t bits = 0;
+    for (int r = 0; r < 4; r++)
+        bits |= (uint64_t)wire_load16(w[r] + at) << (16 * r);
+    return _mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)bits));
 }
 
 /* The sums of each of four vectors. */
@@ -48,12 +47,13 @@ INLINE __m256 add_rest(enum llm_dtype dtype, __m256 acc, const uint8_t *w, const
 }
 
 INLINE __m128 dot4_plain(enum llm_dtype dtype, const uint8_t *const w[4], const float *x,
-                         uint32_t width)
+                         uint32_t width, struct next_rows next)
 {
     __m256 a = _mm256_setzero_ps(), b = a, c = a, d = a;
     uint32_t k = 0;
     for (; k + 8 <= width; k += 8) {
         __m256 act = _mm256_loadu_ps(x + k);
+        next_lines(next, (dtype == LLM_F32 ? 4 : 2) * (size_t)k, dtype == LLM_F32 ? 32 : 16);
         a = _mm256_fmadd_ps(load8(dtype, w[0], k), act, a);
         b = _mm256_fmadd_ps(load8(dtype, w[1], k), act, b);
         c = _mm256_fmadd_ps(load8(dtype, w[2], k), act, c);
@@ -65,27 +65,32 @@ INLINE __m128 dot4_plain(enum llm_dtype dtype, const uint8_t *const w[4], const 
     return reduce4(lanes);
 }
 
-static __m128 dot4_f32(const uint8_t *const w[4], const void *acts, uint32_t width)
+static __m128 dot4_f32(const uint8_t *const w[4], const void *acts, uint32_t width,
+                       struct next_rows next)
 {
-    return dot4_plain(LLM_F32, w, acts, width);
+    return dot4_plain(LLM_F32, w, acts, width, next);
 }
 
-static __m128 dot4_f16(const uint8_t *const w[4], const void *acts, uint32_t width)
+static __m128 dot4_f16(const uint8_t *const w[4], const void *acts, uint32_t width,
+                       struct next_rows next)
 {
-    return dot4_plain(LLM_F16, w, acts, width);
+    return dot4_plain(LLM_F16, w, acts, width, next);
 }
 
-static __m128 dot4_bf16(const uint8_t *const w[4], const void *acts, uint32_t width)
+static __m128 dot4_bf16(const uint8_t *const w[4], const void *acts, uint32_t width,
+                        struct next_rows next)
 {
-    return dot4_plain(LLM_BF16, w, acts, width);
+    return dot4_plain(LLM_BF16, w, acts, width, next);
 }
 
 /* ---- blocks ---- */
 
 INLINE __m128 load4_scales(enum llm_dtype dtype, const uint8_t *const w[4], size_t at)
 {
-    return _mm_setr_ps(llm_block_scale(dtype, w[0] + at), llm_block_scale(dtype, w[1] + at),
-                       llm_block_scale(dtype, w[2] + at), llm_block_scale(dtype, w[3] + at));
+    if (dtype != LLM_MXFP4)
+        return load4_halves(w, at + llm_format(dtype).scale_at);
+    return _mm_setr_ps(llm_block_e8m0_half(w[0][at]), llm_block_e8m0_half(w[1][at]),
+                       llm_block_e8m0_half(w[2][at]), llm_block_e8m0_half(w[3][at]));
 }
 
 /* Sums of two products each, which 16 bits hold. */
@@ -98,19 +103,27 @@ INLINE __m256i pairs32(enum llm_dtype dtype, const uint8_t *block, int i, const 
 }
 
 INLINE __m128 dot4_32(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
-                      uint32_t width)
+                      uint32_t width, struct next_rows next)
 {
     const struct llm_format f = llm_format(dtype);
     const struct llm_q32 *x = acts;
+#ifdef __AVX512VNNI__
+    const int more = f.has_sign ? 128 : 0; /* makes signed weights unsigned */
+#else
+    const int more = 0;
+#endif
     __m128 acc = _mm_setzero_ps();
     for (size_t at = 0; width; width -= 32, at += f.bytes, x++) {
         __m256i s[4];
+        next_lines(next, at, f.bytes);
         for (int r = 0; r < 4; r++) {
-            __m256i raw = (__m256i)llm_raw32(dtype, w[r] + at, 0).part[0], a = load256(x->values);
-            s[r] = f.has_sign ? dot_signed(raw, a) : dot_unsigned(raw, a);
+            llm_raw_part raw = llm_raw32(dtype, w[r] + at, 0).part[0] + (uint8_t)more;
+            __m256i a = load256(x->values);
+            s[r] =
+                f.has_sign && !more ? dot_signed((__m256i)raw, a) : dot_unsigned((__m256i)raw, a);
         }
         __m128i sums = sum4(s[0], s[1], s[2], s[3]);
-        sums = _mm_sub_epi32(sums, _mm_set1_epi32(f.bias * x->sum));
+        sums = _mm_sub_epi32(sums, _mm_set1_epi32((f.bias + more) * x->sum));
         __m128 by = _mm_set1_ps(x->scale);
         __m128 scale = _mm_mul_ps(load4_scales(dtype, w, at), by);
         acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
@@ -152,13 +165,14 @@ INLINE __m256i weigh_sums(enum llm_dtype dtype, __m128i factors, const int16_t s
 }
 
 INLINE __m128 dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
-                       uint32_t width)
+                       uint32_t width, struct next_rows next)
 {
     const struct llm_format f = llm_format(dtype);
     const struct llm_q256 *x = acts;
     __m128 acc = _mm_setzero_ps();
     for (size_t at = 0; width; width -= 256, at += f.bytes, x++) {
         __m256i products[4], minima[4];
+        next_lines(next, at, f.bytes);
         for (int r = 0; r < 4; r++) {
             struct llm_scales s;
             llm_scales(dtype, &s, w[r] + at);
@@ -189,9 +203,10 @@ INLINE __m128 dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], const vo
 }
 
 #define DOT4(type, values_of_block)                                                                \
-    static __m128 dot4_##type(const uint8_t *const w[4], const void *acts, uint32_t width)         \
+    static __m128 dot4_##type(const uint8_t *const w[4], const void *acts, uint32_t width,         \
+                              struct next_rows next)                                               \
     {                                                                                              \
-        return dot4_##values_of_block(LLM_##type, w, acts, width);                                 \
+        return dot4_##values_of_block(LLM_##type, w, acts, width, next);                           \
     }
 #define DOT4_32(type) DOT4(type, 32)
 #define DOT4_256(type) DOT4(type, 256)
@@ -217,10 +232,11 @@ static void x86_mul(const struct llm_mul *m)
     assert(dot);
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const uint8_t *w[4];
+        struct next_rows next = next_rows(m, row, true);
         adjacent_rows(m, row, w, 4);
         for (uint32_t c = 0; c < m->count; c++) {
             float sums[4];
-            _mm_storeu_ps(sums, dot(w, act_row(m, c), m->width));
+            _mm_storeu_ps(sums, dot(w, act_row(m, c), m->width, c ? no_rows : next));
             store_rows(m, row, c, sums, 4);
         }
     }
@@ -304,7 +320,7 @@ static void score_few(const struct llm_attention *a)
         uint32_t count = keys_at(a, j, k, 4);
         for (uint32_t h = 0; h < a->group; h++) {
             float four[4];
-            _mm_storeu_ps(four, dot4_f16(k, a->q + (size_t)h * a->head_dim, a->head_dim));
+            _mm_storeu_ps(four, dot4_f16(k, a->q + (size_t)h * a->head_dim, a->head_dim, no_rows));
             put_scores(a, h, j, count, four);
         }
     }

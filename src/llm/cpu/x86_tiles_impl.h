@@ -154,13 +154,6 @@ INLINE ints splat_four_bytes(const void *p)
 
 /* ---- rows and results ---- */
 
-/* `count` adjacent rows of weights; see rows4. */
-INLINE void adjacent_rows(const struct llm_mul *m, uint32_t row, const uint8_t *w[], uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        w[i] = m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->row_bytes;
-}
-
 static const uint8_t *act_row(const struct llm_mul *m, uint32_t col)
 {
     return m->acts + col * (m->group_bytes / LLM_GROUP);

@@ -185,12 +185,14 @@ LLM_INLINE struct llm_raw llm_raw_join(struct llm_raw low, int from, int width, 
 /* The low nibbles of 16 bytes, then the high ones. */
 LLM_INLINE struct llm_raw llm_raw_nibbles(const uint8_t *p)
 {
-    llm_bytes16 q;
     struct llm_raw v;
-    memcpy(&q, p, sizeof(q));
 #if defined(__AVX2__)
-    v.part[0] = (llm_raw_part)_mm256_set_m128i((__m128i)(q >> 4), (__m128i)(q & 15));
+    __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
+    v.part[0] =
+        (llm_raw_part)_mm256_srlv_epi32(both, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)) & 15;
 #else
+    llm_bytes16 q;
+    memcpy(&q, p, sizeof(q));
     v.part[0] = q & 15;
     v.part[1] = q >> 4;
 #endif
