@@ -28,6 +28,7 @@ struct llm_weight {
 /* Each slab that is not mapped takes one of the process' mappings, by default 65,530; a worker may
  * have 16 models. */
 enum { LLM_RAM_SLABS_MAX = 3072 };
+enum { LLM_RAM_BATCH_ROWS = 512 };
 
 /* A backend's own struct begins with this. */
 struct llm_ram {
@@ -99,10 +100,11 @@ int llm_ram_finish(struct llm_backend *b, uint64_t *kernel_ns, char *why);
     .buffer_create = llm_ram_buffer_create, .buffer_destroy = llm_ram_buffer_destroy,              \
     .host = llm_ram_host, .upload = llm_ram_upload, .download = llm_ram_download,                  \
     .weight_create = llm_ram_weight_create, .weight_destroy = llm_ram_weight_destroy,              \
-    .kv_slab_bytes = LLM_RAM_SLAB_BYTES, .kv_slabs_max = LLM_RAM_SLABS_MAX,                        \
-    .kv_create = llm_ram_kv_create, .kv_destroy = llm_ram_kv_destroy, .kv_slab = llm_ram_kv_slab,  \
-    .kv_map = llm_ram_kv_map, .kv_unmap = llm_ram_kv_unmap, .kv_read = llm_ram_kv_read,            \
-    .kv_write = llm_ram_kv_write, .begin = llm_ram_begin, .finish = llm_ram_finish
+    .batch_rows = LLM_RAM_BATCH_ROWS, .kv_slab_bytes = LLM_RAM_SLAB_BYTES,                         \
+    .kv_slabs_max = LLM_RAM_SLABS_MAX, .kv_create = llm_ram_kv_create,                             \
+    .kv_destroy = llm_ram_kv_destroy, .kv_slab = llm_ram_kv_slab, .kv_map = llm_ram_kv_map,        \
+    .kv_unmap = llm_ram_kv_unmap, .kv_read = llm_ram_kv_read, .kv_write = llm_ram_kv_write,        \
+    .begin = llm_ram_begin, .finish = llm_ram_finish
 
 /* Ops that move few values and gain nothing from vector code: all backends in main memory share
  * these loops. */

@@ -249,6 +249,11 @@ void llm_engine_arithmetic(const struct llm_engine *e, char text[LLM_ARITHMETIC_
         strncat(text, ", long", LLM_ARITHMETIC_CHARS - strlen(text) - 1);
 }
 
+uint32_t llm_engine_batch_rows(const struct llm_engine *e)
+{
+    return e->backend->ops->batch_rows;
+}
+
 uint64_t llm_engine_kernel_ns(const struct llm_engine *e)
 {
     return e->kernel_ns;
@@ -740,15 +745,16 @@ static int compute(struct llm_engine *e, const struct llm_row *rows, uint32_t co
 {
     struct llm_layers missing = missing_in(rows, count);
     float *logits = results->logits, *states = results->states;
-    const float **at = count <= LLM_GRAPH_ROWS_MAX ? results->at : NULL;
+    const uint32_t most = llm_engine_batch_rows(e);
+    const float **at = count <= most ? results->at : NULL;
     if (llm_layers_count(&missing) > 0)
         return llm_why(why, -ENODATA, "%u layers are missing", llm_layers_count(&missing));
     e->kernel_ns = 0;
-    for (uint32_t done = 0; done < count; done += LLM_GRAPH_ROWS_MAX) {
+    for (uint32_t done = 0; done < count; done += most) {
         uint32_t rest = count - done;
         struct llm_batch batch;
         uint64_t kernel_ns = 0;
-        if (describe(e, rows + done, rest < LLM_GRAPH_ROWS_MAX ? rest : LLM_GRAPH_ROWS_MAX, &batch))
+        if (describe(e, rows + done, rest < most ? rest : most, &batch))
             return llm_why(why, -ENOMEM, "no memory for a list of %u pages", batch.page_count);
         int rc =
             llm_graph_run(e->graph, llm_kv_cache_memory(e->cache), &batch, states, &kernel_ns, why);
@@ -858,7 +864,7 @@ static int prepare_batch(struct llm_engine *e, const struct llm_row *rows, uint3
  * largest and those computed may have programs of their own. */
 static int warm_with(struct llm_engine *e, const struct llm_row *rows, float *logits, char *why)
 {
-    uint32_t largest = LLM_GRAPH_ROWS_MAX < e->context ? LLM_GRAPH_ROWS_MAX : e->context;
+    uint32_t most = llm_engine_batch_rows(e), largest = most < e->context ? most : e->context;
     int rc = prepare_batch(e, rows, largest, why);
     for (uint32_t count = largest / 2; count > WARM_ROWS && rc == 0; count /= 2)
         rc = prepare_batch(e, rows, count, why);

@@ -134,6 +134,9 @@ int llm_engine_time(struct llm_engine *engine, uint32_t rows, uint64_t *ns_out,
 /* Programs and blocks of memory made for the device so far, by warming or by steps. */
 uint64_t llm_engine_made(const struct llm_engine *engine);
 
+/* A step of more rows is computed in several parts. */
+uint32_t llm_engine_batch_rows(const struct llm_engine *engine);
+
 /* Time on the device in the last step; 0 when the device cannot measure. */
 uint64_t llm_engine_kernel_ns(const struct llm_engine *engine);
 /* Bytes that the backend's driver sent and received over a network so far; 0 where it has none. */

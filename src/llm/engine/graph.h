@@ -20,7 +20,7 @@
 #include "llm/engine/backend.h"
 #include "llm/model/layers.h"
 
-enum { LLM_GRAPH_ROWS_MAX = 512 }; /* of one batch: more do not reuse weights better */
+enum { LLM_GRAPH_ROWS_MAX = 1024 }; /* of one batch, on any backend */
 
 struct llm_graph;
 

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static_assert(LLM_WORKER_BATCH_MAX + LLM_WORKER_MIXED_MAX <= LLM_WORKER_PROMPT_ROWS,
+static_assert(LLM_WORKER_BATCH_MAX + LLM_WORKER_MIXED_MAX <= LLM_WORKER_STEP_ROWS,
               "a step that decodes is no larger than one that does not");
 
 /* One request's rows in a step: rows first to first + rows of the step. */
@@ -49,7 +49,7 @@ struct plan {
     uint32_t score_parts[LLM_WORKER_SCORES_MAX];
     uint32_t part_count, pick_count;
     uint32_t row_count, prompt_rows; /* prompt_rows of row_count */
-    struct llm_row rows[LLM_WORKER_PROMPT_ROWS];
+    struct llm_row rows[LLM_WORKER_STEP_ROWS];
 };
 
 bool llm_job_decodes(const struct llm_job *job)
@@ -294,7 +294,7 @@ struct budget {
 static struct budget prompt_budget(const struct llm_worker *w, const struct llm_model *m,
                                    uint32_t decoding)
 {
-    const uint32_t fixed = w->options.mixed_rows, all = LLM_WORKER_PROMPT_ROWS;
+    const uint32_t fixed = w->options.mixed_rows, all = llm_engine_batch_rows(m->engine);
     if (!decoding && hw_now_ns() - m->decoded_ns > LLM_WORKER_RECENT_NS)
         return (struct budget){.rows = all, .most = all};
     if (fixed)
@@ -385,7 +385,7 @@ static void plan_clear(struct plan *p)
 
 static void plan_add(struct plan *p, struct llm_job *job, uint32_t rows)
 {
-    assert(rows > 0 && p->row_count + rows <= LLM_WORKER_PROMPT_ROWS);
+    assert(rows > 0 && p->row_count + rows <= LLM_WORKER_STEP_ROWS);
     struct part *part = &p->parts[p->part_count++];
     *part = (struct part){.job = job,
                           .first = p->row_count,
@@ -550,7 +550,7 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
             continue;
         }
         p->full |= fits && !decodes_now(job) && rows < rows_left(job);
-        rows = p->row_count + rows <= LLM_WORKER_PROMPT_ROWS ? rows : 0;
+        rows = p->row_count + rows <= LLM_WORKER_STEP_ROWS ? rows : 0;
         int rc = 0;
         if (fits && llm_text_scores(job)) {
             uint32_t left = p->score_room - p->score_count;
@@ -629,7 +629,7 @@ static int embed(struct plan *p, const struct part *parts, uint32_t rows, char *
     struct llm_model *m = p->model;
     size_t width = llm_engine_config(m->engine)->width;
     if (!m->states)
-        m->states = malloc(LLM_WORKER_PROMPT_ROWS * width * sizeof *m->states);
+        m->states = malloc(LLM_WORKER_STEP_ROWS * width * sizeof *m->states);
     if (!m->states)
         return llm_why(why, -ENOMEM, "no memory for hidden states");
     return llm_engine_step_states(m->engine, p->rows + parts->first, rows,

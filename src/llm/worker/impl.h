@@ -52,7 +52,7 @@ struct llm_model {
     struct llm_engine *engine;
     float *logits;        /* of a step: a row for each sequence that needs them */
     uint32_t logits_rows; /* allocated */
-    float *states;        /* of a step that embeds: LLM_WORKER_PROMPT_ROWS rows; made on demand */
+    float *states;        /* of a step that embeds: LLM_WORKER_STEP_ROWS rows; made on demand */
     enum llm_pooling pooling;
     uint64_t decoded_ns;      /* when a step last decoded for a client that asks for each token */
     uint64_t decode_ns;       /* time of a step that only decoded */

@@ -61,7 +61,7 @@ static int read_cache(struct llm_worker *w, struct llm_job *job, struct llm_engi
 static int step(struct llm_job *job, struct llm_model *m, struct llm_seq *seq, struct llm_row *rows)
 {
     uint32_t left = job->request.token_count - job->done;
-    uint32_t count = left < LLM_WORKER_PROMPT_ROWS ? left : LLM_WORKER_PROMPT_ROWS;
+    uint32_t most = llm_engine_batch_rows(m->engine), count = left < most ? left : most;
     for (uint32_t i = 0; i < count; i++)
         rows[i] = (struct llm_row){
             .seq = seq, .token = job->request.tokens[job->done + i], .logits = i + 1 == left};
@@ -76,7 +76,7 @@ static int step(struct llm_job *job, struct llm_model *m, struct llm_seq *seq, s
 
 static int compute(struct llm_job *job, struct llm_model *m, struct llm_seq *seq)
 {
-    struct llm_row *rows = calloc(LLM_WORKER_PROMPT_ROWS, sizeof *rows);
+    struct llm_row *rows = calloc(llm_engine_batch_rows(m->engine), sizeof *rows);
     int rc = rows ? 0 : llm_why(job->why, -ENOMEM, "no memory for a step");
     while (rc == 0 && job->done < job->request.token_count)
         rc = step(job, m, seq, rows);

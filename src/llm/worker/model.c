@@ -16,10 +16,10 @@ uint32_t llm_model_vocab(const struct llm_model *m)
 }
 
 static const double sequence_edges[] = {1, 2, 4, 8, 16, 32, 64};
-static const double row_edges[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+static const double row_edges[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 static const double byte_edges[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18,   1 << 20,
                                     1 << 22, 1 << 24, 1 << 26, 1LL << 28, 1LL << 30};
-static_assert(LLM_WORKER_BATCH_MAX == 64 && LLM_WORKER_PROMPT_ROWS == 512,
+static_assert(LLM_WORKER_BATCH_MAX == 64 && LLM_WORKER_STEP_ROWS == 1024,
               "the largest step has an edge");
 
 static const struct hw_buckets_def note_defs[LLM_NOTES] = {

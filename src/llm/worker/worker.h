@@ -34,8 +34,8 @@ enum {
     LLM_WORKER_TEXTS_MAX = 1024,  /* of one client, which may be a gateway; more are refused */
     LLM_WORKER_BATCH_MAX = 64,    /* sequences in a step: 32 MiB of logits of a large
                                    * vocabulary; weights are reused enough; more take turns */
-    LLM_WORKER_PROMPT_ROWS = 512, /* of prompts in a step where nobody decodes: one batch of the
-                                   * engine, which bounds how long a new request waits */
+    LLM_WORKER_STEP_ROWS = 1024,  /* of a step.  Where nobody decodes it is one batch of the engine,
+                                   * which bounds how long a new request waits */
     LLM_WORKER_SCORES_MAX = 64,   /* of those that are scored: each has a row of logits */
     LLM_WORKER_MIXED_MIN = 16,    /* of prompts where somebody decodes: fewer are not worth
                                    * reading all weights */
