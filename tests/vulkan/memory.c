@@ -787,6 +787,146 @@ static void placed(void)
 
 #endif
 
+/* ---- memory of the program ---- */
+
+#define HOST VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
+
+/* A storage buffer over memory of whole pages that the program has. */
+static struct vkt_buffer import(void *at, VkDeviceSize size)
+{
+    PFN_vkGetMemoryHostPointerPropertiesEXT ask = VKT_PROC(vkGetMemoryHostPointerPropertiesEXT);
+    VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO, .handleTypes = HOST};
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .pNext = &external,
+                               .size = size,
+                               .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
+                                        VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                                        VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+    struct vkt_buffer buffer = {.size = size, .map = at};
+    VKT(vkCreateBuffer(vkt.device, &info, NULL, &buffer.handle));
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, buffer.handle, &needs);
+    VkMemoryHostPointerPropertiesEXT types = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+    VKT(ask(vkt.device, HOST, at, &types));
+    VkImportMemoryHostPointerInfoEXT pointer = {
+        .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+        .handleType = HOST,
+        .pHostPointer = at};
+    VkMemoryAllocateInfo allocate = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+        .pNext = &pointer,
+        .allocationSize = size,
+        .memoryTypeIndex =
+            vkt_memory_type(needs.memoryTypeBits & types.memoryTypeBits, VKT_COHERENT)};
+    VKT(vkAllocateMemory(vkt.device, &allocate, NULL, &buffer.memory));
+    VKT(vkBindBufferMemory(vkt.device, buffer.handle, buffer.memory, 0));
+    return buffer;
+}
+
+static void end_import(struct vkt_buffer *buffer)
+{
+    vkDestroyBuffer(vkt.device, buffer->handle, NULL);
+    vkFreeMemory(vkt.device, buffer->memory, NULL);
+}
+
+static void open_importing(void)
+{
+    VKT_NEED(vkt_has_extension(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME));
+    VkPhysicalDeviceExternalBufferInfo asked = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT,
+        .handleType = HOST};
+    VkExternalBufferProperties answer = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
+    vkGetPhysicalDeviceExternalBufferProperties(vkt.physical, &asked, &answer);
+    VKT_NEED(answer.externalMemoryProperties.externalMemoryFeatures &
+             VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT);
+    VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
+    VkPhysicalDeviceProperties2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+                                       .pNext = &host};
+    vkGetPhysicalDeviceProperties2(vkt.physical, &all);
+    VKT_NEED(BYTES % host.minImportedHostPointerAlignment == 0);
+    VKT_OPEN_WITH(NULL, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+}
+
+static uint8_t *fresh(size_t bytes, int flags, int fd)
+{
+    uint8_t *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    VKT_EXPECT(at != MAP_FAILED);
+    return at;
+}
+
+/* What the program wrote before the import, between submissions and by another mapping. */
+static void imported(void)
+{
+    open_importing();
+    int fd = memfd_create("vkt", MFD_CLOEXEC);
+    VKT_EXPECT(fd >= 0 && ftruncate(fd, BYTES) == 0);
+    uint32_t *other = (uint32_t *)(void *)fresh(BYTES, MAP_SHARED, fd);
+    vkt_pattern(other, BYTES, 4);
+    struct {
+        const char *name;
+        int flags, fd;
+    } kinds[] = {{"anonymous", MAP_PRIVATE | MAP_ANONYMOUS, -1},
+                 {"file", MAP_PRIVATE, fd}, /* no page of it was ever touched here */
+                 {"shared", MAP_SHARED, fd}};
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        uint8_t *at = fresh(BYTES, kinds[k].flags, kinds[k].fd);
+        if (kinds[k].fd < 0)
+            vkt_pattern(at, BYTES / 2, 3);
+        struct vkt_buffer buffer = import(at, BYTES);
+        struct stepper run = stepper(&buffer);
+        for (uint32_t i = 0; i < 10; i++) {
+            step(&run);
+            ((uint32_t *)(void *)at)[i * 100] ^= i;
+            if (k == 2)
+                other[i * 300 + 5] += i;
+        }
+        step(&run);
+        vkt_out(kinds[k].name, at, BYTES);
+        VKT_EXPECT(k != 2 || memcmp(at, other, BYTES) == 0);
+        at[7]++; /* the next work does not see it */
+        end_import(&buffer);
+        vkt_out("afterwards", at, BYTES);
+        VKT_EXPECT(munmap(at, BYTES) == 0);
+    }
+    VKT_EXPECT(munmap(other, BYTES) == 0 && close(fd) == 0);
+}
+
+/* As players move frames: a new import for each, of memory that overlaps, filled in part. */
+static void imported_frames(void)
+{
+    enum { FRAME = 512 << 10, ROWS = 100 };
+    open_importing();
+    uint8_t *at = fresh((size_t)2 * FRAME, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    struct vkt_buffer device = vkt_buffer(FRAME, 0, VKT_DEVICE);
+    for (uint32_t turn = 0; turn < 6; turn++) {
+        VkCommandBuffer command = vkt_begin();
+        vkt_pattern(at + (size_t)turn * PAGE, FRAME, turn);
+        struct vkt_buffer from = import(at + (size_t)turn * PAGE, FRAME);
+        vkt_copy(command, &from, &device);
+        vkt_finish(command);
+        end_import(&from);
+        memset(at, (int)turn, (size_t)2 * FRAME);
+        struct vkt_buffer to = import(at + FRAME / 2, FRAME);
+        struct vkt_buffer head = import(at, FRAME);
+        VkBufferCopy all = {0, turn * 3, FRAME - turn * 3};
+        VkBufferCopy row = {100, 1000 + turn, ROWS};
+        command = vkt_begin();
+        vkCmdCopyBuffer(command, device.handle, to.handle, 1, &all);
+        vkt_barrier(command);
+        vkCmdCopyBuffer(command, device.handle, head.handle, 1, &row);
+        vkt_barrier(command);
+        vkt_finish(command);
+        vkt_out("frame", at, (size_t)2 * FRAME);
+        end_import(&to);
+        end_import(&head);
+    }
+    VKT_EXPECT(munmap(at, (size_t)2 * FRAME) == 0);
+}
+
 static const struct vkt_case cases[] = {
     {"left_behind", left_behind, NULL},
     {"coherent", coherent, NULL},
@@ -813,6 +953,8 @@ static const struct vkt_case cases[] = {
     {"read_again", read_again, NULL},
     {"read_again_at_an_event", read_again_at_an_event, NULL},
     {"read_again_behind_the_host", read_again_behind_the_host, NULL},
+    {"imported", imported, NULL},
+    {"imported_frames", imported_frames, NULL},
 #ifdef VK_EXT_map_memory_placed
     {"placed", placed, "the layer may be older than the extension"},
 #endif

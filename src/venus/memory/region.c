@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Of pages that travel as a whole in any case one in so many is looked at: each look misses every
  * cache. */
@@ -61,15 +62,22 @@ static int init(struct vn_region *region, const struct vn_region_params *params)
     region->shadow.near = params->near;
     size_t page = err ? 1 : region->kernel->page;
     region->bytes = (params->size + page - 1) / page * page;
-    if (!err)
+    region->borrowed = params->borrowed;
+    if (!err && params->borrowed)
+        region->memory = params->borrowed;
+    else if (!err)
         err = (region->memory = map_memory(region, NULL)) ? 0 : -ENOMEM;
     struct vn_pageset *const sets[] = {&region->pending,  &region->whole,   &region->unshadowed,
                                        &region->returned, &region->awaited, &region->missing,
                                        &region->requested};
     for (size_t i = 0; !err && i < ARRAY_LEN(sets); i++)
         err = vn_pageset_init(sets[i], region->bytes / VN_PAGE_BYTES);
+    /* Where all is overwritten first, nothing is sent. */
+    if (!err && region->borrowed)
+        vn_pageset_add_span(&region->returned, 0, vn_shadow_pages(&region->shadow));
     if (!err)
-        err = vn_track_init(&region->track, region->kernel, params->method, region->memory,
+        err = vn_track_init(&region->track, region->kernel,
+                            region->borrowed ? VN_TRACK_BORROWED : params->method, region->memory,
                             region->bytes, differs, region);
     return err;
 }
@@ -79,6 +87,9 @@ int vn_region_create(const struct vn_region_params *params, struct vn_region **o
     size_t alignment = params->alignment;
     if (params->size == 0 || params->size > (VN_PAGES_MAX - 16) * VN_PAGE_BYTES ||
         alignment > VN_REGION_ALIGN_MAX || (alignment & (alignment - 1)))
+        return -EINVAL;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (params->borrowed && ((uintptr_t)params->borrowed % page || params->size % page))
         return -EINVAL;
     struct vn_region *region = calloc(1, sizeof(*region));
     if (!region)
@@ -105,7 +116,7 @@ void vn_region_destroy(struct vn_region *region)
     if (region->has_pager && !foreign)
         vn_pager_detach(&region->client);
     vn_track_fini(&region->track);
-    if (region->memory)
+    if (region->memory && !region->borrowed)
         munmap(region->memory, region->bytes);
     vn_demand_fini(region);
     vn_pageset_fini(&region->requested);
@@ -201,7 +212,7 @@ int vn_region_move(struct vn_region *region, void *to, bool reserve)
     uintptr_t at = (uintptr_t)to, bytes = region->bytes, from = (uintptr_t)region->memory;
     if (at % region->kernel->page || (to && at < from + bytes && from < at + bytes))
         return -EINVAL;
-    if (vn_region_can_drop(region))
+    if (region->borrowed || vn_region_can_drop(region))
         return -ENOTSUP;
     if (!vn_region_enter(region))
         return -ESHUTDOWN;

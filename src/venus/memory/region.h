@@ -47,7 +47,8 @@ typedef int vn_fetch_fn(void *user, size_t off, size_t len);
 
 struct vn_region_params {
     size_t size;
-    size_t alignment;            /* 0 or a power of two up to VN_REGION_ALIGN_MAX */
+    void *borrowed;   /* the program's own memory, of whole host pages; NULL: fresh memory */
+    size_t alignment; /* 0 or a power of two up to VN_REGION_ALIGN_MAX */
     enum vn_track_method method; /* VN_TRACK_AUTO unless a test wants another */
     vn_fetch_fn *fetch;          /* NULL: nothing is ever dropped */
     void *user;                  /* for fetch */
@@ -56,8 +57,10 @@ struct vn_region_params {
 
 struct vn_region;
 
-/* Fresh zeros on both sides.  0, -EINVAL, -ENOMEM, -ENOTSUP for a method that does not work here,
- * or the kernel's errno.  *out is set only on 0; free with vn_region_destroy. */
+/* Fresh zeros on both sides.  What borrowed memory holds is to be sent as if the program had
+ * written it; it is never dropped or moved, and is left as it is at the end.  0, -EINVAL, -ENOMEM,
+ * -ENOTSUP for a method that does not work here, or the kernel's errno.  *out is set only on 0;
+ * free with vn_region_destroy. */
 int vn_region_create(const struct vn_region_params *params, struct vn_region **out) MUST_CHECK;
 void vn_region_destroy(struct vn_region *region);
 
@@ -67,8 +70,8 @@ void *vn_region_memory(const struct vn_region *region);
 /* Moves the memory, which the program does not touch meanwhile, to `to`, where it replaces what was
  * mapped there, or (NULL) to where the kernel has room.  With `reserve` the old addresses stay
  * taken, without access; else they are free.  0, -EINVAL for an address that is not one of a page,
- * -ENOTSUP for memory whose pages can be dropped, -ESHUTDOWN, -ENOMEM or the kernel's errno; the
- * memory is then where it was. */
+ * -ENOTSUP for borrowed memory and for memory whose pages can be dropped, -ESHUTDOWN, -ENOMEM or
+ * the kernel's errno; the memory is then where it was. */
 int vn_region_move(struct vn_region *region, void *to, bool reserve) MUST_CHECK;
 
 /* The name of the method in use. */

@@ -13,8 +13,8 @@
  * unshadowed | has a stale shadow copy: it is to   | take_whole, if in  | encode, apply, store,
  *            | be sent as a whole                  | `whole` before;    | take_whole
  *            |                                     | arrived            |
- * returned   | came from the server as a whole,    | store              | collect, expect, move,
- *            | and nobody has looked at it since   |                    | store with no news
+ * returned   | came from the server as a whole,    | store; create, if  | collect, expect, move,
+ *            | and nobody has looked at it since   | borrowed           | store with no news
  * awaited    | a device rewrites: what the program | await              | arrived
  *            | wrote there is not sent any more    |                    |
  * missing    | was dropped: the server has it, and | drop               | fill, lose
@@ -41,6 +41,7 @@ struct vn_region {
     struct vn_shadow shadow;
     uint8_t *memory; /* the mapping */
     size_t bytes;    /* of the mapping: size in whole host pages */
+    bool borrowed;   /* the mapping is the program's */
     size_t alignment;
     enum vn_track_method method;
     struct vn_pageset pending, whole, unshadowed, returned, awaited, missing, requested;

@@ -227,7 +227,6 @@ INFO_DIFFERS = {
     "VkPhysicalDeviceFaultFeaturesEXT": "of an extension that the client adds",
     "VkPhysicalDevicePresentIdFeaturesKHR": "the same",
     "VkPhysicalDevicePresentWaitFeaturesKHR": "the same",
-    "VkPhysicalDeviceExternalMemoryHostPropertiesEXT": "of an extension that is left out",
 }
 
 

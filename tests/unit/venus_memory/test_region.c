@@ -691,6 +691,38 @@ static void a_region_never_touched_costs_no_memory(void **state)
     vn_region_destroy(region);
 }
 
+/* Content that no page table knows of yet is found, too, and the memory stays the program's. */
+static void borrowed_memory_is_followed(void **state)
+{
+    (void)state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), off = 0, len;
+    int fd = memfd_create("test", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, SIZE), 0);
+    assert_int_equal(pwrite(fd, "one", 3, (off_t)(2 * page)), 3);
+    uint8_t *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    struct vn_region_params params = {.size = SIZE, .borrowed = memory, .method = method};
+    struct vn_region *region;
+    assert_int_equal(vn_region_create(&params, &region), 0);
+    assert_ptr_equal(vn_region_memory(region), memory);
+    assert_int_equal(vn_region_collect(region, 0, SIZE_MAX), 0);
+    assert_true(vn_region_next_pending(region, &off, &len));
+    assert_int_equal(off, 2 * page);
+    assert_int_equal(pwrite(fd, "two", 3, 0), 3); /* not through the mapping */
+    assert_int_equal(vn_region_collect(region, 0, page), 0);
+    off = 0;
+    assert_true(vn_region_next_pending(region, &off, &len));
+    assert_int_equal(off, 0);
+    assert_int_equal(vn_region_move(region, NULL, false), -ENOTSUP);
+    vn_region_destroy(region);
+    assert_memory_equal(memory, "two", 3);
+    params.borrowed = memory + 8;
+    assert_int_equal(vn_region_create(&params, &region), -EINVAL);
+    munmap(memory, SIZE);
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
     method = joint_method(argc, argv);
@@ -723,6 +755,7 @@ int main(int argc, char **argv)
         WITH_JOINT(a_still_server_gets_whole_pages),
         WITH_JOINT(a_still_server_gets_whole_blocks),
         cmocka_unit_test(a_region_never_touched_costs_no_memory),
+        cmocka_unit_test(borrowed_memory_is_followed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -275,6 +275,10 @@ static VKAPI_ATTR void VKAPI_CALL get_properties2(VkPhysicalDevice handle,
     for (uint32_t i = 0; i < copy_count; i++)
         ask_host_copy(device, handle, &copies[i]);
 #endif
+    VkPhysicalDeviceExternalMemoryHostPropertiesEXT *host = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT);
+    if (host)
+        host->minImportedHostPointerAlignment = (VkDeviceSize)sysconf(_SC_PAGESIZE);
 #ifdef VK_EXT_map_memory_placed
     VkPhysicalDeviceMapMemoryPlacedPropertiesEXT *placed = (void *)vn_chain_find(
         out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_PROPERTIES_EXT);

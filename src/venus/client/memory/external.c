@@ -9,19 +9,21 @@
 #include <unistd.h>
 
 #define OFFERED VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT
+#define HOST VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
 
 /* ---- what there is ---- */
 
 bool vnc_external_has(const struct vnc_physical_device *device,
                       VkExternalMemoryHandleTypeFlagBits type)
 {
-    return type == OFFERED &&
-           vnc_physical_device_has(device, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
+    return type == HOST ||
+           (type == OFFERED &&
+            vnc_physical_device_has(device, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME));
 }
 
 void vnc_external_offer(VkExternalMemoryProperties *properties)
 {
-    properties->compatibleHandleTypes &= OFFERED;
+    properties->compatibleHandleTypes &= OFFERED | HOST;
     properties->exportFromImportedHandleTypes &= OFFERED;
 }
 
@@ -30,6 +32,12 @@ get_buffer_properties(VkPhysicalDevice handle, const VkPhysicalDeviceExternalBuf
                       VkExternalBufferProperties *out)
 {
     out->externalMemoryProperties = (VkExternalMemoryProperties){0};
+    if (info->handleType == HOST) {
+        out->externalMemoryProperties = (VkExternalMemoryProperties){
+            .externalMemoryFeatures = VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT,
+            .compatibleHandleTypes = HOST};
+        return;
+    }
     if (!vnc_external_has(VNC_OBJECT(vnc_physical_device, handle), info->handleType))
         return;
     vn_vkGetPhysicalDeviceExternalBufferProperties(handle, info, out);
@@ -55,8 +63,9 @@ bool vnc_external_is_chained(const struct vnc_physical_device *device, const voi
         vn_chain_find(chain, VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMAGE_CREATE_INFO);
     const VkExportMemoryAllocateInfo *export =
         vn_chain_find(chain, VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO);
-    return (buffer && buffer->handleTypes) || (image && image->handleTypes) ||
-           (export && export->handleTypes) || find_import(chain);
+    return (buffer && buffer->handleTypes & ~(VkFlags)HOST) ||
+           (image && image->handleTypes & ~(VkFlags)HOST) || (export && export->handleTypes) ||
+           find_import(chain);
 }
 
 static VkResult import_fd(VkDevice device, const VkMemoryAllocateInfo *info, int fd,
@@ -105,6 +114,45 @@ VkResult vnc_external_allocate(VkDevice handle, const VkMemoryAllocateInfo *info
                   : vn_vkAllocateMemory(handle, info, NULL, out);
 }
 
+/* ---- memory of the program ---- */
+
+void *vnc_external_host_pointer(const void *chain)
+{
+    const VkImportMemoryHostPointerInfoEXT *import =
+        vn_chain_find(chain, VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT);
+    return import && import->handleType == HOST ? import->pHostPointer : NULL;
+}
+
+/* The server compares what stands behind the pointer, so the GPU's own memory only where there is
+ * nothing else. */
+bool vnc_external_is_host_type(const struct vnc_physical_device *device, uint32_t type)
+{
+    const VkMemoryPropertyFlags needed =
+        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    const VkPhysicalDeviceMemoryProperties *offered = &device->types.offered;
+    bool others = false;
+    for (uint32_t i = 0; i < offered->memoryTypeCount; i++) {
+        VkMemoryPropertyFlags flags = offered->memoryTypes[i].propertyFlags;
+        others |= (flags & needed) == needed && !(flags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+    }
+    VkMemoryPropertyFlags flags = offered->memoryTypes[type].propertyFlags;
+    return (flags & needed) == needed && !(others && flags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL get_host_properties(VkDevice handle,
+                                                          VkExternalMemoryHandleTypeFlagBits type,
+                                                          const void *pointer,
+                                                          VkMemoryHostPointerPropertiesEXT *out)
+{
+    const struct vnc_physical_device *physical = VNC_OBJECT(vnc_device, handle)->physical;
+    out->memoryTypeBits = 0;
+    if (type != HOST || (uintptr_t)pointer % (uintptr_t)sysconf(_SC_PAGESIZE))
+        return VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    for (uint32_t i = 0; i < physical->types.offered.memoryTypeCount; i++)
+        out->memoryTypeBits |= (uint32_t)vnc_external_is_host_type(physical, i) << i;
+    return VK_SUCCESS;
+}
+
 /* ---- descriptors ---- */
 
 static VKAPI_ATTR VkResult VKAPI_CALL get_fd(VkDevice handle, const VkMemoryGetFdInfoKHR *info,
@@ -129,6 +177,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_fd_properties(VkDevice device,
 
 const struct vnc_entry vnc_entries_external[] = {
     VNC_ENTRY(vkGetPhysicalDeviceExternalBufferProperties, get_buffer_properties),
+    VNC_ENTRY(vkGetMemoryHostPointerPropertiesEXT, get_host_properties),
     VNC_ENTRY(vkGetMemoryFdKHR, get_fd),
     VNC_ENTRY(vkGetMemoryFdPropertiesKHR, get_fd_properties),
     {NULL, NULL},

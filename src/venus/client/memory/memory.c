@@ -103,61 +103,7 @@ void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addre
     pthread_mutex_unlock(&device->lock);
 }
 
-/* ---- allocation ---- */
-
-static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
-                                                      const VkMemoryAllocateInfo *info,
-                                                      const VkAllocationCallbacks *allocator,
-                                                      VkDeviceMemory *out)
-{
-    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
-    const struct vnc_memory_types *types = &device->physical->types;
-    if (info->memoryTypeIndex >= types->offered.memoryTypeCount)
-        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
-    VkMemoryAllocateInfo driver_info = *info;
-    driver_info.memoryTypeIndex = types->driver_type[info->memoryTypeIndex];
-    /* Before the call: what others submit meanwhile may come behind it at the server. */
-    uint64_t submissions = atomic_load_explicit(&device->submissions, memory_order_relaxed);
-    VkMemoryPropertyFlags flags = types->offered.memoryTypes[info->memoryTypeIndex].propertyFlags;
-    VkResult result = vnc_external_is_chained(device->physical, info->pNext)
-                          ? vnc_external_allocate(handle, &driver_info,
-                                                  flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT, out)
-                          : vn_vkAllocateMemory(handle, &driver_info, allocator, out);
-    vnc_budget_change(&device->physical->budget);
-    if (result != VK_SUCCESS)
-        return result;
-    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, *out);
-    memory->size = info->allocationSize;
-    memory->address = vnc_pushes_take_address(device->pushes, memory->object.id);
-    memory->host_visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
-    memory->cached = vnc_memory_types_is_cached(types, info->memoryTypeIndex);
-    memory->submissions = submissions;
-    if (memory->host_visible)
-        list_visible(device, memory);
-    return VK_SUCCESS;
-}
-
-static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory memory_handle,
-                                              const VkAllocationCallbacks *allocator)
-{
-    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
-    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, memory_handle);
-    if (!memory)
-        return;
-    unlist(device, memory);
-    atomic_store_explicit(&memory->leaving, true, memory_order_relaxed);
-    if (memory->region)
-        vnc_pushes_remove_memory(device->pushes, memory);
-    vn_region_destroy(memory->region);
-    memory->region = NULL;
-    atomic_store_explicit(&memory->dead, true, memory_order_relaxed);
-    atomic_fetch_add_explicit(&device->retired, 1, memory_order_relaxed);
-    vn_vkFreeMemory(handle, memory_handle, allocator);
-    vnc_budget_change(&device->physical->budget);
-    (void)vnc_link_flush(vnc_device_link(device)); /* others may be waiting for the memory */
-}
-
-/* ---- mapping ---- */
+/* ---- the first map ---- */
 
 static VkResult tell_mapped(struct vnc_device *device, struct vnc_memory *memory)
 {
@@ -197,10 +143,12 @@ static bool may_place(const struct vnc_device *device)
     return false;
 }
 
-static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory)
+/* `borrowed`: of memory that is imported, the program's. */
+static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory, void *borrowed)
 {
     struct vn_region_params params = {
         .size = memory->size,
+        .borrowed = borrowed,
         .alignment = device->physical->limits.minMemoryMapAlignment,
         .fetch = vnc_fetch_wanted(memory) && !may_place(device) ? vnc_fetch_pages : NULL,
         .user = memory,
@@ -210,7 +158,9 @@ static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory)
     if (rc) {
         hw_warn(HW_CAT_MEMORY, "cannot map %llu bytes: %s", (unsigned long long)memory->size,
                 strerror(-rc));
-        return rc == -ENOMEM ? VK_ERROR_OUT_OF_HOST_MEMORY : VK_ERROR_MEMORY_MAP_FAILED;
+        return rc == -ENOMEM ? VK_ERROR_OUT_OF_HOST_MEMORY
+               : borrowed    ? VK_ERROR_INVALID_EXTERNAL_HANDLE
+                             : VK_ERROR_MEMORY_MAP_FAILED;
     }
     VkResult result = VK_ERROR_OUT_OF_HOST_MEMORY;
     memory->demand_paged = vn_region_can_drop(memory->region);
@@ -233,6 +183,69 @@ destroy_region:
     return result;
 }
 
+/* ---- allocation ---- */
+
+static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory memory_handle,
+                                              const VkAllocationCallbacks *allocator)
+{
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, memory_handle);
+    if (!memory)
+        return;
+    unlist(device, memory);
+    atomic_store_explicit(&memory->leaving, true, memory_order_relaxed);
+    if (memory->region)
+        vnc_pushes_remove_memory(device->pushes, memory);
+    vn_region_destroy(memory->region);
+    memory->region = NULL;
+    atomic_store_explicit(&memory->dead, true, memory_order_relaxed);
+    atomic_fetch_add_explicit(&device->retired, 1, memory_order_relaxed);
+    vn_vkFreeMemory(handle, memory_handle, allocator);
+    vnc_budget_change(&device->physical->budget);
+    (void)vnc_link_flush(vnc_device_link(device)); /* others may be waiting for the memory */
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
+                                                      const VkMemoryAllocateInfo *info,
+                                                      const VkAllocationCallbacks *allocator,
+                                                      VkDeviceMemory *out)
+{
+    struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
+    const struct vnc_memory_types *types = &device->physical->types;
+    if (info->memoryTypeIndex >= types->offered.memoryTypeCount)
+        return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    VkMemoryAllocateInfo driver_info = *info;
+    driver_info.memoryTypeIndex = types->driver_type[info->memoryTypeIndex];
+    /* Before the call: what others submit meanwhile may come behind it at the server. */
+    uint64_t submissions = atomic_load_explicit(&device->submissions, memory_order_relaxed);
+    VkMemoryPropertyFlags flags = types->offered.memoryTypes[info->memoryTypeIndex].propertyFlags;
+    void *borrowed = vnc_external_host_pointer(info->pNext);
+    if (borrowed && !vnc_external_is_host_type(device->physical, info->memoryTypeIndex))
+        return VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    VkResult result = vnc_external_is_chained(device->physical, info->pNext)
+                          ? vnc_external_allocate(handle, &driver_info,
+                                                  flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT, out)
+                          : vn_vkAllocateMemory(handle, &driver_info, allocator, out);
+    vnc_budget_change(&device->physical->budget);
+    if (result != VK_SUCCESS)
+        return result;
+    struct vnc_memory *memory = VNC_OBJECT(vnc_memory, *out);
+    memory->size = info->allocationSize;
+    memory->address = vnc_pushes_take_address(device->pushes, memory->object.id);
+    memory->host_visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
+    memory->cached = vnc_memory_types_is_cached(types, info->memoryTypeIndex);
+    memory->submissions = submissions;
+    if (memory->host_visible)
+        list_visible(device, memory);
+    if (borrowed)
+        result = first_map(device, memory, borrowed);
+    if (result != VK_SUCCESS)
+        free_memory(handle, *out, allocator);
+    return result;
+}
+
+/* ---- mapping ---- */
+
 static VKAPI_ATTR VkResult VKAPI_CALL map_memory(VkDevice handle, VkDeviceMemory memory_handle,
                                                  VkDeviceSize offset, VkDeviceSize size,
                                                  VkMemoryMapFlags flags, void **data)
@@ -243,7 +256,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL map_memory(VkDevice handle, VkDeviceMemory
     struct vnc_memory *memory = VNC_OBJECT(vnc_memory, memory_handle);
     if (!memory->host_visible || offset >= memory->size)
         return VK_ERROR_MEMORY_MAP_FAILED;
-    VkResult result = memory->region ? VK_SUCCESS : first_map(device, memory);
+    VkResult result = memory->region ? VK_SUCCESS : first_map(device, memory, NULL);
     if (result == VK_SUCCESS)
         *data = (uint8_t *)vn_region_memory(memory->region) + offset;
     return result;

@@ -1,5 +1,8 @@
 /* No protection at all: every page that holds memory is compared.  Nothing can interfere with it,
- * and each take reads everything ever touched twice. */
+ * and each take reads everything ever touched twice.
+ *
+ * Of memory that the program mapped itself, pages without memory may have content, too (those of a
+ * file), and other mappings may write there: all of it is compared. */
 #include "venus/memory/track/track.h"
 
 struct taking {
@@ -27,4 +30,16 @@ static int take(struct vn_track *track, size_t off, size_t len, struct vn_pagese
 const struct vn_track_ops vn_track_compare = {
     .name = "compare",
     .take = take,
+};
+
+static int take_all(struct vn_track *track, size_t off, size_t len, struct vn_pageset *written)
+{
+    struct taking taking = {.track = track, .written = written};
+    compare_span(&taking, (uintptr_t)track->base + off, len);
+    return 0;
+}
+
+const struct vn_track_ops vn_track_borrowed = {
+    .name = "compare",
+    .take = take_all,
 };

@@ -12,6 +12,7 @@ static const struct vn_track_ops *const methods[] = {
     [VN_TRACK_USERFAULTFD] = &vn_track_userfaultfd,
     [VN_TRACK_MPROTECT] = &vn_track_mprotect,
     [VN_TRACK_COMPARE] = &vn_track_compare,
+    [VN_TRACK_BORROWED] = &vn_track_borrowed,
 };
 
 /* The environment is the same for every region; one line says it. */
@@ -27,7 +28,7 @@ enum vn_track_method vn_track_wanted(void)
     const char *value = getenv("VENUS_TRACK");
     if (!value || !*value)
         return VN_TRACK_AUTO;
-    for (size_t i = VN_TRACK_USERFAULTFD; i < ARRAY_LEN(methods); i++) {
+    for (size_t i = VN_TRACK_USERFAULTFD; i <= VN_TRACK_COMPARE; i++) {
         if (strcasecmp(value, methods[i]->name) == 0)
             return (enum vn_track_method)i;
     }

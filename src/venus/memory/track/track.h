@@ -25,6 +25,7 @@ enum vn_track_method {
     VN_TRACK_USERFAULTFD,
     VN_TRACK_MPROTECT,
     VN_TRACK_COMPARE,
+    VN_TRACK_BORROWED, /* compares every page: of the program's own memory; not to be asked for */
 };
 
 struct vn_track;
@@ -79,6 +80,7 @@ int vn_track_take(struct vn_track *track, size_t off, size_t len,
  * the pages.  0 or a negative errno. */
 int vn_track_begin_write(struct vn_track *track, size_t off, size_t len) MUST_CHECK;
 
-extern const struct vn_track_ops vn_track_userfaultfd, vn_track_mprotect, vn_track_compare;
+extern const struct vn_track_ops vn_track_userfaultfd, vn_track_mprotect, vn_track_compare,
+    vn_track_borrowed;
 
 #endif
