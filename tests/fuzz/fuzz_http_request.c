@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct http_request r;
     struct http_tokenize t;
     struct http_error why;
-    for (int api = HTTP_COMPLETIONS; api <= HTTP_EMBEDDINGS; api++) {
+    for (int api = HTTP_COMPLETIONS; api <= HTTP_RESPONSES; api++) {
         if (http_request_parse((const char *)data, size, (enum http_api)api, &r, &why)) {
             check_refusal(&why);
             continue;

@@ -56,7 +56,7 @@ static json_t *chat_logprob(const struct http_model *m, uint32_t token, float lo
                      "bytes", token_bytes(m, token));
 }
 
-static json_t *chat_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to)
+json_t *http_answer_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to)
 {
     const struct http_model *m = choice->sequence.model;
     json_t *content = json_array();
@@ -69,7 +69,7 @@ static json_t *chat_logprobs(const struct http_choice *choice, uint32_t from, ui
         json_object_set_new(item, "top_logprobs", top);
         json_array_append_new(content, item);
     }
-    return json_pack("{s:o, s:n}", "content", content, "refusal");
+    return content;
 }
 
 /* Of several tokens with the same text the likeliest counts. */
@@ -110,14 +110,14 @@ static json_t *logprobs_of(const struct http_choice *choice, uint32_t from, uint
     const struct http_request *r = &choice->exchange->request;
     if (!r->logprobs)
         return json_null();
-    return r->api == HTTP_CHAT ? chat_logprobs(choice, from, to) : text_logprobs(choice, from, to);
+    return r->api == HTTP_CHAT ? json_pack("{s:o, s:n}", "content",
+                                           http_answer_logprobs(choice, from, to), "refusal")
+                               : text_logprobs(choice, from, to);
 }
 
-/* How many entries belong to the first `shown` bytes; all that remain at the end, but those of a
- * stop string. */
-static uint32_t logprobs_due(const struct http_choice *choice, size_t shown, bool last)
+uint32_t http_logprobs_due(const struct http_choice *choice, uint32_t from, size_t shown, bool last)
 {
-    uint32_t i = choice->logprobs_sent;
+    uint32_t i = from;
     while (i < choice->logprob_count &&
            (i < choice->prompt_logprobs || choice->logprobs[i].start < shown ||
             (last && !choice->text.stopped)))
@@ -184,7 +184,7 @@ static json_t *completion_text(const struct http_choice *choice, size_t from, si
 static json_t *whole_choice(const struct http_choice *choice)
 {
     const struct http_request *r = &choice->exchange->request;
-    json_t *logprobs = logprobs_of(choice, 0, logprobs_due(choice, choice->text.len, true));
+    json_t *logprobs = logprobs_of(choice, 0, http_logprobs_due(choice, 0, choice->text.len, true));
     if (r->api == HTTP_COMPLETIONS)
         return json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)choice->index, "text",
                          completion_text(choice, 0, choice->text.len, r->echo), "logprobs",
@@ -208,6 +208,8 @@ static json_t *whole_choice(const struct http_choice *choice)
 
 char *http_answer_whole(struct http_exchange *x, size_t *len)
 {
+    if (x->request.asked)
+        return dump(http_responses_whole(x), len);
     json_t *choices = json_array();
     for (uint32_t i = 0; i < x->choice_count; i++)
         json_array_append_new(choices, whole_choice(&x->choices[i]));
@@ -384,7 +386,7 @@ static void put_choice(struct wire_enc *out, struct http_choice *choice)
     struct http_exchange *x = choice->exchange;
     bool last = choice->finish != HTTP_FINISH_NONE, chat = x->request.api == HTTP_CHAT;
     size_t from = choice->text_sent, to = text->shown;
-    uint32_t due = logprobs_due(choice, choice->text.shown, last);
+    uint32_t due = http_logprobs_due(choice, choice->logprobs_sent, choice->text.shown, last);
     if (choice->finish_sent || (!last && to == from && !http_choice_has_call(choice)))
         return;
     if (!choice->begun)
@@ -431,6 +433,10 @@ void http_answer_chunks(struct http_exchange *x)
     wire_enc_reset(&x->out);
     if (x->done_sent)
         return;
+    if (x->request.asked) {
+        http_responses_events(x);
+        return;
+    }
     for (uint32_t i = 0; i < x->choice_count; i++)
         put_choice(&x->out, &x->choices[i]);
     if (x->open == 0)

@@ -171,6 +171,11 @@ static enum MHD_Result post_chat(struct http_exchange *x)
     return begin_texts(x, HTTP_CHAT);
 }
 
+static enum MHD_Result post_responses(struct http_exchange *x)
+{
+    return begin_texts(x, HTTP_RESPONSES);
+}
+
 static enum MHD_Result post_embeddings(struct http_exchange *x)
 {
     return begin_texts(x, HTTP_EMBEDDINGS);
@@ -333,6 +338,7 @@ static enum MHD_Result get_health(struct http_exchange *x)
 static const struct http_route routes[] = {
     {"/v1/completions", "POST", post_completions},
     {"/v1/chat/completions", "POST", post_chat},
+    {"/v1/responses", "POST", post_responses},
     {"/v1/models", "GET", get_models},
     {"/v1/models/", "GET", get_model},
     {"/v1/embeddings", "POST", post_embeddings},
@@ -417,8 +423,8 @@ static void find_route(struct http_exchange *x, const char *url, const char *met
         (void)http_error_set(
             &x->error, 404, NULL, NULL,
             "there is nothing at %.120s; see /v1/models, /v1/completions, "
-            "/v1/chat/completions, /v1/embeddings, /tokenize, /detokenize, /healthz, /state, "
-            "/metrics, /json and /",
+            "/v1/chat/completions, /v1/responses, /v1/embeddings, /tokenize, /detokenize, "
+            "/healthz, /state, /metrics, /json and /",
             url);
 }
 

@@ -3,7 +3,7 @@
  *   GET   /v1/models[/NAME]     POST  /v1/completions        GET  /metrics  Prometheus
  *   GET   /healthz              POST  /v1/chat/completions   GET  /json     JSON
  *   POST  /tokenize             POST  /v1/embeddings         GET  /         text, for people
- *   POST  /detokenize                                        GET  /state    JSON, for the page
+ *   POST  /detokenize           POST  /v1/responses          GET  /state    JSON, for the page
  *
  * The front reaches each worker over a connection (llm/client/connection.h), also a worker in its
  * own process.  A text that a worker loses goes on at another one with the same tokens.

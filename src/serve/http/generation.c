@@ -98,7 +98,9 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
         return http_error_set(&x->error, 400, "input", "context_length_exceeded",
                               "the input has %u tokens, and the model's context %u; shorten it",
                               *count, m->context);
-    return http_error_set(&x->error, 400, x->request.api == HTTP_CHAT ? "messages" : "prompt",
+    bool chat = x->request.api == HTTP_CHAT;
+    return http_error_set(&x->error, 400,
+                          chat ? http_request_name(&x->request, "messages") : "prompt",
                           "context_length_exceeded",
                           "the prompt has %u tokens, and the model's context %u: nothing can "
                           "follow; shorten it",
@@ -397,9 +399,8 @@ static int read_format(struct http_exchange *x)
                                 &bytes, why);
     if (rc == -ENOMEM)
         return no_memory(&x->error);
-    return rc ? http_error_set(&x->error, 400, "response_format", NULL, "'response_format': %.400s",
-                               why)
-              : 0;
+    const char *field = http_request_name(r, "response_format");
+    return rc ? http_error_set(&x->error, 400, field, NULL, "'%s': %.400s", field, why) : 0;
 }
 
 /* A schema may be one that no text fits: of a grammar made from it the worker's refusal would not
@@ -408,7 +409,8 @@ static int check_grammar(struct http_exchange *x)
 {
     struct llm_grammar *grammar;
     char why[LLM_WHY_CHARS] = "";
-    const char *field = x->request.must_call ? "tools" : "response_format";
+    const char *field =
+        x->request.must_call ? "tools" : http_request_name(&x->request, "response_format");
     if (!x->grammar)
         return 0;
     int rc = llm_grammar_parse(x->grammar, strlen(x->grammar), &grammar, why);
@@ -444,7 +446,7 @@ static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
     if (rc == -ENOMEM)
         return no_memory(&x->error);
     if (rc)
-        return http_error_set(&x->error, 400, "messages", NULL,
+        return http_error_set(&x->error, 400, http_request_name(&x->request, "messages"), NULL,
                               "the model's chat template does not take these messages: %.300s",
                               why);
     return 0;
@@ -536,7 +538,10 @@ int http_generation_start(struct http_exchange *x, enum http_api api)
     if (!x->model || prepare(x))
         return -1;
     x->created = time(NULL);
-    snprintf(x->name, sizeof(x->name), "%s-%016llx%016llx", api == HTTP_CHAT ? "chatcmpl" : "cmpl",
+    snprintf(x->name, sizeof(x->name), "%s%016llx%016llx",
+             x->request.asked   ? "resp_"
+             : api == HTTP_CHAT ? "chatcmpl-"
+                                : "cmpl-",
              (unsigned long long)random_u64(), (unsigned long long)random_u64());
     http_lock(f);
     int rc = admit(x);

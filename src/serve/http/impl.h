@@ -3,6 +3,7 @@
  *   front.c      starting and stopping: the listener, its keys, its limits
  *   exchange.c   one HTTP request: its body, its route, its answer
  *   answer.c     JSON: completions, chats, chunks, usage, errors; embedding.c: embeddings
+ *   responses.c  answers of the Responses API; responses_request.c: its requests
  *   generation.c a request for texts, from its tokens to its choices
  *   cors.c       pages of other origins in a browser
  *   state.c      the page for people, and figures for Prometheus
@@ -301,6 +302,7 @@ struct http_choice {
     size_t text_sent;         /* to a client that streams, as all below */
     uint32_t logprobs_sent;
     size_t calls_begun, arguments_sent; /* arguments: of the last one that was begun */
+    size_t calls_ended, message_at;     /* Responses API: message_at: its place among the items */
     bool begun, finish_sent;
     enum http_finish finish; /* HTTP_FINISH_NONE: it runs */
 };
@@ -335,6 +337,7 @@ struct http_exchange {
     size_t out_at;
     char *chunk_begin; /* what all chunks begin with; NULL: not made yet */
     size_t chunk_begin_len;
+    uint64_t events; /* of the Responses API: sent */
 };
 
 enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, const char *url,
@@ -386,6 +389,17 @@ void http_answer_chunks(struct http_exchange *x);
 char *http_answer_models(struct http_front *f, size_t *len);
 char *http_answer_model(const struct http_model *m, size_t *len);
 char *http_answer_error(const struct http_error *e, size_t *len);
+/* A chat's, as a list. */
+json_t *http_answer_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to);
+/* How many entries belong to the first `shown` bytes, `from` at least; all that remain at the end,
+ * but those of a stop string. */
+uint32_t http_logprobs_due(const struct http_choice *choice, uint32_t from, size_t shown,
+                           bool last);
+
+/* ---- responses.c: the same of a request of the Responses API ---- */
+
+json_t *http_responses_whole(const struct http_exchange *x);
+void http_responses_events(struct http_exchange *x);
 
 /* ---- state.c ---- */
 

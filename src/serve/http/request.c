@@ -183,7 +183,7 @@ static bool read_messages(struct reader *in, struct http_request *r)
         return refuse(in, "messages", "a list of messages");
     if (llm_chat_check(r->messages, r->tools, why) == 0)
         return true;
-    (void)http_error_set(in->why, 400, "messages", NULL, "%s", why);
+    (void)http_error_set(in->why, 400, http_request_name(r, "messages"), NULL, "%s", why);
     return false;
 }
 
@@ -385,8 +385,8 @@ static bool check_grammar(struct reader *in, const char *text)
 
 static bool read_format(struct reader *in, struct http_request *r)
 {
-    static const char name[] = "response_format";
-    json_t *format = field(in, name);
+    const char *name = http_request_name(r, "response_format");
+    json_t *format = field(in, "response_format");
     if (!get_string(in, "grammar", &r->grammar) || (r->grammar && !check_grammar(in, r->grammar)))
         return false;
     if (!format)
@@ -400,12 +400,14 @@ static bool read_format(struct reader *in, struct http_request *r)
         r->format = HTTP_FORMAT_SCHEMA;
         r->schema = json_object_get(json_object_get(format, "json_schema"), "schema");
         if (!json_is_object(r->schema))
-            return refuse(in, "response_format.json_schema.schema", "a schema");
+            return refuse(in,
+                          r->asked ? "text.format.schema" : "response_format.json_schema.schema",
+                          "a schema");
     } else {
         return refuse(in, name, "an object with type \"text\", \"json_object\" or \"json_schema\"");
     }
     if (r->format != HTTP_FORMAT_TEXT && r->grammar)
-        return refuse(in, "grammar", "left out where 'response_format' asks for JSON");
+        return refuse(in, "grammar", "left out where the answer's format is JSON");
     return true;
 }
 
@@ -445,6 +447,7 @@ static bool read_lengths(struct reader *in, struct http_request *r)
     int64_t least = r->echo ? 0 : 1; /* the prompt alone is an answer, with its logprobs */
     if (!get_length(in, "max_tokens", least, &max) ||
         !get_length(in, "max_completion_tokens", least, &max) ||
+        (r->asked && !get_length(in, "max_output_tokens", least, &max)) ||
         !get_integer(in, "n", 1, HTTP_CHOICES_MAX, &n))
         return false;
     r->max_tokens = (uint32_t)max;
@@ -507,10 +510,13 @@ int http_request_parse(const char *body, size_t bytes, enum http_api api, struct
                        struct http_error *why)
 {
     struct http_request r = {.json = load(body, bytes, why), .api = api};
+    if (r.json && api == HTTP_RESPONSES) {
+        r.api = HTTP_CHAT;
+        r.asked = r.json;
+        r.json = http_responses_to_chat(r.asked, why);
+    }
     struct reader in = {.root = r.json, .why = why};
-    if (!r.json)
-        return -1;
-    if (get_string(&in, "model", &r.model) &&
+    if (r.json && get_string(&in, "model", &r.model) &&
         (api == HTTP_EMBEDDINGS
              ? read_embeddings(&in, &r)
              : read_lengths(&in, &r) && read_sampling(&in, &r) && read_logprobs(&in, &r) &&
@@ -530,7 +536,17 @@ void http_request_fini(struct http_request *r)
     free(r->prompts);
     free(r->biases);
     json_decref(r->json);
+    json_decref(r->asked);
     *r = (struct http_request){0};
+}
+
+const char *http_request_name(const struct http_request *r, const char *name)
+{
+    if (r->asked && strcmp(name, "messages") == 0)
+        return "input";
+    if (r->asked && strcmp(name, "response_format") == 0)
+        return "text.format";
+    return name;
 }
 
 int http_tokenize_parse(const char *body, size_t bytes, bool reverse, struct http_tokenize *out,

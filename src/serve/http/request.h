@@ -21,7 +21,8 @@ enum {
     HTTP_MAX_TOKENS_DEFAULT = 16    /* of a completion, as OpenAI's; a chat goes on to the end */
 };
 
-enum http_api { HTTP_COMPLETIONS, HTTP_CHAT, HTTP_EMBEDDINGS };
+/* A request of the Responses API becomes one of a chat, and `asked` tells. */
+enum http_api { HTTP_COMPLETIONS, HTTP_CHAT, HTTP_EMBEDDINGS, HTTP_RESPONSES };
 
 enum http_format { HTTP_FORMAT_TEXT, HTTP_FORMAT_JSON, HTTP_FORMAT_SCHEMA };
 
@@ -34,7 +35,8 @@ struct http_prompt {
 };
 
 struct http_request {
-    json_t *json; /* the whole body */
+    json_t *json;  /* the whole body */
+    json_t *asked; /* that of the Responses API, from which json was made; else NULL */
     enum http_api api;
     const char *model; /* NULL: not named */
     struct http_prompt *prompts;
@@ -64,6 +66,10 @@ struct http_request {
 int http_request_parse(const char *body, size_t bytes, enum http_api api, struct http_request *out,
                        struct http_error *why) MUST_CHECK;
 void http_request_fini(struct http_request *r);
+/* What the client calls a field of a chat. */
+const char *http_request_name(const struct http_request *r, const char *name);
+/* A request of the Responses API as one of a chat: a new reference, or NULL and why. */
+json_t *http_responses_to_chat(const json_t *asked, struct http_error *why);
 
 /* /tokenize: {"prompt" or "content": text, "add_special_tokens": bool}.
  * /detokenize: {"tokens": [...]}. */

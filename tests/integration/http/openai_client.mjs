@@ -45,7 +45,6 @@ out.embeddings = packed.data.map((d) => Array.from(d.embedding, Math.fround));
 out.embedding_numbers = numbers.data.map((d) => d.embedding.map(Math.fround));
 
 out.request_id = (await client.chat.completions.create(chat))._request_id;
-await client.responses.create({ model, input: "a" }).catch((error) => { out.responses = { status: error.status }; });
 const unknown = await refusal({ ...prompt, model: "no-such-model" });
 out.not_found = { status: unknown.status, code: unknown.code };
 const bad = await refusal({ ...prompt, temperature: "hot" });
@@ -150,6 +149,56 @@ for (const change of [{ tools: [] }, { tool_choice: "perhaps" }, { tool_choice: 
     await client.chat.completions.create({ ...asked, ...change });
   } catch (error) {
     out.tools_refused.push([error.status, error.param]);
+  }
+}
+
+// The Responses API: texts, streams, calls, a schema, a turn that follows.
+const flat = ({ type, function: f }) => ({ type, ...f });
+const asks = { model, instructions: "Be brief.", input: "Who was Moses?", temperature: 0, max_output_tokens: 16 };
+const calls = {
+  ...asks, instructions: null, input: asked.messages, tools: [flat(weather), flat(noop)], tool_choice: "required",
+  parallel_tool_calls: false, max_output_tokens: 128, seed: 7,
+};
+const response = await client.responses.create(asks);
+out.response = response;
+async function follow(request) {
+  const stream = client.responses.stream(request);
+  const types = [], numbers = [];
+  let text = "", args = "", last;
+  for await (const event of stream) {
+    types.push(event.type);
+    last = event.response;
+    numbers.push(event.sequence_number);
+    if (event.type === "response.output_text.delta") text += event.delta;
+    if (event.type === "response.function_call_arguments.delta") args += event.delta;
+  }
+  return { types, numbers, text, args, last, final: await stream.finalResponse() };
+}
+out.response_stream = await follow(asks);
+const calling = await client.responses.create(calls);
+out.response_call = calling.output;
+out.response_call_stream = await follow(calls);
+const result2 = { type: "function_call_output", call_id: calling.output[0].call_id, output: "sun" };
+out.response_after = await client.responses.create({
+  ...calls, tool_choice: "none", max_output_tokens: 8, input: [...asked.messages, ...calling.output, result2],
+});
+out.response_free = await follow({
+  ...calls, tool_choice: "auto",
+  grammar: 'root ::= "So. <tool_call>{\\"name\\": \\"noop\\", \\"arguments\\": {}}</tool_call>"',
+});
+out.response_shaped = await client.responses.parse({
+  ...asks, max_output_tokens: 256, text: { format: { type: "json_schema", name: "person", schema: person, strict: true } },
+});
+out.response_cut = await follow({ ...calls, tools: [flat(weather)], max_output_tokens: 24 });
+out.responses_refused = [];
+for (const change of [{ previous_response_id: "resp_1" }, { input: [{ type: "item_reference", id: "msg_1" }] },
+  { input: [{ role: "user", content: [{ type: "input_image", image_url: "x" }] }] }, { tools: [{ type: "web_search" }] },
+  { tool_choice: { type: "function", name: "x" } }, { max_output_tokens: 0 }, { background: true }, { input: [] },
+  { tool_choice: "auto", text: { format: { type: "json_schema", name: "s", schema: { not: {} } } } }, { model: "no-such-model" }]) {
+  try {
+    await client.responses.create({ ...calls, ...change });
+  } catch (error) {
+    out.responses_refused.push([error.status, error.param]);
   }
 }
 

@@ -116,6 +116,29 @@ class Clients(unittest.TestCase):
             self.assertEqual([c["finish_reason"] for c in mine if c["finish_reason"]], [choice["finish_reason"]])
         self.assertEqual(chunks[-1]["usage"]["completion_tokens"], whole["usage"]["completion_tokens"])
 
+    def test_responses(self):
+        asked = {"input": CHAT["messages"], "temperature": 0, "max_output_tokens": 6, "metadata": {"a": "b"}}
+        whole = self.ask("/v1/responses", {**asked, "top_logprobs": 2})
+        message, = whole["output"]
+        chat = self.chat(logprobs=True, top_logprobs=2)["choices"][0]
+        self.assertEqual((message["content"][0]["text"], message["content"][0]["logprobs"]),
+                         (chat["message"]["content"], chat["logprobs"]["content"]))
+        self.assertEqual((whole["metadata"], whole["status"], whole["previous_response_id"]),
+                         ({"a": "b"}, "incomplete", None))
+        lines = self.talk(self.post({**asked, "stream": True, "top_logprobs": 2}, "/v1/responses",
+                                    "Connection: close\r\n")).decode().split("\n")
+        events = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
+        self.assertEqual([line[7:].rstrip() for line in lines if line.startswith("event: ")], [e["type"] for e in events])
+        deltas = [e for e in events if e["type"] == "response.output_text.delta"]
+        self.assertEqual("".join(e["delta"] for e in deltas), chat["message"]["content"])
+        self.assertEqual([entry for e in deltas for entry in e["logprobs"]], chat["logprobs"]["content"])
+        ended = events[-1]["response"]
+        for answer in (whole, ended):
+            for name in ("id", "created_at", "usage"):
+                self.assertTrue(answer.pop(name))
+            answer["output"][0].pop("id")
+        self.assertEqual((events[-1]["type"], ended), ("response.incomplete", whole))
+
     def test_prompts(self):
         tokens = call(self.url, "/tokenize", {"prompt": "And God said"})[2]["tokens"]
         plain = self.complete()["choices"][0]
@@ -136,7 +159,9 @@ class Clients(unittest.TestCase):
         there = ("/v1/chat/completions/", "//v1/chat/completions", "/v1//chat/completions?api-version=1", "/v1/models/",
                  "/v1//models", f"/v1/models//{NAME}", f"/v1/models/{NAME}/", "/v1/models/k%6av", "//healthz//")
         self.assertEqual(self.paths(*there), dict.fromkeys(there, 200))
-        for path, body in (("/v1", None), ("/v1/", None), ("/v1/modelsx", None), ("/v1/responses", {"model": NAME, "input": "a"}), ("/v1/mod", None)):
+        for path, body in (("/v1", None), ("/v1/", None), ("/v1/modelsx", None), ("/v1/mod", None),
+                           ("/v1/responses/resp_1", None), ("/v1/messages", CHAT), ("/v1/rerank", {}), ("/v1/score", {}),
+                           ("/api/chat", CHAT), ("/api/tags", None), ("/props", None)):
             status, headers, answer = call(self.url, path, body)
             self.assertEqual((status, headers["Content-Type"]), (404, "application/json"))
             self.assertIn("/v1/chat/completions", answer["error"]["message"])

@@ -690,6 +690,18 @@ class Doors(Case):
                 self.assertEqual((status, headers["Retry-After"]), (503, "1"))
                 self.assertIn("the server stops", answer["error"]["message"])
 
+    def test_a_front_that_stops_ends_streams(self):
+        for path, ask, end in (("/v1/completions", PROMPT, lambda e: e["error"]["message"]),
+                               ("/v1/responses", {"input": "a"}, lambda e: e["response"]["error"]["message"])):
+            with worker() as busy:
+                front = gateway([busy])
+                stream = Stream(front.url, path, {**ask, "max_tokens": -1})
+                busy.send(signal.SIGSTOP)
+                self.assertEqual(front.stop()[0], 0)
+                last = [line for line in stream.answer if line.startswith(b"data: ")][-1]
+                stream.close()
+                self.assertIn("the server stops", end(json.loads(last[6:])))
+
     def test_files_that_are_open_at_a_time(self):
         """A server takes what it may have, and says which limit is too low, and how to raise it."""
         def limited(soft, hard):

@@ -37,10 +37,10 @@ class OpenAI(unittest.TestCase):
             self.assertEqual([len(v) for v in got["embeddings"]], [224, 224])
             self.assertEqual(got["embeddings"], got["embedding_numbers"])
             self.assertEqual(got["not_found"], {"status": 404, "code": "model_not_found"})
-            self.assertEqual(got["responses"], {"status": 404})
             self.assertTrue(got["request_id"].startswith("chatcmpl-"))
             self.assertEqual(got["bad_request"], {"status": 400, "param": "temperature"})
             self.assert_tools(got)
+            self.assert_responses(got)
             self.assertTrue(got["aborted"])
             wait_for(lambda: counter(front.url, "vllm:num_requests_running") == 0)
             self.assertGreaterEqual(counter(front.url, "hawser_http_texts_left_total"), 1)
@@ -71,6 +71,44 @@ class OpenAI(unittest.TestCase):
         self.assertLessEqual(got["shaped"]["age"], 999)
         self.assertEqual(got["tools_refused"], [[400, "tools"], [400, "tool_choice"], [400, "tool_choice"],
                                                 [400, "tools"]])
+
+    def assert_responses(self, got):
+        whole, stream = got["response"], got["response_stream"]
+        self.assertEqual((whole["object"], whole["status"], whole["incomplete_details"], whole["store"]),
+                         ("response", "incomplete", {"reason": "max_output_tokens"}, False))
+        self.assertEqual(whole["output_text"], got["chat"])
+        self.assertEqual({name: whole["usage"][name] for name in ("input_tokens", "output_tokens", "total_tokens")},
+                         {"input_tokens": got["usage"]["prompt_tokens"], "output_tokens": 16,
+                          "total_tokens": got["usage"]["total_tokens"]})
+        self.assertEqual((whole["instructions"], whole["max_output_tokens"], whole["tools"]), ("Be brief.", 16, []))
+        self.assert_events(stream, ["output_item.added", "content_part.added", "output_text.delta", "output_text.done",
+                                    "content_part.done", "output_item.done", "incomplete"])
+        self.assertEqual((stream["text"], stream["final"]["output"][0]["content"][0]["text"]), (got["chat"],) * 2)
+        called, = got["response_call"]
+        expected = got["call_plain"][0]["function"]
+        self.assertEqual((called["type"], called["status"], called["name"]),
+                         ("function_call", "completed", expected["name"]))
+        stream = got["response_call_stream"]
+        self.assert_events(stream, ["output_item.added", "function_call_arguments.delta",
+                                    "function_call_arguments.done", "output_item.done", "completed"])
+        self.assertEqual(stream["args"], called["arguments"])
+        self.assertEqual([i["arguments"] for i in stream["final"]["output"]], [called["arguments"]])
+        self.assertEqual([i["type"] for i in got["response_after"]["output"]], ["message"])
+        stream = got["response_free"]
+        self.assertEqual([i["type"] for i in stream["final"]["output"]], ["message", "function_call"])
+        self.assertEqual((stream["text"], stream["args"], stream["final"]["status"]), ("So. ", "{}", "completed"))
+        self.assertIn(got["response_shaped"]["output_parsed"]["name"], ["Adam", "Eve"])
+        self.assertEqual((got["response_cut"]["last"]["status"], got["response_cut"]["last"]["output"]),
+                         ("incomplete", []))
+        self.assertEqual(got["responses_refused"], [
+            [400, "previous_response_id"], [400, "input"], [400, "input"], [400, "tools"], [400, "tool_choice"],
+            [400, "max_output_tokens"], [400, "background"], [400, "input"], [400, "text.format"], [404, "model"]])
+
+    def assert_events(self, stream, expected):
+        """The kinds in order, each as often as it comes in a row; all are numbered."""
+        kinds = [kind for i, kind in enumerate(stream["types"]) if i == 0 or stream["types"][i - 1] != kind]
+        self.assertEqual(kinds, [f"response.{kind}" for kind in ["created", "in_progress", *expected]])
+        self.assertEqual(stream["numbers"], list(range(len(stream["numbers"]))))
 
 
 if __name__ == "__main__":

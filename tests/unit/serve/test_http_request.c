@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/attr.h"
@@ -213,6 +214,57 @@ static void tools_that_are_not_allowed_are_left_out(void **state)
     refused(ALLOWED("{}", TOOL("g")), HTTP_CHAT, "tool_choice");
 }
 
+#define FLAT(name) "{\"type\": \"function\", \"name\": \"" name "\"}"
+
+static void responses_become_chats(void **state)
+{
+    (void)state;
+    struct http_request r;
+    parse("{\"instructions\": \"i\", \"input\": ["
+          "{\"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": \"a\"}]},"
+          "{\"type\": \"reasoning\", \"summary\": []},"
+          "{\"type\": \"message\", \"role\": \"assistant\", \"content\": \"b\"},"
+          "{\"type\": \"function_call\", \"call_id\": \"1\", \"name\": \"f\", "
+          "\"arguments\": \"{}\"},"
+          "{\"type\": \"function_call\", \"call_id\": \"2\", \"name\": \"g\", "
+          "\"arguments\": \"{}\"},"
+          "{\"type\": \"function_call_output\", \"call_id\": \"1\", \"output\": \"c\"}],"
+          "\"max_output_tokens\": 9, \"n\": 3, \"tools\": [" FLAT("f") ", " FLAT(
+              "g") "], "
+                   "\"tool_choice\": " FLAT(
+                       "g") ", \"text\": {\"format\": {\"type\": \"json_schema\", "
+                            "\"name\": \"s\", \"schema\": {}}}}",
+          HTTP_RESPONSES, &r);
+    char *messages = json_dumps(r.messages, JSON_COMPACT);
+    assert_string_equal(messages,
+                        "[{\"role\":\"system\",\"content\":\"i\"},"
+                        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
+                        "{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":["
+                        "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                        "\"arguments\":\"{}\"}},"
+                        "{\"id\":\"2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
+                        "\"arguments\":\"{}\"}}]},"
+                        "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"c\"}]");
+    free(messages);
+    assert_int_equal(r.api, HTTP_CHAT);
+    assert_int_equal(r.max_tokens, 9);
+    assert_int_equal(r.n, 1);
+    assert_int_equal(json_array_size(r.tools), 2);
+    assert_string_equal(r.must_call_name, "g");
+    assert_int_equal(r.format, HTTP_FORMAT_SCHEMA);
+    http_request_fini(&r);
+    refused("{}", HTTP_RESPONSES, "input");
+    refused("{\"input\": [{\"role\": \"god\", \"content\": \"a\"}]}", HTTP_RESPONSES, "input");
+    refused("{\"input\": [{\"type\": \"function_call\"}]}", HTTP_RESPONSES, "input");
+    refused("{\"input\": [{\"type\": \"function_call_output\"}]}", HTTP_RESPONSES, "input");
+    refused("{\"input\": \"a\", \"conversation\": \"b\"}", HTTP_RESPONSES, "conversation");
+    refused("{\"input\": \"a\", \"prompt\": {\"id\": \"b\"}}", HTTP_RESPONSES, "prompt");
+    refused("{\"input\": \"a\", \"instructions\": 3}", HTTP_RESPONSES, "instructions");
+    refused("{\"input\": \"a\", \"text\": {\"format\": {\"type\": \"x\"}}}", HTTP_RESPONSES,
+            "text.format");
+    refused("{\"input\": \"a\", \"tools\": [{\"type\": \"web_search\"}]}", HTTP_RESPONSES, "tools");
+}
+
 static void texts_and_tokens_are_read(void **state)
 {
     (void)state;
@@ -241,6 +293,7 @@ int main(void)
         cmocka_unit_test(tools_that_are_not_allowed_are_left_out),
         cmocka_unit_test(messages_are_read),
         cmocka_unit_test(bad_fields_are_named),
+        cmocka_unit_test(responses_become_chats),
         cmocka_unit_test(texts_and_tokens_are_read),
         cmocka_unit_test(a_body_may_begin_with_a_byte_order_mark),
     };
