@@ -299,12 +299,14 @@ static int on_refused(struct rpc_handshake *hs, const uint8_t *body, size_t len)
 static int on_proof(struct rpc_handshake *hs, const uint8_t *body, size_t len)
 {
     if (!find_tenant(hs, body, len)) {
-        fail(hs, -EACCES, "wrong token");
+        fail(hs, -EACCES,
+             "wrong token: the client's --token-file or VENUS_TOKEN_FILE is not this server's");
         rpc_handshake_refuse(hs, -EACCES,
                              hs->security->host_token
                                  ? "wrong token: this server is for the user that started it; "
                                    "others need its --token-file"
-                                 : "wrong token: VENUS_TOKEN_FILE must hold the server's token");
+                                 : "wrong token: --token-file or VENUS_TOKEN_FILE must hold the "
+                                   "server's token");
         return -EACCES;
     }
     int rc = put_proof(hs, RPC_HS_WELCOME, "hawser acceptor");

@@ -194,7 +194,7 @@ static void wrong_token_is_refused(void **state)
     struct meeting m = meet(&token_b, &token_a, false);
     run(&m, SIZE_MAX);
     both_end_with(&m, -EACCES, -EACCES);
-    says(&m.side[CONNECTOR], "wrong token");
+    says(&m.side[CONNECTOR], "wrong token: --token-file");
     says(&m.side[CONNECTOR], "VENUS_TOKEN_FILE");
     says(&m.side[ACCEPTOR], "wrong token");
 }
