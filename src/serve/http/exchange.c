@@ -22,6 +22,14 @@ struct http_route {
     enum MHD_Result (*handle)(struct http_exchange *x);
 };
 
+static void drop_body(struct http_exchange *x)
+{
+    http_bodies_give(x->front, x->body_taken);
+    free(x->body);
+    x->body = NULL;
+    x->body_len = x->body_room = x->body_taken = 0;
+}
+
 /* ---- answering ---- */
 
 static enum MHD_Result respond(struct http_exchange *x, unsigned status,
@@ -39,6 +47,7 @@ static enum MHD_Result respond(struct http_exchange *x, unsigned status,
 static enum MHD_Result respond_json(struct http_exchange *x, unsigned status, char *text,
                                     size_t len)
 {
+    http_client_expect(x->front, x->connection, true, len);
     return respond(x, status, http_response("application/json", text, len));
 }
 
@@ -85,6 +94,10 @@ static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
         given = (ssize_t)(left < room ? left : room);
         memcpy(to, wire_enc_data(&x->out) + x->out_at, (size_t)given);
         x->out_at += (size_t)given;
+        if (x->open == 0) {
+            x->late += (size_t)given;
+            http_client_expect(x->front, x->connection, false, x->late);
+        }
     } else if (x->done_sent) {
         given = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
@@ -155,7 +168,9 @@ static enum MHD_Result go_on(struct http_exchange *x)
 
 static enum MHD_Result begin_texts(struct http_exchange *x, enum http_api api)
 {
-    if (http_generation_start(x, api))
+    int rc = http_generation_start(x, api);
+    drop_body(x);
+    if (rc)
         return respond_error(x);
     watch(x);
     return go_on(x);
@@ -473,8 +488,18 @@ static int take_body(struct http_exchange *x, const char *body, size_t len)
                               "the body is longer than %d bytes", HTTP_BODY_BYTES_MAX);
     if (!hw_grow(&x->body, &x->body_room, x->body_len + len, 1))
         return http_error_set(&x->error, 500, NULL, NULL, "out of memory");
+    size_t more = x->body_room > HTTP_BODY_BYTES_SMALL ? x->body_room - x->body_taken : 0;
+    if (more && !http_bodies_take(x->front, more)) {
+        drop_body(x);
+        return http_error_set(&x->error, 503, NULL, NULL,
+                              "requests that are being read have %d bytes together, which is the "
+                              "limit; try again soon",
+                              HTTP_BODIES_BYTES_MAX);
+    }
+    x->body_taken += more;
     memcpy(x->body + x->body_len, body, len);
     x->body_len += len;
+    http_client_expect(x->front, x->connection, false, x->body_len);
     return 0;
 }
 
@@ -499,6 +524,7 @@ static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, con
     *x = (struct http_exchange){.front = f, .connection = c, .fd = -1};
     wire_enc_init(&x->out, HTTP_CHUNKS_BYTES_MAX);
     *state = x;
+    http_client_expect(f, c, true, 0);
     x->preflight = strcmp(method, "OPTIONS") == 0;
     bool may_ask = x->preflight || allowed(x, url);
     if (may_ask && http_is_page(url))
@@ -535,6 +561,7 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
     }
     if (x->started)
         return go_on(x);
+    http_client_busy(f, c);
     if (x->error.status)
         return respond_error(x);
     if (x->preflight)
@@ -552,15 +579,16 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
 {
     struct http_front *f = front;
     struct http_exchange *x = *state;
-    (void)c, (void)code;
+    (void)code;
     *state = NULL;
     if (!x)
         return;
     if (x->fd >= 0)
         (void)epoll_ctl(f->watch, EPOLL_CTL_DEL, x->fd, NULL);
     http_generation_fini(x);
-    free(x->body);
+    drop_body(x);
     free(x);
+    http_client_expect(f, c, true, 0);
 }
 
 /* ---- from other threads, under the lock ---- */

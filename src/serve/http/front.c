@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define AT(field) offsetof(struct http_options, field)
@@ -37,6 +38,10 @@ const struct cmd_option http_table[] = {
     {"worker-wait", 0, CMD_DURATION, AT(wait_ns),
      "how long a text waits for a worker that can compute it, then fails", "TIME", "30s", HW_MS,
      3600 * HW_SEC},
+    {"client-timeout", 0, CMD_DURATION, AT(client_ns),
+     "close connections of HTTP clients that take longer to send a request, or to read an answer "
+     "that is complete; a second more for each 16 KiB",
+     "TIME", "120s", HW_SEC, 3600 * HW_SEC},
     {"cors", 0, CMD_LIST, AT(cors),
      "let pages of this origin ask over HTTP and read the answers, scheme://host[:port], or '*' "
      "for "
@@ -47,8 +52,9 @@ const struct cmd_option http_table[] = {
 
 enum {
     PEM_BYTES_MAX = 1 << 20,
-    IDLE_SECONDS = 120,       /* of a connection between two requests */
-    THREADS_MAX = 4,          /* of HTTP: they parse, tokenize and write; workers compute */
+    CLIENT_BYTES_PER_S = 16 << 10, /* less is a client that only pretends */
+    FEW_CONNECTIONS = 16,          /* left: from then on the longest idle one gives way */
+    THREADS_MAX = 4,               /* of HTTP: they parse, tokenize and write; workers compute */
     SPARE_CONNECTIONS = 1024, /* beside those with a request: idle ones of browsers and pools */
     SPARE_FILES = 64,         /* beside connections: workers, threads' own, the model's */
     EVENTS_MAX = 64,
@@ -72,6 +78,121 @@ void http_unlock(struct http_front *f)
     pthread_mutex_unlock(&f->lock);
 }
 
+/* ---- connections of clients ---- */
+
+/* Those that take too long are closed.  So is, when few are left, the one that has been waited for
+ * the longest: nobody takes the connections of others by sending a byte now and then. */
+
+static void take_leave(const struct http_client *client)
+{
+    (void)shutdown(client->fd, SHUT_RDWR); /* libmicrohttpd sees its end */
+}
+
+static void make_room(struct http_front *f)
+{
+    struct http_client *oldest = NULL;
+    if (f->client_count + FEW_CONNECTIONS <= f->limits.max_requests + SPARE_CONNECTIONS)
+        return;
+    for (struct http_client *client = f->clients; client; client = client->next) {
+        if (client->due != HW_NEVER && client->due && (!oldest || client->since < oldest->since))
+            oldest = client;
+    }
+    if (!oldest)
+        return;
+    take_leave(oldest);
+    oldest->due = 0; /* it is going */
+}
+
+static void close_late(struct http_front *f, uint64_t now)
+{
+    pthread_mutex_lock(&f->clients_lock);
+    for (struct http_client *client = f->clients; client; client = client->next) {
+        if (client->due < now)
+            take_leave(client);
+    }
+    pthread_mutex_unlock(&f->clients_lock);
+}
+
+static void on_connection(void *user, struct MHD_Connection *c, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct http_front *f = user;
+    struct http_client *client = *context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *context = client = info ? calloc(1, sizeof(*client)) : NULL;
+        if (!client)
+            return; /* it is only not watched */
+        client->fd = (int)info->connect_fd;
+        client->since = hw_now_ns();
+        client->due = client->since + f->limits.client_ns;
+        pthread_mutex_lock(&f->clients_lock);
+        make_room(f);
+        client->next = f->clients;
+        client->to = &f->clients;
+        if (client->next)
+            client->next->to = &client->next;
+        f->clients = client;
+        f->client_count++;
+    } else if (client) {
+        pthread_mutex_lock(&f->clients_lock);
+        *client->to = client->next;
+        if (client->next)
+            client->next->to = client->to;
+        f->client_count--;
+        free(client);
+    } else {
+        return;
+    }
+    pthread_mutex_unlock(&f->clients_lock);
+}
+
+static void set_due(struct http_front *f, struct MHD_Connection *c, bool busy, bool anew,
+                    uint64_t bytes)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct http_client *client = info ? info->socket_context : NULL;
+    if (!client)
+        return;
+    pthread_mutex_lock(&f->clients_lock);
+    if (anew)
+        client->since = hw_now_ns();
+    if (client->due)
+        client->due =
+            busy ? HW_NEVER
+                 : client->since + f->limits.client_ns + bytes * HW_SEC / CLIENT_BYTES_PER_S;
+    pthread_mutex_unlock(&f->clients_lock);
+}
+
+void http_client_expect(struct http_front *f, struct MHD_Connection *c, bool anew, uint64_t bytes)
+{
+    set_due(f, c, false, anew, bytes);
+}
+
+void http_client_busy(struct http_front *f, struct MHD_Connection *c)
+{
+    set_due(f, c, true, true, 0);
+}
+
+bool http_bodies_take(struct http_front *f, size_t bytes)
+{
+    pthread_mutex_lock(&f->clients_lock);
+    bool fits = bytes <= HTTP_BODIES_BYTES_MAX - f->body_bytes;
+    if (fits)
+        f->body_bytes += bytes;
+    pthread_mutex_unlock(&f->clients_lock);
+    return fits;
+}
+
+void http_bodies_give(struct http_front *f, size_t bytes)
+{
+    pthread_mutex_lock(&f->clients_lock);
+    f->body_bytes -= bytes;
+    pthread_mutex_unlock(&f->clients_lock);
+}
+
 /* ---- the thread that watches clients and the clock ---- */
 
 static bool look_after(struct http_front *f, const struct epoll_event *events, int count,
@@ -87,6 +208,7 @@ static bool look_after(struct http_front *f, const struct epoll_event *events, i
     *timeout_ms = due == HW_NEVER ? 1000 : TICK_MS;
     bool stopping = f->stopping;
     http_unlock(f);
+    close_late(f, hw_now_ns());
     return !stopping;
 }
 
@@ -315,9 +437,10 @@ static enum cmd_exit start_listener(struct http_front *f, char **url_out)
         .addr = &f->addr,
         .handle = http_exchange_handle,
         .completed = http_exchange_completed,
+        .connection = on_connection,
         .user = f,
         .connections = (unsigned)f->limits.max_requests + SPARE_CONNECTIONS,
-        .timeout_s = IDLE_SECONDS,
+        .timeout_s = (unsigned)(f->limits.client_ns / HW_SEC),
         .threads = cores < THREADS_MAX ? cores : THREADS_MAX,
         .cert = f->cert,
         .key = f->key,
@@ -355,6 +478,7 @@ enum cmd_exit http_front_start(const struct http_front_options *options, struct 
     f->actions_end = &f->actions;
     f->started_ns = hw_now_ns();
     pthread_mutex_init(&f->lock, NULL);
+    pthread_mutex_init(&f->clients_lock, NULL);
     pthread_cond_init(&f->tried, NULL);
     pthread_cond_init(&f->ended, NULL);
     *url_out = NULL;
@@ -387,7 +511,7 @@ void http_front_stop(struct http_front *f)
     }
     for (size_t i = 0; i < f->worker_count; i++)
         http_worker_stop(&f->workers[i]);
-    assert(!f->waiting && !f->actions && !f->exchanges);
+    assert(!f->waiting && !f->actions && !f->exchanges && !f->clients && !f->body_bytes);
     for (size_t i = 0; i < f->model_count; i++)
         http_model_destroy(f->models[i]);
     if (f->watch >= 0)
@@ -396,6 +520,7 @@ void http_front_stop(struct http_front *f)
         close(f->wake);
     pthread_cond_destroy(&f->ended);
     pthread_cond_destroy(&f->tried);
+    pthread_mutex_destroy(&f->clients_lock);
     pthread_mutex_destroy(&f->lock);
     forget_files(f);
     free(f->prefixes);

@@ -30,6 +30,7 @@ struct http_options {
     uint64_t max_tokens_per_key; /* 0: no limit */
     uint64_t share_per_key;      /* percent; 0: the default */
     uint64_t wait_ns;
+    uint64_t client_ns;   /* for a request to come, or an answer to be read */
     struct cmd_list cors; /* origins of pages that may ask */
 };
 

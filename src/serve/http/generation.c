@@ -154,6 +154,19 @@ static int find_calls(struct http_choice *choice, bool last)
     return rc;
 }
 
+/* A text has ended.  With the last one the request is over for all but its client, who may take
+ * long to read the answer. */
+static void close_one(struct http_exchange *x)
+{
+    if (--x->open > 0)
+        return;
+    x->front->running--;
+    x->key->running--;
+    x->key->tokens -= x->prompt_tokens;
+    if (x->request.stream)
+        http_client_expect(x->front, x->connection, true, 0);
+}
+
 static void end_choice(struct http_choice *choice, enum http_finish finish)
 {
     struct http_exchange *x = choice->exchange;
@@ -165,7 +178,7 @@ static void end_choice(struct http_choice *choice, enum http_finish finish)
             (void)no_memory(&x->error);
     }
     choice->finish = choice->text.stopped ? HTTP_FINISH_STOP : finish;
-    x->open--;
+    close_one(x);
     if (finish == HTTP_FINISH_ERROR)
         http_generation_drop(x);
     if (x->request.stream || x->open == 0)
@@ -565,7 +578,7 @@ void http_generation_drop(struct http_exchange *x)
         http_sequence_drop(&choice->sequence);
         http_count(&x->model->stats, HTTP_COUNT_LEFT, 1);
         choice->finish = HTTP_FINISH_ERROR;
-        x->open--;
+        close_one(x);
     }
 }
 
@@ -590,9 +603,6 @@ void http_generation_fini(struct http_exchange *x)
         *x->to = x->next;
         if (x->next)
             x->next->to = x->to;
-        f->running--;
-        x->key->running--;
-        x->key->tokens -= x->prompt_tokens;
         if (!f->exchanges)
             pthread_cond_signal(&f->ended);
         http_unlock(f);

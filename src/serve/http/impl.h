@@ -44,11 +44,13 @@ enum {
     HTTP_LOSSES_MAX = 3,        /* workers that a text may lose without a token between: it may
                                  * be what kills them */
     HTTP_LOSSES_STEADY = 2,     /* from then on it goes to no worker that has just come back */
-    HTTP_CHUNKS_BYTES_MAX = 64 << 20, /* formatted at once: more than a context's text with its
-                                       * logprobs */
-    HTTP_PREFIX_TOKENS = 32,          /* a prefix is known by so many tokens, and multiples */
-    HTTP_PREFIX_BLOCKS_MAX = 64,      /* beyond these a prompt's prefix is not distinguished */
-    HTTP_PREFIX_ENTRIES = 1 << 14,    /* 256 KiB; an older one gives way */
+    HTTP_CHUNKS_BYTES_MAX = 64 << 20,  /* formatted at once: more than a context's text with its
+                                        * logprobs */
+    HTTP_BODIES_BYTES_MAX = 256 << 20, /* of requests that are being read, together */
+    HTTP_BODY_BYTES_SMALL = 64 << 10,  /* of one: does not count among these */
+    HTTP_PREFIX_TOKENS = 32,           /* a prefix is known by so many tokens, and multiples */
+    HTTP_PREFIX_BLOCKS_MAX = 64,       /* beyond these a prompt's prefix is not distinguished */
+    HTTP_PREFIX_ENTRIES = 1 << 14,     /* 256 KiB; an older one gives way */
 };
 
 #define HTTP_DESCRIBE_NS HW_SEC     /* between two looks at a worker */
@@ -170,6 +172,14 @@ struct http_prefix {
     uint32_t worker; /* its index + 1; 0: empty */
 };
 
+/* A connection of a client.  One that keeps the front waiting is closed when it is due. */
+struct http_client {
+    struct http_client *next, **to;
+    int fd;
+    uint64_t since; /* it is waited for: what it sends, or that it reads an answer */
+    uint64_t due;   /* HW_NEVER: it waits for us */
+};
+
 struct http_front {
     struct http_front_options options;
     struct http_options limits;
@@ -192,13 +202,17 @@ struct http_front {
     struct http_exchange *exchanges; /* that have texts */
     pthread_cond_t ended;            /* there are none any more */
     uint64_t exchange_ids;
-    uint32_t running; /* requests for texts */
+    uint32_t running; /* requests with texts under way */
     uint64_t started_ns;
     uint64_t watched_ns; /* when somebody last asked for the map of KV */
     int watch;           /* epoll: clients that may leave */
     int wake;            /* eventfd: the watching thread */
     pthread_t watcher;
     bool watcher_runs;
+    pthread_mutex_t clients_lock; /* of the rest; no lock is taken under it */
+    struct http_client *clients;
+    unsigned client_count;
+    uint64_t body_bytes; /* of all requests that are being read */
 };
 
 /* ---- front.c ---- */
@@ -206,6 +220,13 @@ struct http_front {
 void http_lock(struct http_front *f);
 /* Runs queued actions, too: may wait for a worker's socket. */
 void http_unlock(struct http_front *f);
+/* From now on (anew) or from before the client is waited for; it has moved so many bytes. */
+void http_client_expect(struct http_front *f, struct MHD_Connection *c, bool anew, uint64_t bytes);
+/* The client waits for us. */
+void http_client_busy(struct http_front *f, struct MHD_Connection *c);
+/* Takes room for bodies.  False: too much is taken by others. */
+bool http_bodies_take(struct http_front *f, size_t bytes);
+void http_bodies_give(struct http_front *f, size_t bytes);
 
 /* ---- models.c ---- */
 
@@ -316,6 +337,7 @@ struct http_exchange {
     struct http_key *key;             /* the front's nobody where none is asked for */
     char *body;
     size_t body_len, body_room;
+    size_t body_taken; /* of the room for all bodies */
     struct http_error error;
     const char *allow; /* the methods that the path takes */
     bool preflight;    /* it asks for these only: OPTIONS */
@@ -333,6 +355,7 @@ struct http_exchange {
     time_t created;
     int fd; /* watched for its end; -1: not */
     bool started, suspended, gone, done_sent;
+    uint64_t late;       /* bytes of a stream that were sent after its texts had ended */
     struct wire_enc out; /* of a stream: formatted; up to out_at it was taken */
     size_t out_at;
     char *chunk_begin; /* what all chunks begin with; NULL: not made yet */

@@ -40,12 +40,12 @@ static struct MHD_Daemon *start(const struct http_listen *o, const struct addrin
         flags |= MHD_USE_IPv6;
     if (o->cert)
         flags |= MHD_USE_TLS;
-    return MHD_start_daemon(flags, o->addr->port, NULL, NULL, o->handle, o->user,
-                            MHD_OPTION_SOCK_ADDR, found->ai_addr, MHD_OPTION_CONNECTION_LIMIT,
-                            o->connections, MHD_OPTION_CONNECTION_TIMEOUT, o->timeout_s,
-                            MHD_OPTION_NOTIFY_COMPLETED, o->completed, o->user, MHD_OPTION_ARRAY,
-                            o->cert ? tls : tls + 3, MHD_OPTION_ARRAY,
-                            o->threads > 1 ? more : more + 1, MHD_OPTION_END);
+    return MHD_start_daemon(
+        flags, o->addr->port, NULL, NULL, o->handle, o->user, MHD_OPTION_SOCK_ADDR, found->ai_addr,
+        MHD_OPTION_CONNECTION_LIMIT, o->connections, MHD_OPTION_CONNECTION_TIMEOUT, o->timeout_s,
+        MHD_OPTION_NOTIFY_COMPLETED, o->completed, o->user, MHD_OPTION_NOTIFY_CONNECTION,
+        o->connection, o->user, MHD_OPTION_ARRAY, o->cert ? tls : tls + 3, MHD_OPTION_ARRAY,
+        o->threads > 1 ? more : more + 1, MHD_OPTION_END);
 }
 
 int http_listen(const struct http_listen *o, struct MHD_Daemon **out, uint16_t *port_out,

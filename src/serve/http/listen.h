@@ -15,7 +15,8 @@ struct http_listen {
     const char *what; /* for messages: "metrics", "--http" */
     const struct rpc_addr *addr;
     MHD_AccessHandlerCallback handle;
-    MHD_RequestCompletedCallback completed; /* NULL: none */
+    MHD_RequestCompletedCallback completed;  /* NULL: none */
+    MHD_NotifyConnectionCallback connection; /* NULL: none */
     void *user;
     unsigned connections, timeout_s, threads;
     const char *cert, *key; /* PEM texts; NULL: plain */

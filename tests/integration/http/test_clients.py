@@ -4,8 +4,11 @@ proxies, and programs that write HTTP by hand."""
 import contextlib
 import http.client
 import json
+import pathlib
+import resource
 import signal
 import socket
+import threading
 import unittest
 import urllib.parse
 
@@ -267,6 +270,94 @@ class Clients(unittest.TestCase):
 
     def test_nothing_is_left(self):
         wait_for(lambda: counter(self.url, "vllm:num_requests_running") == 0)
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+
+
+class SlowClients(unittest.TestCase):
+    """Those that send or read a byte now and then take neither connections nor memory from others."""
+
+    @staticmethod
+    def connect(front, *pieces, receive=None):
+        client = socket.socket()
+        if receive:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+        at = urllib.parse.urlsplit(front.url)
+        client.settimeout(240)
+        client.connect((at.hostname, at.port))
+        for piece in pieces:
+            client.sendall(piece)
+        return client
+
+    def test_connections(self):
+        """More than the server takes (--max-requests and 1024 others) wait within a head or a body."""
+        many = 1100
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limits[1] < many + 100:
+            self.skipTest("too few files may be open")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], many + 100), limits[1]))
+        parts = [(), (HEAD,), (HEAD + b"Content-Length: 99\r\n\r\n{",)]
+        with service("--max-requests", 1) as front, contextlib.ExitStack() as open_ones:
+            slow = [open_ones.enter_context(self.connect(front, *parts[i % 3])) for i in range(many)]
+            self.assertEqual(call(front.url, "/v1/completions", PROMPT)[0], 200)
+            self.assertEqual(slow[0].recv(1), b"", "the oldest gave way")
+            slow[-1].sendall(b"x" * 99 if (many - 1) % 3 == 2 else b"GET / HTTP/1.0\r\n\r\n")
+            self.assertIn(b"HTTP/1.1 ", slow[-1].recv(99), "the newest did not")
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    def drip(self, client, byte):
+        """Sends until the server has closed."""
+        never = threading.Event()
+        try:
+            while True:
+                client.sendall(byte)
+                never.wait(0.05)
+        except OSError:
+            return
+
+    def test_heads_and_bodies(self):
+        with service("--client-timeout", "1s") as front:
+            drips = [(), (HEAD,), (HEAD + b"Content-Length: 99999\r\n\r\n{",),
+                     (HEAD + b"Transfer-Encoding: chunked\r\n\r\n",)]
+            bytes_ = [b"P", b"x", b" ", b"1\r\n \r\n"]
+            with contextlib.ExitStack() as stack:
+                clients = [stack.enter_context(self.connect(front, *pieces)) for pieces in drips]
+                threads = [threading.Thread(target=self.drip, args=each) for each in zip(clients, bytes_)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(240)
+                    self.assertFalse(thread.is_alive(), "the server kept it")
+            self.assertEqual(call(front.url, "/v1/completions", PROMPT)[0], 200)
+
+    def test_a_reader(self):
+        """One that does not read a long stream: its texts end, its place is free, and then it is closed."""
+        ask = {**PROMPT, "max_tokens": 256, "n": 8, "temperature": 1, "logprobs": 20, "stream": True}
+        with service("--client-timeout", "1s", "--max-requests", 1) as front:
+            files = pathlib.Path(f"/proc/{front.process.pid}/fd")
+            call(front.url, "/v1/completions", PROMPT)
+            before = len(list(files.iterdir()))
+            with self.connect(front, Clients.post(ask, "/v1/completions"), receive=4096) as client:
+                client.recv(1)
+                wait_for(lambda: counter(front.url, "vllm:num_requests_running") == 0)
+                self.assertEqual(call(front.url, "/v1/completions", PROMPT)[0], 200)
+                wait_for(lambda: len(list(files.iterdir())) <= before)
+
+    def test_bodies_together(self):
+        """Large bodies that never end are bounded together; small ones are answered beside them."""
+        part = HEAD + b"Content-Length: 16000000\r\n\r\n" + b" " * 15_900_000
+        with service() as front, contextlib.ExitStack() as stack:
+            def ask():
+                return call(front.url, "/v1/completions", raw=b" " * 15_900_000, method="POST")
+
+            for _ in range(18):
+                stack.enter_context(self.connect(front, part))
+            wait_for(lambda: ask()[0] == 503)
+            self.assertEqual(ask()[1]["Retry-After"], "1")
+            self.assertEqual(call(front.url, "/v1/completions", PROMPT)[0], 200)
+            stack.close()
+            wait_for(lambda: ask()[0] == 400)
 
 
 if __name__ == "__main__":
