@@ -80,15 +80,27 @@ int sandbox_user_find(const char *name, struct sandbox_user *out, char home[PATH
     return 0;
 }
 
-int sandbox_become(const struct sandbox_user *user)
+/* Of those that it has.  0 or a negative errno. */
+static int keep_capabilities(uint32_t kept)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+    struct __user_cap_data_struct has[_LINUX_CAPABILITY_U32S_3];
+    if (syscall(SYS_capget, &header, has))
+        return -errno;
+    for (size_t i = 0; i < ARRAY_LEN(has); i++) {
+        uint32_t left = i == 0 ? has[i].permitted & kept : 0;
+        has[i] = (struct __user_cap_data_struct){.effective = left, .permitted = left};
+    }
+    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    return syscall(SYS_capset, &header, has) ? -errno : 0;
+}
+
+int sandbox_become(const struct sandbox_user *user)
+{
     if (setgroups((size_t)user->group_count, user->groups) ||
         setresgid(user->gid, user->gid, user->gid) || setresuid(user->uid, user->uid, user->uid))
         return -errno;
-    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    return syscall(SYS_capset, &header, none) ? -errno : 0;
+    return keep_capabilities(0);
 }
 
 void sandbox_offer_memory(void)
@@ -109,7 +121,7 @@ void sandbox_offer_memory(void)
 /* What Mesa's and NVIDIA's drivers, the C library and a session itself use, and what is of the same
  * kind.  Where a call has several forms, all: which one is used depends on the library. */
 static const uint16_t allowed[] = {
-    /* files and descriptors */
+    /* files and descriptors; ioctl is looked at below */
     SYS_read,
     SYS_write,
     SYS_readv,
@@ -138,7 +150,6 @@ static const uint16_t allowed[] = {
     SYS_dup,
     SYS_dup3,
     SYS_fcntl,
-    SYS_ioctl,
     SYS_flock,
     SYS_fsync,
     SYS_fdatasync,
@@ -187,7 +198,8 @@ static const uint16_t allowed[] = {
     SYS_set_mempolicy,
     SYS_mbind,
     SYS_membarrier,
-    /* threads, time, signals; clone, clone3, and what sends signals are looked at below */
+    /* threads, time, signals; clone, clone3, what sends signals and what schedules are looked at
+     * below */
     SYS_exit,
     SYS_exit_group,
     SYS_futex,
@@ -200,17 +212,12 @@ static const uint16_t allowed[] = {
     SYS_waitid,
     SYS_sched_yield,
     SYS_sched_getaffinity,
-    SYS_sched_setaffinity,
     SYS_sched_getparam,
-    SYS_sched_setparam,
     SYS_sched_getscheduler,
-    SYS_sched_setscheduler,
     SYS_sched_getattr,
-    SYS_sched_setattr,
     SYS_sched_get_priority_min,
     SYS_sched_get_priority_max,
     SYS_getpriority,
-    SYS_setpriority,
     SYS_getcpu,
     SYS_nanosleep,
     SYS_clock_nanosleep,
@@ -393,6 +400,31 @@ static struct sock_filter *look_at_process(struct sock_filter *at, uint32_t call
     return answer(at, action);
 }
 
+enum { SECOND_ARGUMENT = offsetof(struct seccomp_data, args) + sizeof(uint64_t) };
+
+/* setpriority: of the thread that calls. */
+static struct sock_filter *look_at_priority(struct sock_filter *at, uint32_t action)
+{
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_setpriority, 0, 6);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args), 0, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, PRIO_PROCESS, 0, 3);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, SECOND_ARGUMENT, 0, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
+    at = answer(at, SECCOMP_RET_ALLOW);
+    return answer(at, action);
+}
+
+/* Whoever has the server's terminal could type into it. */
+static struct sock_filter *look_at_ioctl(struct sock_filter *at, uint32_t unwanted)
+{
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 5);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, SECOND_ARGUMENT, 0, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 2, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 1, 0);
+    at = answer(at, SECCOMP_RET_ALLOW);
+    return answer(at, unwanted);
+}
+
 /* One comparison or two for each run of numbers that follow each other. */
 static struct sock_filter *answer_listed(struct sock_filter *at, const uint16_t *list, size_t count,
                                          uint32_t action)
@@ -415,7 +447,8 @@ static struct sock_filter *answer_listed(struct sock_filter *at, const uint16_t 
 }
 
 /* unwanted: of a call that an intruder wants; unlisted: of one that is in neither list. */
-static int load_filter(uint32_t unwanted, uint32_t unlisted, bool network, unsigned flags)
+static int load_filter(enum sandbox_mode mode, uint32_t unwanted, uint32_t unlisted, bool network,
+                       unsigned flags)
 {
     struct sock_filter program[FILTER_MOST], *at = program;
     at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
@@ -423,25 +456,35 @@ static int load_filter(uint32_t unwanted, uint32_t unlisted, bool network, unsig
     at = put(at, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
     at = answer(at, unwanted);
     at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
+    at = look_at_ioctl(at, unwanted);
     at = answer_listed(at, allowed, ARRAY_LEN(allowed), SECCOMP_RET_ALLOW);
     at = answer_listed(at, denied, ARRAY_LEN(denied), unwanted);
     /* Its arguments cannot be looked at: the C library then uses clone. */
     at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1);
     at = answer(at, SECCOMP_RET_ERRNO | ENOSYS);
     at = look_at(at, SYS_clone, BPF_JSET, CLONE_THREAD, unlisted);
-    /* No network; a driver talks to a daemon of this host at most.  UCX has connections, and asks
-     * for the network's devices. */
+    /* No socket: behind one of this host is a session bus, say, which starts programs.  A driver
+     * that was not tried may talk to a daemon.  UCX has connections, and asks for the network's
+     * devices. */
     if (network)
         at = allow_first(allow_first(at, SYS_socket, AF_INET), SYS_socket, AF_NETLINK);
-    at = look_at(at, SYS_socket, BPF_JEQ, AF_UNIX, unlisted);
+    if (mode != SANDBOX_DENY)
+        at = allow_first(at, SYS_socket, AF_UNIX);
     /* The server and other sessions may be the same user's: their end is not this one's to choose,
-     * nor are their limits.  Of process 0, signals would go to the group, which is the server's. */
+     * nor are their limits and their cores.  Of process 0, signals would go to the group, which is
+     * the server's. */
     static const uint32_t signals[] = {SYS_kill, SYS_tgkill, SYS_rt_sigqueueinfo,
                                        SYS_rt_tgsigqueueinfo};
     uint32_t self = (uint32_t)getpid();
     for (size_t i = 0; i < ARRAY_LEN(signals); i++)
         at = look_at_process(at, signals[i], self, unlisted);
-    at = look_at_process(at, SYS_prlimit64, 0, unlisted);
+    /* Of process 0, these mean the thread that calls.  Other threads of this process cannot be told
+     * from other processes. */
+    static const uint32_t others[] = {SYS_prlimit64, SYS_sched_setaffinity, SYS_sched_setparam,
+                                      SYS_sched_setscheduler, SYS_sched_setattr};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        at = look_at_process(at, others[i], 0, unlisted);
+    at = look_at_priority(at, unlisted);
     at = answer(at, unlisted);
     assert((size_t)(at - program) <= ARRAY_LEN(program));
     struct sock_fprog filter = {.len = (unsigned short)(at - program), .filter = program};
@@ -480,13 +523,13 @@ static int filter_calls(enum sandbox_mode mode, bool network)
 {
     static const uint32_t refuse = SECCOMP_RET_ERRNO | EPERM;
     if (mode == SANDBOX_DENY)
-        return load_filter(refuse, refuse, network, 0);
+        return load_filter(mode, refuse, refuse, network, 0);
     uint32_t unwanted = mode == SANDBOX_WATCH ? refuse : SECCOMP_RET_USER_NOTIF;
-    int listener =
-        load_filter(unwanted, SECCOMP_RET_USER_NOTIF, network, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+    int listener = load_filter(mode, unwanted, SECCOMP_RET_USER_NOTIF, network,
+                               SECCOMP_FILTER_FLAG_NEW_LISTENER);
     pthread_t thread;
     if (listener < 0) /* a kernel before 5.5: it writes to its own log */
-        return load_filter(mode == SANDBOX_WATCH ? refuse : SECCOMP_RET_LOG, SECCOMP_RET_LOG,
+        return load_filter(mode, mode == SANDBOX_WATCH ? refuse : SECCOMP_RET_LOG, SECCOMP_RET_LOG,
                            network, 0);
     return -pthread_create(&thread, NULL, log_calls, (void *)(intptr_t)listener);
 }
@@ -500,28 +543,38 @@ static int filter_calls(enum sandbox_mode mode, bool network)
 
 /* ---- Landlock ---- */
 
-/* Of its first version: what changes files and folders. */
-static const uint64_t writes = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
-                               LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
-                               LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
-                               LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-                               LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
+/* Later than some kernels' headers; what a kernel does not know must be 0. */
+struct landlock_attributes {
+    uint64_t files, network, scopes;
+};
+enum {
+    HAS_TRUNCATE = 3, /* versions of Landlock */
+    HAS_SCOPES = 6,
+    FILE_TRUNCATE = 1 << 14,         /* of files: also for whoever opens one to read */
+    SCOPE_ABSTRACT_SOCKETS = 1 << 0, /* of scopes: only of processes that are restricted with it */
+    SCOPE_SIGNALS = 1 << 1
+};
 
-/* A folder, or a file.  What is not there needs no rule. */
-static void let_write(int rules, const char *path)
+struct ruleset {
+    int fd;
+    uint64_t file, folder; /* what may be done to one where writing is allowed */
+};
+
+/* What is not there needs no rule. */
+static void let_write(const struct ruleset *rules, const char *path)
 {
-    struct landlock_path_beneath_attr beneath = {.allowed_access = writes};
+    struct landlock_path_beneath_attr beneath = {.allowed_access = rules->folder};
     struct stat st;
     beneath.parent_fd = path && path[0] == '/' ? open(path, O_PATH | O_CLOEXEC) : -1;
     if (beneath.parent_fd < 0)
         return;
     if (fstat(beneath.parent_fd, &st) == 0 && !S_ISDIR(st.st_mode))
-        beneath.allowed_access = LANDLOCK_ACCESS_FS_WRITE_FILE;
-    (void)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0);
+        beneath.allowed_access = rules->file;
+    (void)syscall(SYS_landlock_add_rule, rules->fd, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0);
     close(beneath.parent_fd);
 }
 
-static void let_write_at_home(int rules, const char *folder)
+static void let_write_at_home(const struct ruleset *rules, const char *folder)
 {
     const char *home = getenv("HOME");
     char path[PATH_MAX];
@@ -529,14 +582,14 @@ static void let_write_at_home(int rules, const char *folder)
     let_write(rules, path);
 }
 
-/* All devices, but not the files in memory of other processes. */
-static void let_write_devices(int rules)
+/* All devices, but not the files in memory of other processes, nor disks. */
+static void let_write_devices(const struct ruleset *rules)
 {
     char path[PATH_MAX];
     const struct dirent *entry;
     DIR *devices = opendir("/dev");
     while (devices && (entry = readdir(devices)) != NULL) {
-        if (entry->d_name[0] == '.' || strcmp(entry->d_name, "shm") == 0)
+        if (entry->d_name[0] == '.' || entry->d_type == DT_BLK || strcmp(entry->d_name, "shm") == 0)
             continue;
         snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
         let_write(rules, path);
@@ -545,28 +598,48 @@ static void let_write_devices(int rules)
         closedir(devices);
 }
 
-/* Drivers keep compiled shaders in caches; devices are files, too. */
+/* Names of its threads.  The kernel makes a new inode for a process that is looked up again, which
+ * the rule would not be for: so one look at it stays. */
+static void let_write_itself(const struct ruleset *rules)
+{
+    if (open("/proc/self", O_PATH | O_CLOEXEC) >= 0)
+        let_write(rules, "/proc/self");
+}
+
+/* Drivers keep compiled shaders in caches; devices are files, too.  Not where sockets of the
+ * server's user are: another could be put in their place. */
 static int restrict_files(enum sandbox_mode mode)
 {
-    static const char *const folders[] = {"/tmp", "/var/tmp", "/proc"};
-    static const char *const names[] = {"TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
-                                        "MESA_SHADER_CACHE_DIR", "__GL_SHADER_DISK_CACHE_PATH"};
-    struct landlock_ruleset_attr attributes = {.handled_access_fs = writes};
-    int rules = (int)syscall(SYS_landlock_create_ruleset, &attributes, sizeof(attributes), 0);
-    if (rules < 0)
+    static const char *const folders[] = {"/tmp", "/var/tmp"};
+    static const char *const names[] = {"TMPDIR", "XDG_CACHE_HOME", "MESA_SHADER_CACHE_DIR",
+                                        "__GL_SHADER_DISK_CACHE_PATH"};
+    long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    struct ruleset rules = {.file = LANDLOCK_ACCESS_FS_WRITE_FILE |
+                                    (version >= HAS_TRUNCATE ? FILE_TRUNCATE : 0)};
+    rules.folder = rules.file | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
+                   LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR |
+                   LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |
+                   LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+                   LANDLOCK_ACCESS_FS_MAKE_SYM;
+    struct landlock_attributes attributes = {.files = rules.folder};
+    if (version >= HAS_SCOPES)
+        attributes.scopes = SCOPE_SIGNALS | (mode == SANDBOX_DENY ? SCOPE_ABSTRACT_SOCKETS : 0);
+    rules.fd = (int)syscall(SYS_landlock_create_ruleset, &attributes, sizeof(attributes), 0);
+    if (rules.fd < 0)
         return -errno;
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-        let_write(rules, folders[i]);
+        let_write(&rules, folders[i]);
+    let_write_itself(&rules);
     if (mode == SANDBOX_DENY)
-        let_write_devices(rules);
+        let_write_devices(&rules);
     else /* a driver may need what was not tried */
-        let_write(rules, "/dev");
+        let_write(&rules, "/dev");
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        let_write(rules, getenv(names[i]));
-    let_write_at_home(rules, ".cache");
-    let_write_at_home(rules, ".nv");
-    int rc = syscall(SYS_landlock_restrict_self, rules, 0) ? -errno : 0;
-    close(rules);
+        let_write(&rules, getenv(names[i]));
+    let_write_at_home(&rules, ".cache");
+    let_write_at_home(&rules, ".nv");
+    int rc = syscall(SYS_landlock_restrict_self, rules.fd, 0) ? -errno : 0;
+    close(rules.fd);
     return rc;
 }
 
@@ -588,6 +661,10 @@ void sandbox_enter(enum sandbox_mode mode, bool network)
     limit(RLIMIT_CORE, 0); /* a core would hold the client's bytes */
     limit(RLIMIT_NOFILE, FILES_MAX);
     limit(RLIMIT_MSGQUEUE, 0);
+    /* Of root's rights, those over files, which may be a driver's, and over locked memory. */
+    if (mode != SANDBOX_LOG &&
+        keep_capabilities(CAP_TO_MASK(CAP_DAC_OVERRIDE) | CAP_TO_MASK(CAP_IPC_LOCK)))
+        hw_info(HW_CAT_VULKAN, "sessions keep their user's capabilities");
     int rc = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? -errno : 0;
     if (rc == 0 && mode != SANDBOX_LOG && restrict_files(mode))
         hw_info(HW_CAT_VULKAN, "this kernel has no Landlock: sessions may write files");

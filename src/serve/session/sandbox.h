@@ -3,14 +3,17 @@
  *
  *   user        another one, where the server was told so and may (--session-user)
  *   memory      when the machine runs out of it, sessions end before the server does
- *   privileges  none can be gained by executing a file (no_new_privs), and no core is dumped
+ *   privileges  none can be gained by executing a file (no_new_privs), and no core is dumped; of
+ *               root's, those over files and locked memory are left
  *   seccomp     calls that are not in a list fail with EPERM, where the list was tried with the
- *               driver; else each such call is logged once.  Not in it: forking, sockets of a
- *               network, signals to other processes and their limits, and what is refused always:
- *               executing, tracing, mounting, modules, namespaces, keys, BPF, io_uring
+ *               driver; else each such call is logged once.  Not in it: forking, sockets, other
+ *               processes' signals, limits, priority and cores, and what is refused always:
+ *               executing, tracing, mounting, modules, namespaces, keys, BPF, io_uring, typing
+ *               into a terminal
  *   limits      of descriptors, and no message queues
  *   Landlock    files are written in caches and temporary folders only, and no process outside can
- *               be looked into; where the kernel has it (5.13).  /dev/shm, where the upload cache
+ *               be looked into; where the kernel has it (5.13).  Nor can other files be emptied
+ *               (6.2), or processes outside be signalled (6.12).  /dev/shm, where the upload cache
  *               may be, is such a folder for drivers only that the list was not tried with
  *
  * The list was found by running every Vulkan test of this project in SANDBOX_LOG.

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/landlock.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,10 +17,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +31,11 @@
 
 static char allowed[] = "/tmp/hawser-sandbox-XXXXXX", other[] = "/var/lib/hawser-sandbox-XXXXXX",
             shared[] = "/dev/shm/hawser-sandbox-XXXXXX";
-static pid_t outside; /* a process that is not in the sandbox */
+static pid_t outside;        /* a process that is not in the sandbox */
+static char other_file[128]; /* that is there */
+static int terminal;
+static int unconnected, daemon_socket;
+static struct sockaddr_un abstract = {.sun_family = AF_UNIX};
 
 /* What `act` gives in a sandboxed process: 0 or its errno. */
 static int in_sandbox_of(enum sandbox_mode mode, bool network, int (*act)(void))
@@ -110,6 +118,76 @@ static int limit_outside(void)
     return prlimit(outside, RLIMIT_CORE, NULL, &(struct rlimit){0});
 }
 
+static int slow_outside(void)
+{
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(0, &cpus);
+    return sched_setaffinity(outside, sizeof(cpus), &cpus);
+}
+
+static int slow_outside_otherwise(void)
+{
+    return setpriority(PRIO_PROCESS, (id_t)outside, 1);
+}
+
+/* One without processes: where this is not refused, it changes nothing. */
+static int slow_a_user(void)
+{
+    return setpriority(PRIO_USER, (id_t)-2, 1);
+}
+
+static int write_to(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd < 0 ? -1 : close(fd);
+}
+
+/* When memory runs out, it would end first. */
+static int offer_outside(void)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)outside);
+    return write_to(path);
+}
+
+static int change_the_machine(void)
+{
+    return write_to("/proc/sys/kernel/core_pattern");
+}
+
+static int cut_other(void)
+{
+    return truncate(other_file, 0);
+}
+
+static int cut_other_by_reading(void)
+{
+    int fd = open(other_file, O_RDONLY | O_TRUNC | O_CLOEXEC);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int type_into_a_terminal(void)
+{
+    return ioctl(terminal, TIOCSTI, "x");
+}
+
+static int reach_a_daemon(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int reach_an_abstract_daemon(void)
+{
+    return connect(unconnected, (const struct sockaddr *)&abstract, sizeof(abstract));
+}
+
+static int has_rights_over_the_machine(void)
+{
+    return prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
+}
+
 static int fork_one(void)
 {
     pid_t pid = fork();
@@ -151,6 +229,11 @@ static int usual_work(void)
     struct rlimit limit;
     if (raise(SIGCONT) || kill(getpid(), SIGCONT) || getrlimit(RLIMIT_NOFILE, &limit))
         return -1;
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/task/%d/comm", (int)gettid());
+    if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0)) || write_to(path) ||
+        write_to("/proc/self/comm"))
+        return -1;
     void *memory = malloc(1 << 20);
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -172,6 +255,15 @@ static void what_an_intruder_wants_is_denied(void **state)
     assert_int_equal(in_sandbox(SANDBOX_DENY, signal_outside), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, signal_the_group), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, limit_outside), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, slow_outside), 0);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, slow_outside), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, slow_outside_otherwise), 0);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, slow_outside_otherwise), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, slow_a_user), ESRCH);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, slow_a_user), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, reach_a_daemon), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, type_into_a_terminal), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, type_into_a_terminal), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, usual_work), 0);
 }
 
@@ -215,10 +307,39 @@ static void what_is_only_logged_works(void **state)
     close(ends[0]);
 }
 
+/* Of a server that root starts, without a user for sessions. */
+static void root_is_nobody_there(void **state)
+{
+    (void)state;
+    if (in_sandbox(SANDBOX_OFF, has_rights_over_the_machine))
+        skip(); /* nor here */
+    assert_int_equal(in_sandbox(SANDBOX_DENY, has_rights_over_the_machine), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, has_rights_over_the_machine), EPERM);
+}
+
+static long landlock_version(void)
+{
+    return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+}
+
+static void what_later_kernels_refuse(void **state)
+{
+    (void)state;
+    if (landlock_version() < 3)
+        skip();
+    assert_int_equal(in_sandbox(SANDBOX_DENY, cut_other), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, cut_other_by_reading), EACCES);
+    if (landlock_version() < 6)
+        return;
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, signal_outside), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, reach_an_abstract_daemon), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, reach_an_abstract_daemon), 0);
+}
+
 static void files_and_other_processes_are_out_of_reach(void **state)
 {
     (void)state;
-    if (syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) < 1)
+    if (landlock_version() < 1)
         skip(); /* this kernel has no Landlock */
     assert_int_equal(in_sandbox(SANDBOX_DENY, write_allowed), 0);
     assert_int_equal(in_sandbox(SANDBOX_OFF, write_other), 0);
@@ -227,6 +348,10 @@ static void files_and_other_processes_are_out_of_reach(void **state)
     assert_int_equal(in_sandbox(SANDBOX_WATCH, write_memory), 0);
     assert_int_equal(in_sandbox(SANDBOX_OFF, read_outside), 0);
     assert_true(in_sandbox(SANDBOX_DENY, read_outside) != 0);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, offer_outside), 0);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, offer_outside), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, offer_outside), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, change_the_machine), EACCES);
 }
 
 static int set_up(void **state)
@@ -237,7 +362,18 @@ static int set_up(void **state)
         pause();
         _exit(0);
     }
-    return outside > 0 && mkdtemp(allowed) && mkdtemp(other) && mkdtemp(shared) ? 0 : -1;
+    terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    unconnected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    daemon_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(abstract.sun_path + 1, sizeof(abstract.sun_path) - 1, "hawser-sandbox-%d",
+             (int)getpid());
+    if (outside < 0 || !mkdtemp(allowed) || !mkdtemp(other) || !mkdtemp(shared) ||
+        bind(daemon_socket, (const struct sockaddr *)&abstract, sizeof(abstract)) ||
+        listen(daemon_socket, 4))
+        return -1;
+    snprintf(other_file, sizeof(other_file), "%s/file", other);
+    int fd = open(other_file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    return fd < 0 ? -1 : close(fd);
 }
 
 static void remove_folder(const char *folder)
@@ -267,6 +403,8 @@ int main(void)
         cmocka_unit_test(what_an_intruder_wants_is_denied),
         cmocka_unit_test(a_session_over_ucx_reaches_the_network_by_ipv4_alone),
         cmocka_unit_test(what_is_only_logged_works),
+        cmocka_unit_test(root_is_nobody_there),
+        cmocka_unit_test(what_later_kernels_refuse),
         cmocka_unit_test(files_and_other_processes_are_out_of_reach),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
