@@ -2,6 +2,7 @@
 #include "kit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- talk ---- */
@@ -43,6 +44,7 @@ int kit_main(int argc, char **argv, const struct kit_case *cases, size_t count)
 VkInstance kit_instance(void)
 {
     VkApplicationInfo app = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                             .pApplicationName = getenv("KIT_NAME"),
                              .apiVersion = VK_API_VERSION_1_3};
     VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
                                  .pApplicationInfo = &app};

@@ -1,10 +1,12 @@
 """Programs over UCX, whose sessions open their own endpoints."""
 
+import secrets
 import shutil
 import signal
 
 import support
 from support import GpuCase, GpuServer, ICD
+from test_walls import holds
 
 TRANSPORTS = {  # of UCX; its shared memory cannot be had in a sandbox
     "tcp": {"UCX_TLS": "tcp"},
@@ -42,6 +44,26 @@ class Ucx(GpuCase):
         program = self.program("hosts", "forks", servers=[self.serve()])
         program.wait()
         self.assertIn("in a process that was forked", program.errors())
+
+    def test_a_session_does_not_know_the_token(self):
+        """It admits its client by a secret of that session."""
+        keys = self.dir / "keys"
+        support.hawser("keygen", keys)
+        server = self.serve("s", "--token-file", keys / "token")
+        names = [secrets.token_hex(16) for _ in range(2)]
+        programs = [self.program("many", "witness", servers=[server], env={
+            "KIT_NAME": name, "VENUS_TOKEN_FILE": str(keys / "token")}) for name in names]
+        for program in programs:
+            program.expect("ready")
+        known = {"token": (keys / "token").read_bytes().strip()}
+        self.assertEqual(holds(server.process.pid, known), {"token"})
+        known |= {name: name.encode() for name in names}
+        self.assertEqual(sorted(sorted(holds(pid, known)) for pid in server.sessions()),
+                         [[name] for name in sorted(names)])
+        for program in programs:
+            program.say("stop")
+            program.expect("undisturbed")
+            program.expect_done()
 
     def test_a_benchmark(self):
         """Its processes are children of one that speaks UCX itself."""

@@ -6,13 +6,14 @@ import os
 import pathlib
 import pwd
 import re
+import secrets
 import shutil
 import subprocess
 import tempfile
 import unittest
 
 import support
-from support import GpuCase, GpuServer, hawser
+from support import GpuCase, GpuServer, Program, Relay, hawser
 
 NEXT_READ = 1 << 20
 MAIN_MEMORY = 128 << 20  # bytes that are left to the server and its sessions
@@ -149,21 +150,30 @@ class Walls(GpuCase):
         self.secrets = {"token": (keys / "token").read_bytes().strip(), "key": scalar,
                         "key's file": pem.splitlines()[1].encode()}
 
-    def start(self):
-        program = self.program("many", "witness", servers=[self.server], env=self.env)
+    def start(self, name="", address=None):
+        program = Program(self, "many", "witness", servers=[address or self.server.addresses[0]],
+                          env=self.env | {"KIT_NAME": name, "VENUS_RESUME": "1"})
         program.expect("ready")
         return program
 
     def test_a_session_knows_no_secret(self):
+        """Of the server, or of other clients; one of them was cut off again and again."""
         self.start_server()
         self.assertLessEqual({"token"}, holds(self.server.process.pid, self.secrets),
                              "the server has it, or this test would find nothing")
-        programs = [self.start() for _ in range(3)]  # the first is not started ahead
+        host, _, port = self.server.addresses[0].rpartition(":")
+        relay = Relay(self, f"{host}:{port}", [40000 + 977 * i for i in range(9)])
+        cut = f"{host}:{relay.address.rpartition(':')[2]}"
+        names = {f"client {i}": secrets.token_hex(16) for i in range(3)}
+        programs = [self.start(name, address) for name, address in  # the first is not started ahead
+                    zip(names.values(), (None, cut, None))]
+        support.until(lambda: relay.cuts == 9, "cuts")
         sessions = self.server.sessions()
         self.assertEqual(len(sessions), len(programs))
+        known = self.secrets | {client: name.encode() for client, name in names.items()}
+        found = [holds(pid, known) for pid in sessions]
+        self.assertEqual(sorted(map(sorted, found)), [[client] for client in sorted(names)])
         for pid in sessions:
-            known = {**self.secrets, "its own name": b"hawser-session"}
-            self.assertEqual(holds(pid, known), {"its own name"})
             environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
             self.assertNotIn(b"VENUS_TOKEN_FILE", environment)
             status = status_of(pid)
