@@ -454,6 +454,7 @@ static json_t *describe_model(const struct http_model *m)
 
 char *http_answer_models(struct http_front *f, size_t *len)
 {
+    http_models_wait(f, NULL);
     json_t *list = json_array();
     for (size_t i = 0; i < f->model_count; i++) {
         if (http_model_is_up(f, f->models[i]))

@@ -234,8 +234,11 @@ void http_bodies_give(struct http_front *f, size_t bytes);
  * Without the lock, by the worker's thread.  NULL: why. */
 struct http_model *http_model_get(struct http_front *f, struct llm_connection *conn,
                                   const struct llm_served_model *served, char *why);
-/* By name; "" or NULL: the only one.  NULL after a refusal.  Under the lock; right after the start
- * it waits until each worker was tried, or one is up. */
+/* Right after the start: until each worker was tried, or the name (NULL: none) is known.  Under the
+ * lock. */
+void http_models_wait(struct http_front *f, const char *name);
+/* By name; "" or NULL: the only one.  NULL after a refusal.  Under the lock; it may wait, as
+ * above. */
 struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why);
 void http_model_destroy(struct http_model *m);
 /* A worker that serves it is up.  Under the lock. */

@@ -645,6 +645,17 @@ class Endpoints(unittest.TestCase):
 
 
 class Doors(Case):
+    def test_the_first_request_may_name_the_last_of_many_models(self):
+        names = [f"m{i}" for i in range(12)]
+        models = [word for name in names[1:] for word in ("--model", f"{name}={MODEL}")]
+        for path, body, expected in (("/v1/completions", {**PROMPT, "model": names[-1]}, 200),
+                                     ("/v1/completions", PROMPT, 400), ("/v1/models", None, 200)):
+            with worker("--http", "127.0.0.1:0", *models, model=f"{names[0]}={MODEL}") as front:
+                status, _, answer = call(front.url, path, body)
+            self.assertEqual(status, expected, answer)
+            if path == "/v1/models":
+                self.assertEqual([m["id"] for m in answer["data"]], names)
+
     def test_one_sequence_at_a_time(self):
         """The front is one client: its texts wait for each other, and all are answered."""
         ask = {**PROMPT, "temperature": 1, "n": 3, "stream": True}

@@ -147,16 +147,23 @@ static bool all_tried(const struct http_front *f)
     return true;
 }
 
-struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why)
+void http_models_wait(struct http_front *f, const char *name)
 {
-    while (f->model_count == 0 && !all_tried(f) && !f->stopping &&
+    while (!(name && by_name(f, name)) && !all_tried(f) && !f->stopping &&
            hw_cond_wait(&f->tried, &f->lock, f->started_ns + HTTP_FIRST_NS))
         ;
+}
+
+struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why)
+{
+    if (name && !name[0])
+        name = NULL;
+    http_models_wait(f, name);
     if (f->model_count == 0) {
         (void)http_error_set(why, 503, NULL, NULL, "no worker has answered yet");
         return NULL;
     }
-    if (!name || !name[0]) {
+    if (!name) {
         const struct http_model *first = f->models[0];
         for (size_t i = 1; i < f->model_count; i++) {
             if (strcmp(f->models[i]->name, first->name) != 0) {
