@@ -13,6 +13,14 @@ static const char chatml[] =
     "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
     "{% endif %}";
 
+/* Qwen, DeepSeek and most others; Mistral; Cohere; ByteDance. */
+static const struct llm_chat_marks reasoning_marks[] = {
+    {"<think>", "</think>"},
+    {"[THINK]", "[/THINK]"},
+    {"<|START_THINKING|>", "<|END_THINKING|>"},
+    {"<seed:think>", "</seed:think>"},
+};
+
 struct llm_chat {
     struct llm_template *plain;
     struct llm_template *with_tools; /* NULL: the plain one */
@@ -20,6 +28,7 @@ struct llm_chat {
     bool fallback;
     bool knows_developer; /* the template tells it from system */
     enum llm_tools_form form;
+    const struct llm_chat_marks *reasoning; /* NULL: none */
 };
 
 static int new_chat(const char *bos, const char *eos, struct llm_chat **out, char *why)
@@ -54,6 +63,11 @@ static int set_template(struct llm_chat *chat, const char *text, size_t bytes, c
     if (err)
         return err;
     chat->form = llm_tools_form_of(text, bytes);
+    for (size_t i = 0; i < ARRAY_LEN(reasoning_marks) && !chat->reasoning; i++) {
+        const char *close = reasoning_marks[i].close;
+        if (memmem(text, bytes, close, strlen(close)))
+            chat->reasoning = &reasoning_marks[i];
+    }
     chat->knows_developer = memmem(text, bytes, "developer", 9) != NULL;
     return 0;
 }
@@ -142,6 +156,34 @@ bool llm_chat_is_fallback(const struct llm_chat *chat)
 enum llm_tools_form llm_chat_tools_form(const struct llm_chat *chat)
 {
     return chat->form;
+}
+
+const struct llm_chat_marks *llm_chat_reasoning(const struct llm_chat *chat)
+{
+    return chat->reasoning;
+}
+
+bool llm_chat_ends_open(const struct llm_chat_marks *marks, const char *prompt, size_t bytes)
+{
+    size_t n = strlen(marks->open);
+    while (bytes > 0 && strchr(" \n\r\t", prompt[bytes - 1]))
+        bytes--;
+    return bytes >= n && memcmp(prompt + bytes - n, marks->open, n) == 0;
+}
+
+const char *llm_chat_piece(const struct llm_chat_marks *marks, const struct llm_vocab *vocab,
+                           uint32_t token, size_t *bytes)
+{
+    const char *piece = llm_vocab_piece(vocab, token, false, bytes);
+    const char *names[] = {marks->open, marks->close};
+    for (size_t i = 0; *bytes == 0 && token < vocab->count && i < ARRAY_LEN(names); i++) {
+        const struct gguf_string *name = &vocab->tokens[token].text;
+        if (name->bytes == strlen(names[i]) && memcmp(name->text, names[i], name->bytes) == 0) {
+            *bytes = name->bytes;
+            return names[i];
+        }
+    }
+    return piece;
 }
 
 /* ---- checks ---- */

@@ -129,17 +129,19 @@ uint32_t http_logprobs_due(const struct http_choice *choice, uint32_t from, size
 
 static json_t *usage_of(const struct http_exchange *x)
 {
-    uint64_t generated = 0, shared = 0;
+    uint64_t generated = 0, shared = 0, reasoning = 0;
     for (uint32_t i = 0; i < x->choice_count; i++) {
         const struct http_sequence *s = &x->choices[i].sequence;
         generated += s->token_count - s->prompt_count;
+        reasoning += x->choices[i].reasoning_tokens;
         if (i % x->request.n == 0)
             shared += s->shared;
     }
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)x->prompt_tokens,
-                     "completion_tokens", (json_int_t)generated, "total_tokens",
-                     (json_int_t)(x->prompt_tokens + generated), "prompt_tokens_details",
-                     "cached_tokens", (json_int_t)shared);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I}}", "prompt_tokens",
+                     (json_int_t)x->prompt_tokens, "completion_tokens", (json_int_t)generated,
+                     "total_tokens", (json_int_t)(x->prompt_tokens + generated),
+                     "prompt_tokens_details", "cached_tokens", (json_int_t)shared,
+                     "completion_tokens_details", "reasoning_tokens", (json_int_t)reasoning);
 }
 
 static json_t *envelope(const struct http_exchange *x, const char *object, json_t *choices)
@@ -197,6 +199,9 @@ static json_t *whole_choice(const struct http_choice *choice)
                                     ? json_null()
                                     : json_stringn(text->text ? text->text : "", text->len),
                                 "refusal");
+    if (choice->reasoning.len)
+        json_object_set_new(message, "reasoning_content",
+                            json_stringn(choice->reasoning.text, choice->reasoning.len));
     json_t *list = calls ? json_array() : NULL;
     for (size_t i = 0; i < calls; i++)
         json_array_append_new(list, llm_tools_call(choice->tools, i, false));
@@ -299,9 +304,9 @@ static void put_chunk_end(struct wire_enc *out, const struct http_exchange *x, b
     put_text(out, "}\n\n");
 }
 
-/* A chunk of the text alone: one for each token, so without a tree. */
-static void put_text_chunk(struct wire_enc *out, const struct http_choice *choice, const char *text,
-                           size_t len)
+/* A chunk of the text, or of a delta's member, alone: one for each token, so without a tree. */
+static void put_text_chunk(struct wire_enc *out, const struct http_choice *choice,
+                           const char *member, const char *text, size_t len)
 {
     struct http_exchange *x = choice->exchange;
     bool chat = x->request.api == HTTP_CHAT;
@@ -309,7 +314,9 @@ static void put_text_chunk(struct wire_enc *out, const struct http_choice *choic
     snprintf(index, sizeof(index), "{\"index\":%u,", choice->index);
     put_chunk_begin(out, x);
     put_text(out, index);
-    put_text(out, chat ? "\"delta\":{\"content\":" : "\"text\":");
+    put_text(out, chat ? "\"delta\":{\"" : "\"");
+    put_text(out, member);
+    put_text(out, "\":");
     put_string(out, text, len);
     put_text(out, chat ? "},\"logprobs\":null,\"finish_reason\":null}"
                        : ",\"logprobs\":null,\"finish_reason\":null}");
@@ -387,12 +394,17 @@ static void put_choice(struct wire_enc *out, struct http_choice *choice)
     bool last = choice->finish != HTTP_FINISH_NONE, chat = x->request.api == HTTP_CHAT;
     size_t from = choice->text_sent, to = text->shown;
     uint32_t due = http_logprobs_due(choice, choice->logprobs_sent, choice->text.shown, last);
-    if (choice->finish_sent || (!last && to == from && !http_choice_has_call(choice)))
+    if (choice->finish_sent || (!last && !http_choice_has_news(choice)))
         return;
     if (!choice->begun)
         put_begin(out, choice);
+    size_t thought = choice->reasoning_sent;
+    if (choice->reasoning.shown > thought)
+        put_text_chunk(out, choice, "reasoning_content", choice->reasoning.text + thought,
+                       choice->reasoning.shown - thought);
+    choice->reasoning_sent = choice->reasoning.shown;
     if (to > from && !x->request.logprobs) {
-        put_text_chunk(out, choice, text->text + from, to - from);
+        put_text_chunk(out, choice, chat ? "content" : "text", text->text + from, to - from);
     } else if (to > from || due > choice->logprobs_sent) {
         json_t *part = json_stringn(text->text ? text->text + from : "", to - from);
         json_t *logprobs = logprobs_of(choice, choice->logprobs_sent, due);

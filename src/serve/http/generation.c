@@ -119,7 +119,7 @@ static void wake(struct http_exchange *x)
 
 const struct http_text *http_choice_text(const struct http_choice *choice)
 {
-    return choice->tools ? &choice->content : &choice->text;
+    return choice->tools || choice->exchange->reasoning ? &choice->content : &choice->text;
 }
 
 bool http_choice_has_call(const struct http_choice *choice)
@@ -131,19 +131,89 @@ bool http_choice_has_call(const struct http_choice *choice)
     return llm_tools_arguments(choice->tools, count - 1, &arguments) > choice->arguments_sent;
 }
 
-/* Looks for tool calls in what is new of the text. */
-static int find_calls(struct http_choice *choice, bool last)
+bool http_choice_has_news(const struct http_choice *choice)
+{
+    return http_choice_text(choice)->shown > choice->text_sent ||
+           choice->reasoning.shown > choice->reasoning_sent || http_choice_has_call(choice);
+}
+
+static size_t skip_blanks(const struct http_text *t, size_t at)
+{
+    while (at < t->shown && strchr(" \n\r\t", t->text[at]))
+        at++;
+    return at;
+}
+
+/* The opening mark, after blanks.  False: more text decides. */
+static bool find_reasoning(struct http_choice *choice, bool last)
+{
+    const char *open = choice->exchange->reasoning->open;
+    const struct http_text *t = &choice->text;
+    size_t at = skip_blanks(t, 0), n = strlen(open), left = t->shown - at;
+    bool may_be = left == 0 || memcmp(t->text + at, open, left < n ? left : n) == 0;
+    if (may_be && left < n && !last)
+        return false;
+    choice->thinking = may_be && left >= n ? HTTP_THINKING : HTTP_THOUGHT;
+    if (choice->thinking == HTTP_THINKING)
+        choice->fed = at + n;
+    return true;
+}
+
+/* Reasoning up to the closing mark, without blanks at its ends. */
+static int add_reasoning(struct http_choice *choice, bool last)
 {
     static const struct http_stops none;
+    const char *close = choice->exchange->reasoning->close;
+    const struct http_text *t = &choice->text;
+    size_t n = strlen(close);
+    if (choice->reasoning.len == 0)
+        choice->fed = skip_blanks(t, choice->fed);
+    const char *from = t->text + choice->fed;
+    const char *found =
+        t->shown > choice->fed ? memmem(from, t->shown - choice->fed, close, n) : NULL;
+    size_t to = found ? (size_t)(found - t->text) : t->shown;
+    /* What may be the beginning of the mark waits, and so do blanks. */
+    size_t kept = !found && !last ? (to - choice->fed < n ? to - choice->fed : n - 1) : 0;
+    while (kept > 0 && memcmp(t->text + to - kept, close, kept) != 0)
+        kept--;
+    size_t end = to - kept;
+    while (end > choice->fed && strchr(" \n\r\t", t->text[end - 1]))
+        end--;
+    int rc =
+        end > choice->fed ? http_text_add(&choice->reasoning, &none, from, end - choice->fed) : 0;
+    choice->fed = found ? to + n : end;
+    if (found || last)
+        choice->thinking = found ? HTTP_THINKING_ENDS : HTTP_THOUGHT;
+    return rc;
+}
+
+/* Looks for reasoning and then for tool calls in what is new of the text. */
+static int find_parts(struct http_choice *choice, bool last)
+{
+    static const struct http_stops none;
+    const struct http_text *t = &choice->text;
     const char *content;
     size_t bytes;
-    if (!choice->tools)
+    int rc = 0;
+    if (!choice->tools && !choice->exchange->reasoning)
         return 0;
-    size_t from = choice->tools_fed, to = choice->text.shown;
-    choice->tools_fed = to;
-    int rc = to > from ? llm_tools_feed(choice->tools, choice->text.text + from, to - from,
-                                        &content, &bytes)
-                       : 0;
+    if (choice->thinking == HTTP_THINKING_BEGINS && !find_reasoning(choice, last))
+        return 0;
+    if (choice->thinking == HTTP_THINKING)
+        rc = add_reasoning(choice, last);
+    if (choice->thinking == HTTP_THINKING_ENDS) {
+        choice->fed = skip_blanks(t, choice->fed);
+        if (choice->fed < t->shown)
+            choice->thinking = HTTP_THOUGHT;
+    }
+    if (rc || (choice->thinking != HTTP_THOUGHT && !last))
+        return rc;
+    size_t from = choice->fed, to = t->shown;
+    choice->fed = to;
+    if (!choice->tools)
+        return to > from ? http_text_add(&choice->content, &none, t->text + from, to - from) : 0;
+    if (to > from)
+        rc = llm_tools_feed(choice->tools, t->text + from, to - from, &content, &bytes);
     if (rc == 0 && to > from)
         rc = http_text_add(&choice->content, &none, content, bytes);
     if (rc == 0 && last)
@@ -170,7 +240,7 @@ static void close_one(struct http_exchange *x)
 static void end_choice(struct http_choice *choice, enum http_finish finish)
 {
     struct http_exchange *x = choice->exchange;
-    if (http_text_end(&choice->text, &x->request.stops) || find_calls(choice, true))
+    if (http_text_end(&choice->text, &x->request.stops) || find_parts(choice, true))
         finish = HTTP_FINISH_ERROR;
     if (finish == HTTP_FINISH_ERROR && !x->error.status) {
         x->error = choice->sequence.error;
@@ -211,10 +281,13 @@ static int add_token(struct http_choice *choice, const struct llm_generated *tok
     size_t len;
     const char *piece = llm_tools_piece(choice->tools ? x->form : LLM_TOOLS_NONE, x->model->vocab,
                                         token->token, &len);
+    if (len == 0 && x->reasoning && choice->thinking <= HTTP_THINKING)
+        piece = llm_chat_piece(x->reasoning, x->model->vocab, token->token, &len);
     if (x->request.logprobs && note_logprob(choice, token))
         return -ENOMEM;
+    choice->reasoning_tokens += choice->thinking == HTTP_THINKING;
     int rc = http_text_add(&choice->text, &x->request.stops, piece, len);
-    return rc ? rc : find_calls(choice, false);
+    return rc ? rc : find_parts(choice, false);
 }
 
 /* A token of the prompt. */
@@ -290,8 +363,7 @@ static void on_tokens(struct http_sequence *s, const struct llm_generated *token
         http_sequence_finish(s, rc ? HTTP_FINISH_ERROR : HTTP_FINISH_STOP);
         return;
     }
-    if (choice->exchange->request.stream &&
-        (http_choice_text(choice)->shown > choice->text_sent || http_choice_has_call(choice)))
+    if (choice->exchange->request.stream && http_choice_has_news(choice))
         wake(choice->exchange);
 }
 
@@ -448,6 +520,7 @@ static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
     char why[LLM_WHY_CHARS] = "";
     struct llm_chat_request request = {.messages = x->request.messages,
                                        .tools = x->request.tools,
+                                       .variables = x->request.variables,
                                        .open = true,
                                        .time_now = time(NULL)};
     if (!m->chat)
@@ -482,6 +555,8 @@ static int prepare(struct http_exchange *x)
                               width);
     if (read_tools(x) || read_format(x) || check_grammar(x))
         return -1;
+    if (r->api == HTTP_CHAT && x->model->chat && !r->keep_reasoning)
+        x->reasoning = llm_chat_reasoning(x->model->chat);
     x->choices = calloc((size_t)prompts * r->n, sizeof(*x->choices));
     if (!x->choices)
         return no_memory(&x->error);
@@ -492,6 +567,13 @@ static int prepare(struct http_exchange *x)
             return -1;
         struct http_prompt prompt = {.text = text, .bytes = bytes};
         int rc = add_prompt(x, &prompt, 0, seed);
+        /* A grammar is of the whole text: what it allows tells whether there is reasoning. */
+        bool open = x->reasoning && !r->grammar && !x->grammar &&
+                    llm_chat_ends_open(x->reasoning, text, bytes);
+        for (uint32_t i = 0; i < x->choice_count; i++)
+            x->choices[i].thinking = open           ? HTTP_THINKING
+                                     : x->reasoning ? HTTP_THINKING_BEGINS
+                                                    : HTTP_THOUGHT;
         free(text);
         return rc;
     }
@@ -586,6 +668,7 @@ static void free_choice(struct http_choice *choice)
 {
     http_sequence_fini(&choice->sequence);
     http_text_fini(&choice->text);
+    http_text_fini(&choice->reasoning);
     http_text_fini(&choice->content);
     http_text_fini(&choice->scored);
     llm_tools_destroy(choice->tools);

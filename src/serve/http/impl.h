@@ -308,6 +308,9 @@ struct http_logprob {
     uint32_t top_count;
 };
 
+/* Where in a text that may begin with reasoning. */
+enum http_thinking { HTTP_THINKING_BEGINS, HTTP_THINKING, HTTP_THINKING_ENDS, HTTP_THOUGHT };
+
 /* One text of an answer. */
 struct http_choice {
     struct http_sequence sequence;
@@ -315,18 +318,23 @@ struct http_choice {
     uint32_t index;
     uint32_t prompt; /* which of the request's */
     struct http_text text;
+    size_t fed; /* bytes of the text that were looked at for what follows */
+    enum http_thinking thinking;
+    struct http_text reasoning; /* what the text begins with */
+    uint32_t reasoning_tokens;
     struct llm_tools *tools;  /* finds calls in the text; NULL: not asked for */
-    size_t tools_fed;         /* bytes of the text */
-    struct http_text content; /* what is left of it where calls are looked for */
+    struct http_text content; /* what is left of it where reasoning or calls are looked for */
     struct http_logprob *logprobs;
     uint32_t logprob_count;
     size_t logprob_room;
     uint32_t prompt_logprobs; /* the first ones are of the prompt */
     struct http_text scored;  /* the prompt's text as far as it is scored */
     size_t text_sent;         /* to a client that streams, as all below */
+    size_t reasoning_sent;
     uint32_t logprobs_sent;
     size_t calls_begun, arguments_sent; /* arguments: of the last one that was begun */
     size_t calls_ended, message_at;     /* Responses API: message_at: its place among the items */
+    bool reasoning_begun, reasoning_ended;
     bool begun, finish_sent;
     enum http_finish finish; /* HTTP_FINISH_NONE: it runs */
 };
@@ -349,8 +357,9 @@ struct http_exchange {
     struct http_exchange *next, **to;
     struct http_request request;
     struct http_model *model;
-    enum llm_tools_form form; /* of the calls that are looked for */
-    char *grammar;            /* of a schema or of calls, in GBNF; NULL: none */
+    enum llm_tools_form form;               /* of the calls that are looked for */
+    const struct llm_chat_marks *reasoning; /* that is looked for; NULL: none */
+    char *grammar;                          /* of a schema or of calls, in GBNF; NULL: none */
     struct http_choice *choices;
     uint32_t choice_count, open; /* open: that run */
     uint32_t prompt_tokens;
@@ -400,6 +409,8 @@ void http_generation_fini(struct http_exchange *x);
 const struct http_text *http_choice_text(const struct http_choice *choice);
 /* A call, or more of one, has not been sent to a client that streams. */
 bool http_choice_has_call(const struct http_choice *choice);
+/* That, or text, or reasoning. */
+bool http_choice_has_news(const struct http_choice *choice);
 
 /* Text to tokens, with the token that begins a text where the model wants it.  NULL after a
  * refusal. */

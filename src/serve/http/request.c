@@ -257,6 +257,19 @@ static bool read_tools(struct reader *in, struct http_request *r)
            get_bool(in, "parallel_tool_calls", &r->parallel_calls);
 }
 
+/* As vLLM's and llama.cpp's clients say it. */
+static bool read_template(struct reader *in, struct http_request *r)
+{
+    const char *format = "auto";
+    r->variables = field(in, "chat_template_kwargs");
+    if (r->variables && !json_is_object(r->variables))
+        return refuse(in, "chat_template_kwargs", "an object");
+    if (!get_string(in, "reasoning_format", &format))
+        return false;
+    r->keep_reasoning = strcmp(format, "none") == 0;
+    return true;
+}
+
 /* What would be missed in the answer if it were ignored as unknown fields are. */
 static bool read_unserved(struct reader *in)
 {
@@ -465,7 +478,8 @@ static bool read_own(struct reader *in, struct http_request *r)
 {
     const char *suffix = NULL;
     if (r->api == HTTP_CHAT)
-        return read_unserved(in) && read_tools(in, r) && read_messages(in, r);
+        return read_unserved(in) && read_template(in, r) && read_tools(in, r) &&
+               read_messages(in, r);
     if (!read_prompts(in, "prompt", HTTP_CHOICES_MAX, r) || !get_string(in, "suffix", &suffix))
         return false;
     if (suffix && suffix[0])

@@ -42,6 +42,8 @@ struct http_request {
     struct http_prompt *prompts;
     uint32_t prompt_count;
     const json_t *messages;     /* chat */
+    const json_t *variables;    /* chat: for the template; NULL: none */
+    bool keep_reasoning;        /* chat: reasoning stays in the text */
     const json_t *tools;        /* chat: NULL: none */
     bool must_call;             /* the answer is calls of tools, and nothing else */
     bool parallel_calls;        /* it may be several */

@@ -1,7 +1,8 @@
 /* Answers of the Responses API: the same choice as a chat's, written as items and typed events.
  *
- * Items come in the order in which they begin.  A message ends with the answer; calls end before
- * it, and one that was cut off never does, and is not in the answer. */
+ * Items come in the order in which they begin, reasoning before all others.  A message ends with
+ * the answer; calls end before it, and one that was cut off never does, and is not in the answer.
+ */
 #include "serve/http/impl.h"
 
 #include <errno.h>
@@ -59,6 +60,21 @@ static json_t *message_item(const struct http_choice *choice)
                      "content", content);
 }
 
+static json_t *reasoning_part(const struct http_choice *choice, bool empty)
+{
+    return json_pack(
+        "{s:s, s:o}", "type", "reasoning_text", "text",
+        json_stringn(empty ? "" : choice->reasoning.text, empty ? 0 : choice->reasoning.len));
+}
+
+static json_t *reasoning_item(const struct http_choice *choice, bool begin)
+{
+    return json_pack("{s:o, s:s, s:[], s:o, s:s}", "id", item_id(choice, "rs"), "type", "reasoning",
+                     "summary", "content",
+                     begin ? json_array() : json_pack("[o]", reasoning_part(choice, false)),
+                     "status", begin ? "in_progress" : "completed");
+}
+
 static json_t *call_item(const struct http_choice *choice, size_t call, bool begin)
 {
     json_t *whole = llm_tools_call(choice->tools, call, begin);
@@ -84,9 +100,14 @@ static bool has_message(const struct http_choice *choice)
            (whole_calls(choice) == 0 && !choice->exchange->request.must_call);
 }
 
+static size_t place_of_message(const struct http_choice *choice)
+{
+    return choice->message_at + (choice->reasoning.len > 0);
+}
+
 static size_t place_of_call(const struct http_choice *choice, size_t call)
 {
-    return call + (choice->begun && choice->message_at <= call);
+    return call + (choice->begun && choice->message_at <= call) + (choice->reasoning.len > 0);
 }
 
 /* The items that are complete. */
@@ -94,6 +115,8 @@ static json_t *output_of(const struct http_choice *choice)
 {
     json_t *output = json_array();
     size_t calls = whole_calls(choice);
+    if (choice->reasoning.len)
+        json_array_append_new(output, reasoning_item(choice, false));
     for (size_t i = 0; i <= calls; i++) {
         if (has_message(choice) &&
             (i == choice->message_at || (i == calls && choice->message_at > calls)))
@@ -110,10 +133,10 @@ static json_t *usage_of(const struct http_exchange *x)
 {
     const struct http_sequence *s = &x->choices[0].sequence;
     json_int_t generated = (json_int_t)s->token_count - s->prompt_count;
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens",
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens",
                      (json_int_t)x->prompt_tokens, "input_tokens_details", "cached_tokens",
                      (json_int_t)s->shared, "output_tokens", generated, "output_tokens_details",
-                     "reasoning_tokens", 0, "total_tokens",
+                     "reasoning_tokens", (json_int_t)x->choices[0].reasoning_tokens, "total_tokens",
                      (json_int_t)x->prompt_tokens + generated);
 }
 
@@ -193,14 +216,47 @@ static void put_item(struct http_exchange *x, const char *type, size_t at, json_
     put_event(x, type, json_pack("{s:I, s:o}", "output_index", (json_int_t)at, "item", item));
 }
 
-/* About a part of the message: which one, and one or two members more; takes them. */
+/* About the only part of an item: which one, and one or two members more; takes them. */
+static void put_part_of(const struct http_choice *choice, const char *type, const char *kind,
+                        size_t at, const char *name, json_t *value, const char *other,
+                        json_t *other_value)
+{
+    put_event(choice->exchange, type,
+              json_pack("{s:o, s:I, s:i, s:o, s:o*}", "item_id", item_id(choice, kind),
+                        "output_index", (json_int_t)at, "content_index", 0, name, value, other,
+                        other_value));
+}
+
 static void put_part(const struct http_choice *choice, const char *type, const char *name,
                      json_t *value, const char *other, json_t *other_value)
 {
-    put_event(choice->exchange, type,
-              json_pack("{s:o, s:I, s:i, s:o, s:o*}", "item_id", item_id(choice, "msg"),
-                        "output_index", (json_int_t)choice->message_at, "content_index", 0, name,
-                        value, other, other_value));
+    put_part_of(choice, type, "msg", place_of_message(choice), name, value, other, other_value);
+}
+
+/* end: what follows is there, or the end. */
+static void put_reasoning(struct http_choice *choice, bool end)
+{
+    struct http_exchange *x = choice->exchange;
+    const struct http_text *text = &choice->reasoning;
+    size_t from = choice->reasoning_sent, to = text->shown;
+    if (!choice->reasoning_begun && to > 0) {
+        choice->reasoning_begun = true;
+        put_item(x, "response.output_item.added", 0, reasoning_item(choice, true));
+        put_part_of(choice, "response.content_part.added", "rs", 0, "part",
+                    reasoning_part(choice, true), "", NULL);
+    }
+    if (to > from)
+        put_part_of(choice, "response.reasoning_text.delta", "rs", 0, "delta",
+                    json_stringn(text->text + from, to - from), "", NULL);
+    choice->reasoning_sent = to;
+    if (!end || !choice->reasoning_begun || choice->reasoning_ended)
+        return;
+    choice->reasoning_ended = true;
+    put_part_of(choice, "response.reasoning_text.done", "rs", 0, "text",
+                json_stringn(text->text, text->len), "", NULL);
+    put_part_of(choice, "response.content_part.done", "rs", 0, "part",
+                reasoning_part(choice, false), "", NULL);
+    put_item(x, "response.output_item.done", 0, reasoning_item(choice, false));
 }
 
 static void put_message_begin(struct http_choice *choice)
@@ -209,7 +265,7 @@ static void put_message_begin(struct http_choice *choice)
     choice->begun = true;
     put_event(choice->exchange, "response.output_item.added",
               json_pack("{s:I, s:{s:o, s:s, s:s, s:s, s:[]}}", "output_index",
-                        (json_int_t)choice->message_at, "item", "id", item_id(choice, "msg"),
+                        (json_int_t)place_of_message(choice), "item", "id", item_id(choice, "msg"),
                         "type", "message", "role", "assistant", "status", "in_progress",
                         "content"));
     put_part(choice, "response.content_part.added", "part", text_part(choice, true), "", NULL);
@@ -239,7 +295,7 @@ static void put_message_end(struct http_choice *choice)
     put_part(choice, "response.output_text.done", "text",
              json_stringn(text->len ? text->text : "", text->len), "logprobs", logprobs);
     put_part(choice, "response.content_part.done", "part", part, "", NULL);
-    put_item(choice->exchange, "response.output_item.done", choice->message_at,
+    put_item(choice->exchange, "response.output_item.done", place_of_message(choice),
              message_item(choice));
 }
 
@@ -295,6 +351,7 @@ void http_responses_events(struct http_exchange *x)
         put_event(x, "response.created", json_pack("{s:o}", "response", response_of(x, true)));
         put_event(x, "response.in_progress", json_pack("{s:o}", "response", response_of(x, true)));
     }
+    put_reasoning(choice, last || choice->thinking == HTTP_THOUGHT);
     put_delta(choice, last);
     for (size_t i = choice->calls_ended; choice->tools && i < llm_tools_count(choice->tools); i++)
         put_call(choice, i);

@@ -260,11 +260,24 @@ static bool check_unserved(const json_t *asked, struct http_error *why)
 
 json_t *http_responses_to_chat(const json_t *asked, struct http_error *why)
 {
-    static const char *const same[] = {
-        "model",      "temperature",         "top_p",        "top_k",
-        "min_p",      "presence_penalty",    "seed",         "frequency_penalty",
-        "logit_bias", "repetition_penalty",  "stop",         "stream",
-        "grammar",    "parallel_tool_calls", "top_logprobs", "max_output_tokens"};
+    static const char *const same[] = {"model",
+                                       "temperature",
+                                       "top_p",
+                                       "top_k",
+                                       "min_p",
+                                       "presence_penalty",
+                                       "seed",
+                                       "frequency_penalty",
+                                       "logit_bias",
+                                       "repetition_penalty",
+                                       "stop",
+                                       "stream",
+                                       "grammar",
+                                       "parallel_tool_calls",
+                                       "top_logprobs",
+                                       "max_output_tokens",
+                                       "chat_template_kwargs",
+                                       "reasoning_format"};
     json_t *chat = json_object();
     bool fine = chat != NULL || no_memory(why);
     for (size_t i = 0; fine && i < ARRAY_LEN(same); i++) {

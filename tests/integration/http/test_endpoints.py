@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import http.client
+import itertools
 import json
 import pathlib
 import re
@@ -934,6 +935,63 @@ class Doors(Case):
 
 class Tools(Case):
     """A vocabulary in which what opens a call is a control token, as Mistral's."""
+
+    def test_reasoning(self):
+        """What the model writes between the marks of its template is told apart from the answer."""
+        template = ("{{ messages[-1].content }}{% if thinks %}<think>\n{% else %}<think></think>{% endif %}"
+                    "{% for tool in tools or [] %}<tool_call>{% endfor %}")
+        ask = {"messages": [{"role": "user", "content": "And God said"}], "temperature": 0, "max_tokens": 40}
+        path = "/v1/chat/completions"
+
+        def said(**fields):
+            whole = call(front.url, path, {**ask, **fields})[2]
+            self.assertIn("choices", whole)
+            chunks = list(Stream(front.url, path, {**ask, **fields}))
+            deltas = [c["choices"][0]["delta"] for c in chunks]
+            message = whole["choices"][0]["message"]
+            thought = "".join(d.get("reasoning_content", "") for d in deltas) or None
+            self.assertEqual((text_of(chunks), thought), (message["content"] or "", message.get("reasoning_content")))
+            return message["content"], thought, whole["usage"]["completion_tokens_details"]["reasoning_tokens"]
+
+        with service(model=with_template(self.dir, template, {1500: "</think>", 1501: "<think>"})) as front:
+            plain = said()
+            self.assertEqual(plain[1:], (None, 0))
+            opened = {"chat_template_kwargs": {"thinks": True}}
+            content, thought, count = said(**opened)
+            self.assertEqual((content, count), ("", 40))
+            self.assertEqual(thought, said(**opened, reasoning_format="none")[0].strip())
+            self.assertEqual(said(**opened, max_tokens=3, logit_bias={"1500": 100}), ("", None, 1))
+            for text, parts in (("<think>\\n a\\nb \\n</think>\\n\\n c </think>d", (" c </think>d".lstrip(), "a\nb")),
+                                ("<think></think>c", ("c", None)), ("<thin>c", ("<thin>c", None)),
+                                (" \\n<think>a</think >b", ("", "a</think >b")), ("c<think>a</think>", ("c<think>a</think>", None))):
+                self.assertEqual(said(grammar=f'root ::= "{text}"')[:2], parts)
+                self.assertEqual(said(grammar=f'root ::= "{text}"', **opened)[:2], parts)
+            self.assertEqual(said(grammar='root ::= <[1501]> "a" <[1500]> "c"')[:2], ("c", "a"))
+            tools = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto"}
+            text = '<think>a</think>\\n<tool_call>{\\"name\\": \\"f\\", \\"arguments\\": {}}</tool_call>'
+            asked = {**ask, **tools, "max_tokens": 200, "grammar": f'root ::= "{text}"'}
+            message = call(front.url, path, asked)[2]["choices"][0]["message"]
+            self.assertEqual((message["content"], message["reasoning_content"], len(message["tool_calls"])), (None, "a", 1))
+            self.check_reasoning_items(front, asked)
+
+    def check_reasoning_items(self, front, asked):
+        """The same as items of the Responses API, whole and streamed."""
+        tool = {"type": "function", "name": "f"}
+        asked = {"input": "a", "grammar": asked["grammar"], "tools": [tool], "temperature": 0}
+        whole = call(front.url, "/v1/responses", asked)[2]
+        self.assertEqual([i["type"] for i in whole["output"]], ["reasoning", "function_call"])
+        self.assertEqual(whole["output"][0]["content"], [{"type": "reasoning_text", "text": "a"}])
+        stream = Stream(front.url, "/v1/responses", asked)
+        events = [json.loads(line[6:]) for line in stream.answer if line.startswith(b"data: ")]
+        stream.close()
+        kinds = [key.removeprefix("response.") for key, _ in itertools.groupby(e["type"] for e in events)]
+        self.assertEqual(kinds, [
+            "created", "in_progress", "output_item.added", "content_part.added", "reasoning_text.delta",
+            "reasoning_text.done", "content_part.done", "output_item.done", "output_item.added",
+            "function_call_arguments.delta", "function_call_arguments.done", "output_item.done", "completed"])
+        self.assertEqual([key for key, _ in itertools.groupby(e["output_index"] for e in events if "output_index" in e)],
+                         [0, 1])
+        self.assertEqual([i["type"] for i in events[-1]["response"]["output"]], ["reasoning", "function_call"])
 
     def test_a_mark_that_is_a_control_token_opens_a_call(self):
         template = (TEMPLATES / "brackets.jinja").read_text()

@@ -163,6 +163,32 @@ static void a_file_brings_its_templates(void **state)
     byte_vocab_drop(&made);
 }
 
+static void marks_of_reasoning_are_told_from_the_template(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *template, *open, *ends_open, *ends_closed;
+    } cases[] = {{"{{ '</think>' }}", "<think>", "a<think>\n", "<think>\n\n</think>\n\n"},
+                 {"[THINK][/THINK]", "[THINK]", "[THINK]", "THINK]"},
+                 {"<|END_THINKING|>", "<|START_THINKING|>", "<|START_THINKING|> ", ""},
+                 {"<think>", NULL, NULL, NULL}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct llm_chat *chat;
+        const char *text = cases[i].template;
+        assert_int_equal(llm_chat_create_text(text, strlen(text), "", "", &chat, why), 0);
+        const struct llm_chat_marks *marks = llm_chat_reasoning(chat);
+        assert_int_equal(marks != NULL, cases[i].open != NULL);
+        if (marks) {
+            assert_string_equal(marks->open, cases[i].open);
+            text = cases[i].ends_open;
+            assert_true(llm_chat_ends_open(marks, text, strlen(text)));
+            text = cases[i].ends_closed;
+            assert_false(llm_chat_ends_open(marks, text, strlen(text)));
+        }
+        llm_chat_destroy(chat);
+    }
+}
+
 static void chatml_stands_in_when_asked(void **state)
 {
     (void)state;
@@ -240,6 +266,7 @@ int main(void)
         cmocka_unit_test(a_refusal_of_the_template_is_told),
         cmocka_unit_test(a_file_brings_its_templates),
         cmocka_unit_test(chatml_stands_in_when_asked),
+        cmocka_unit_test(marks_of_reasoning_are_told_from_the_template),
         cmocka_unit_test(a_prompt_begins_with_one_bos),
         cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
     };
