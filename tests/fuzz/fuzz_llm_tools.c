@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0 || size > 4096)
         return 0;
-    enum llm_tools_form form = data[0] % (LLM_TOOLS_TAGGED + 1);
+    enum llm_tools_form form = data[0] % LLM_TOOLS_FORMS;
     const char *text = (const char *)data + 1;
     char *whole = parse(form, text, size - 1, size);
     char *pieces = parse(form, text, size - 1, 1);

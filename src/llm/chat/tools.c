@@ -46,6 +46,39 @@ static const struct tools_shape shapes[] = {
                           .close = "</function>",
                           .call = "<function=\1>\2</function>",
                           .between = "\n"},
+    [LLM_TOOLS_GRANITE] = {.tells = {"<|tool_call|>"}, /* Phi-4 mini, too, which closes it */
+                           .open = "<|tool_call|>",
+                           .close = "<|/tool_call|>",
+                           .list = true,
+                           .begin = "<|tool_call|>[",
+                           .call = "{\"name\": \"\1\", \"arguments\": \2}",
+                           .between = ", ",
+                           .end = "]"},
+    [LLM_TOOLS_NEMOTRON] = {.tells = {"<TOOLCALL>"},
+                            .open = "<TOOLCALL>",
+                            .close = "</TOOLCALL>",
+                            .list = true,
+                            .begin = "<TOOLCALL>[",
+                            .call = "{\"name\": \"\1\", \"arguments\": \2}",
+                            .between = ", ",
+                            .end = "]</TOOLCALL>"},
+    [LLM_TOOLS_APRIEL] = {.tells = {"<tool_calls>["},
+                          .open = "<tool_calls>",
+                          .close = "</tool_calls>",
+                          .list = true,
+                          .begin = "<tool_calls>[",
+                          .call = "{\"name\": \"\1\", \"arguments\": \2}",
+                          .between = ", ",
+                          .end = "]</tool_calls>"},
+    [LLM_TOOLS_COMMAND] = {.tells = {"<|START_ACTION|>"},
+                           .open = "<|START_ACTION|>",
+                           .close = "<|END_ACTION|>",
+                           .list = true,
+                           .begin = "<|START_ACTION|>[\n",
+                           .call = "    {\"tool_call_id\": \"0\", \"tool_name\": \"\1\", "
+                                   "\"parameters\": \2}",
+                           .between = ",\n",
+                           .end = "\n]<|END_ACTION|>"},
 };
 
 const struct tools_shape *llm_tools_shape(enum llm_tools_form form)
@@ -56,9 +89,10 @@ const struct tools_shape *llm_tools_shape(enum llm_tools_form form)
 enum llm_tools_form llm_tools_form_of(const char *text, size_t bytes)
 {
     /* A template that shows several marks is told by the first of these. */
-    static const enum llm_tools_form order[] = {LLM_TOOLS_HERMES, LLM_TOOLS_MISTRAL_NAMED,
-                                                LLM_TOOLS_MISTRAL, LLM_TOOLS_TAGGED,
-                                                LLM_TOOLS_LLAMA};
+    static const enum llm_tools_form order[] = {
+        LLM_TOOLS_APRIEL,   LLM_TOOLS_HERMES,  LLM_TOOLS_MISTRAL_NAMED,
+        LLM_TOOLS_MISTRAL,  LLM_TOOLS_TAGGED,  LLM_TOOLS_GRANITE,
+        LLM_TOOLS_NEMOTRON, LLM_TOOLS_COMMAND, LLM_TOOLS_LLAMA};
     for (size_t i = 0; i < ARRAY_LEN(order); i++) {
         const char *const *tells = shapes[order[i]].tells;
         for (size_t k = 0; k < ARRAY_LEN(shapes[0].tells) && tells[k]; k++) {
@@ -280,6 +314,8 @@ static int add_object(struct llm_tools *t, const json_t *object)
         arguments = json_object_get(from, "parameters");
     if (!name && json_is_string(function))
         name = json_string_value(function);
+    if (!name)
+        name = json_string_value(json_object_get(object, "tool_name"));
     if (!name || !is_known(t, name) ||
         (arguments && !json_is_object(arguments) && !json_is_string(arguments)))
         return 0;

@@ -10,6 +10,8 @@
  *   MISTRAL        [TOOL_CALLS] and an array of {"name", "arguments", "id"}
  *   MISTRAL_NAMED  [TOOL_CALLS]NAME[ARGS]{...}, several
  *   TAGGED         <function=NAME>{...}</function>, several
+ *   GRANITE, NEMOTRON, APRIEL   a tag and an array of {"name", "arguments"}
+ *   COMMAND        <|START_ACTION|> and an array of {"tool_name", "parameters"}
  * The grammar of a form makes a model write calls of the request's functions and nothing else.
  *
  * Trust: a model's text is any bytes, of which arguments are given out only if they are UTF-8.
@@ -29,6 +31,11 @@ enum llm_tools_form {
     LLM_TOOLS_MISTRAL,
     LLM_TOOLS_MISTRAL_NAMED,
     LLM_TOOLS_TAGGED,
+    LLM_TOOLS_GRANITE,
+    LLM_TOOLS_NEMOTRON,
+    LLM_TOOLS_APRIEL,
+    LLM_TOOLS_COMMAND,
+    LLM_TOOLS_FORMS, /* how many there are */
 };
 
 enum {

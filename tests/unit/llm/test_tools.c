@@ -140,6 +140,31 @@ static void functions_are_tagged(void **state)
     expect(LLM_TOOLS_TAGGED, "<function=other>{}</function>", "<function=other>{}</function>", "");
 }
 
+static void lists_are_tagged(void **state)
+{
+    (void)state;
+    expect(
+        LLM_TOOLS_GRANITE,
+        "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rom\"}}, {\"name\": "
+        "\"noop\", \"arguments\": {}}]",
+        "", "get_weather({\"city\": \"Rom\"}) noop({})");
+    expect(LLM_TOOLS_GRANITE,
+           "Yes.<|tool_call|>[{\"name\": \"noop\", \"arguments\": {}}]<|/tool_call|>", "Yes.",
+           "noop({})");
+    expect(LLM_TOOLS_NEMOTRON, "<TOOLCALL>[{\"name\": \"noop\", \"arguments\": {}}]</TOOLCALL>\n",
+           "", "noop({})");
+    expect(LLM_TOOLS_APRIEL,
+           "<tool_calls>[\n{\"name\": \"noop\", \"arguments\": {}}\n]</tool_calls>", "",
+           "noop({})");
+    expect(LLM_TOOLS_COMMAND,
+           "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", "
+           "\"parameters\": {\"city\": \"Rom\"}},\n    {\"tool_call_id\": \"1\", \"tool_name\": "
+           "\"noop\", \"parameters\": {}}\n]<|END_ACTION|>",
+           "", "get_weather({\"city\": \"Rom\"}) noop({})");
+    expect(LLM_TOOLS_COMMAND, "<|START_ACTION|>[{\"tool_name\": \"other\"}]<|END_ACTION|>",
+           "<|START_ACTION|>[{\"tool_name\": \"other\"}]<|END_ACTION|>", "");
+}
+
 static void without_a_form_all_is_content(void **state)
 {
     (void)state;
@@ -258,9 +283,10 @@ static void a_grammar_writes_calls_that_are_read_back(void **state)
     static const char *const names[] = {NULL, "get_weather", "noop"};
     struct byte_vocab vocab = byte_vocab_make(false, marks, ARRAY_LEN(marks), NULL, 0);
     json_t *offered = json_loads(tools_text, 0, NULL);
-    for (int i = 0; i < 5 * 3 * 6; i++) {
-        enum llm_tools_form form = LLM_TOOLS_HERMES + i % 5;
-        const char *name = names[i / 5 % 3];
+    enum { FORMS = LLM_TOOLS_FORMS - LLM_TOOLS_HERMES };
+    for (int i = 0; i < FORMS * 3 * 6; i++) {
+        enum llm_tools_form form = LLM_TOOLS_HERMES + i % FORMS;
+        const char *name = names[i / FORMS % 3];
         struct hw_rng rng;
         hw_rng_seed(&rng, (uint64_t)i);
         char *gbnf, why[LLM_WHY_CHARS], text[16384];
@@ -333,6 +359,10 @@ static void a_template_tells_its_form(void **state)
         {"[TOOL_CALLS]' + name + '[ARGS]", LLM_TOOLS_MISTRAL_NAMED},
         {"<|python_tag|>", LLM_TOOLS_LLAMA},
         {"<function=", LLM_TOOLS_TAGGED},
+        {"<|tool_call|> followed by a JSON list", LLM_TOOLS_GRANITE},
+        {"<TOOLCALL>[", LLM_TOOLS_NEMOTRON},
+        {"<tool_call> '\\n<tool_calls>['", LLM_TOOLS_APRIEL},
+        {"<|START_ACTION|>[ \"parameters\": ", LLM_TOOLS_COMMAND},
         {"<|im_start|>", LLM_TOOLS_NONE},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
@@ -372,6 +402,7 @@ int main(void)
         cmocka_unit_test(llama_writes_json),
         cmocka_unit_test(mistral_writes_a_list),
         cmocka_unit_test(functions_are_tagged),
+        cmocka_unit_test(lists_are_tagged),
         cmocka_unit_test(without_a_form_all_is_content),
         cmocka_unit_test(text_is_held_back_only_while_it_may_be_a_call),
         cmocka_unit_test(arguments_come_out_as_they_are_written),
