@@ -17,6 +17,7 @@ static const struct tools_shape shapes[] = {
                           .open = "<tool_call>",
                           .close = "</tool_call>",
                           .list = true,
+                          .parameters = true, /* Qwen 3 Coder */
                           .call = "<tool_call>\n{\"name\": \"\1\", \"arguments\": \2}\n"
                                   "</tool_call>",
                           .between = "\n"},
@@ -149,7 +150,7 @@ enum state {
 struct llm_tools {
     const struct tools_shape *shape;
     enum llm_tools_form form;
-    json_t *names; /* object: a member for each name that can be called; NULL: any */
+    json_t *names; /* object: of each function that can be called the parameters; NULL: any */
     struct call *calls;
     size_t call_count;
     enum state state;
@@ -175,7 +176,10 @@ int llm_tools_create(enum llm_tools_form form, const json_t *tools, struct llm_t
     for (size_t i = 0; !failed && i < json_array_size(tools); i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
         const char *name = json_string_value(json_object_get(function, "name"));
-        failed = name && json_object_set_new(t->names, name, json_true());
+        const json_t *parameters = json_object_get(function, "parameters");
+        const json_t *kinds = json_object_get(parameters, "properties");
+        failed = name &&
+                 json_object_set_new(t->names, name, kinds ? json_deep_copy(kinds) : json_object());
     }
     if (failed) {
         llm_tools_destroy(t);
@@ -454,6 +458,86 @@ static int look_named(struct llm_tools *t, size_t at, bool ended)
     return err ? err : LOOK_CALL;
 }
 
+/* Whether the held text has mark at `at`, or what may become it. */
+static bool may_begin(const struct llm_tools *t, size_t at, const char *mark)
+{
+    size_t n = strlen(mark), left = t->held.bytes - at;
+    return memcmp(t->held.text + at, mark, left < n ? left : n) == 0;
+}
+
+/* The value of a parameter: text where the schema says so, else JSON if it is any. */
+static json_t *tagged_value(const json_t *schema, const char *text, size_t bytes)
+{
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    if (bytes > 0 && text[0] == '\n')
+        text++, bytes--;
+    if (bytes > 0 && text[bytes - 1] == '\n')
+        bytes--;
+    json_t *value =
+        type && strcmp(type, "string") == 0 ? NULL : json_loadb(text, bytes, JSON_DECODE_ANY, NULL);
+    return value ? value : json_stringn(text, bytes);
+}
+
+/* What lies between the tags, and where it ends; NULL: it is not there. */
+static const char *between(const char *from, const char *end, const char *open, const char *close,
+                           size_t *bytes)
+{
+    const char *at = memmem(from, (size_t)(end - from), open, strlen(open));
+    at = at ? at + strlen(open) : NULL;
+    const char *to = at ? memmem(at, (size_t)(end - at), close, strlen(close)) : NULL;
+    *bytes = to ? (size_t)(to - at) : 0;
+    return to ? at : NULL;
+}
+
+static json_t *tagged_arguments(const struct llm_tools *t, const char *name, const char *from,
+                                const char *end)
+{
+    json_t *arguments = json_object();
+    size_t key_bytes, bytes;
+    const char *key, *value;
+    while ((key = between(from, end, "<parameter=", ">", &key_bytes)) &&
+           (value = between(key + key_bytes, end, ">", "</parameter>", &bytes))) {
+        char *copy = copy_name(key, key_bytes);
+        const json_t *schema = json_object_get(json_object_get(t->names, name), copy ? copy : "");
+        /* A value that is no UTF-8 is left out. */
+        if (copy)
+            (void)json_object_set_new(arguments, copy, tagged_value(schema, value, bytes));
+        free(copy);
+        from = value + bytes;
+    }
+    return arguments;
+}
+
+/* <function=NAME>, its parameters, </function> at `at`: taken as a whole.  LOOK_* or -ENOMEM. */
+static int look_tagged(struct llm_tools *t, size_t at, bool ended)
+{
+    static const char open[] = "<function=", close[] = "</function>";
+    if (!may_begin(t, at, open))
+        return LOOK_CONTENT;
+    const char *text = t->held.text, *held_end = text + t->held.bytes;
+    const char *end = memmem(text + at, t->held.bytes - at, close, sizeof close - 1);
+    if (!end)
+        return undecided(ended);
+    size_t name_bytes;
+    const char *name = between(text + at, held_end, open, ">", &name_bytes);
+    if (!name || name > end || !is_known_at(t, (size_t)(name - text), name_bytes))
+        return LOOK_CONTENT;
+    int err = add_call(t, name, name_bytes);
+    if (err)
+        return err;
+    struct call *call = &t->calls[t->call_count - 1];
+    json_t *arguments = tagged_arguments(t, call->name, name + name_bytes, end);
+    char *json = arguments ? json_dumps(arguments, 0) : NULL;
+    err = json ? put(&call->arguments, json, strlen(json)) : -ENOMEM;
+    free(json);
+    json_decref(arguments);
+    if (err)
+        return err;
+    drop(&t->held, (size_t)(end - text) + sizeof close - 1);
+    t->state = STATE_CLOSE;
+    return LOOK_CALL;
+}
+
 /* A call after what opens it. */
 static int look_call(struct llm_tools *t, size_t at, bool ended)
 {
@@ -470,14 +554,9 @@ static int look_call(struct llm_tools *t, size_t at, bool ended)
     t->bare = false;
     if (t->held.text[at] == '{' && (list || !t->shape->after_name || t->shape->list))
         return look_object(t, at, ended);
+    if (!list && t->shape->parameters)
+        return look_tagged(t, at, ended);
     return list || !t->shape->after_name ? LOOK_CONTENT : look_named(t, at, ended);
-}
-
-/* Whether the held text has mark at `at`, or what may become it. */
-static bool may_begin(const struct llm_tools *t, size_t at, const char *mark)
-{
-    size_t n = strlen(mark), left = t->held.bytes - at;
-    return memcmp(t->held.text + at, mark, left < n ? left : n) == 0;
 }
 
 /* ---- states: 1 to go on, 0 for more text, or -ENOMEM ---- */

@@ -4,7 +4,8 @@
  * clear; what is no call comes out as content.  Once the function's name and the key of its
  * arguments are there, it is a call: its arguments come out as they are generated, and are JSON
  * only if the model wrote JSON.  A call that is written in another order is taken as a whole.
- *   HERMES         <tool_call>{"name": ..., "arguments": {...}}</tool_call>, several
+ *   HERMES         <tool_call>{"name": ..., "arguments": {...}}</tool_call>, several; or within it
+ *                  <function=NAME><parameter=KEY>VALUE</parameter>...</function>
  *   LLAMA          {"name": ..., "parameters": {...}} as the whole text, several with ';' between,
  *                  after <|python_tag|> or not
  *   MISTRAL        [TOOL_CALLS] and an array of {"name", "arguments", "id"}

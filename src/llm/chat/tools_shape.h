@@ -18,6 +18,7 @@ struct tools_shape {
     const char *after_name; /* between a bare name and arguments; NULL: calls are objects */
     const char *close;      /* NULL: none */
     bool list;              /* calls may be a JSON array */
+    bool parameters;        /* a call may be <function=NAME> and a tag for each parameter */
     bool whole_text;        /* calls are the whole answer, and `open` may be missing */
     /* What a grammar produces; \1 the name, \2 the arguments, \3 an id or nothing: */
     const char *begin, *call, *between, *end; /* between NULL: one call only */

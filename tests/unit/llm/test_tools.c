@@ -101,6 +101,31 @@ static void hermes_writes_tags(void **state)
            "");
 }
 
+static void parameters_are_tagged(void **state)
+{
+    (void)state;
+    expect(
+        LLM_TOOLS_HERMES,
+        "So.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nK\u00f6ln}\n</parameter>\n"
+        "<parameter=days>\n3\n</parameter>\n<parameter=note>\n<b> and\n\n\"more\"\n</parameter>\n"
+        "</function>\n</tool_call>\n<tool_call>\n<function=noop>\n</function>\n</tool_call>",
+        "So.\n",
+        "get_weather({\"city\": \"K\u00f6ln}\", \"days\": 3, \"note\": \"<b> "
+        "and\\n\\n\\\"more\\\"\"}) "
+        "noop({})");
+    expect(LLM_TOOLS_HERMES,
+           "<tool_call><function=noop><parameter=a>[1, {}]</parameter></function>", "",
+           "noop({\"a\": [1, {}]})");
+    expect(LLM_TOOLS_HERMES, "<tool_call><function=noop><parameter=zip>007</parameter></function>",
+           "", "noop({\"zip\": \"007\"})");
+    expect(LLM_TOOLS_HERMES, "<tool_call><function=other></function></tool_call>",
+           "<tool_call><function=other></function></tool_call>", "");
+    expect(LLM_TOOLS_HERMES, "<tool_call><function=noop><parameter=a>1",
+           "<tool_call><function=noop><parameter=a>1", "");
+    expect(LLM_TOOLS_HERMES, "<tool_call><function=</function></tool_call>",
+           "<tool_call><function=</function></tool_call>", "");
+}
+
 static void llama_writes_json(void **state)
 {
     (void)state;
@@ -403,6 +428,7 @@ int main(void)
         cmocka_unit_test(mistral_writes_a_list),
         cmocka_unit_test(functions_are_tagged),
         cmocka_unit_test(lists_are_tagged),
+        cmocka_unit_test(parameters_are_tagged),
         cmocka_unit_test(without_a_form_all_is_content),
         cmocka_unit_test(text_is_held_back_only_while_it_may_be_a_call),
         cmocka_unit_test(arguments_come_out_as_they_are_written),
