@@ -43,6 +43,7 @@ struct rpc_client {
     struct rpc_net_options net;
     struct rpc_config config;
     struct rpc_security security; /* of both */
+    uint64_t patience_ns;         /* for the answer to a first attempt to resume */
 };
 
 /* The longest sleep.  Deadlines of calls that other threads make meanwhile are at most this late.
@@ -57,6 +58,11 @@ static const uint64_t found_ns = HW_MS;
 static const uint64_t redial_first_ns = 20 * HW_MS;
 static const uint64_t redial_most_ns = HW_SEC;
 static const uint64_t redial_connect_ns = 2 * HW_SEC;
+/* For the answer to an attempt, doubling: some handshakes of this connection, and at least so much.
+ * A server that was told of the cut waits RPC_RESUME_TOLD_NS; an attempt that falls into another
+ * cut must leave time for the next. */
+static const uint64_t redial_answer_ns = HW_SEC;
+enum { REDIAL_HANDSHAKES = 4 };
 
 /* How long rpc_client_leave waits for the lock: callbacks under it are short, and a process that
  * ends should not be held up. */
@@ -210,7 +216,7 @@ static bool may_try(struct rpc_client *c)
 
 /* Without the lock: 0 with an attempt that was answered, or why there is none. */
 static int try_once(struct rpc_client *c, const struct rpc_resume_request *request,
-                    struct rpc_attempt **out, char why[RPC_WHY_CHARS])
+                    uint64_t patience_ns, struct rpc_attempt **out, char why[RPC_WHY_CHARS])
 {
     struct rpc_transport *connection;
     struct rpc_net_options net = c->net;
@@ -221,10 +227,14 @@ static int try_once(struct rpc_client *c, const struct rpc_resume_request *reque
     rc = rpc_attempt_create(connection, &c->config, request, out);
     if (rc)
         return rc;
-    while ((rc = rpc_attempt_poll(*out)) == -EINPROGRESS && may_try(c))
+    uint64_t deadline = hw_after(patience_ns);
+    bool late = false;
+    while ((rc = rpc_attempt_poll(*out)) == -EINPROGRESS && may_try(c) && !late) {
         rpc_attempt_wait(*out, slice_ns);
+        late = hw_now_ns() >= deadline;
+    }
     if (rc) {
-        snprintf(why, RPC_WHY_CHARS, "%s", rpc_attempt_reason(*out));
+        snprintf(why, RPC_WHY_CHARS, "%s", late ? "no answer" : rpc_attempt_reason(*out));
         rpc_attempt_destroy(*out);
     }
     return rc;
@@ -235,13 +245,13 @@ static int try_once(struct rpc_client *c, const struct rpc_resume_request *reque
 static void resume(struct rpc_client *c)
 {
     struct rpc_resume_request request;
-    uint64_t nap = redial_first_ns;
+    uint64_t nap = redial_first_ns, patience = c->patience_ns;
     rpc_ep_resume_request(c->ep, &request);
     while (!c->stopping && rpc_ep_is_cut(c->ep)) {
         struct rpc_attempt *a;
         char why[RPC_WHY_CHARS] = "";
         pthread_mutex_unlock(&c->lock);
-        int rc = try_once(c, &request, &a, why);
+        int rc = try_once(c, &request, patience, &a, why);
         pthread_mutex_lock(&c->lock);
         if (rc == 0) {
             (void)!rpc_attempt_finish(a, c->ep); /* a failure is the endpoint's status */
@@ -252,6 +262,7 @@ static void resume(struct rpc_client *c)
             rpc_ep_resume_failed(c->ep, rc);
             (void)hw_cond_wait(&c->heartbeat_wakes, &c->lock, hw_after(nap));
             nap = 2 * nap < redial_most_ns ? 2 * nap : redial_most_ns;
+            patience *= 2; /* the endpoint of an attempt has a deadline of its own */
         }
         if (!c->reading)
             take_in(c);
@@ -302,6 +313,7 @@ static int create(struct rpc_transport *transport, const struct rpc_client_optio
                   struct rpc_client **out, char why[RPC_WHY_CHARS])
 {
     assert(!options->config.accepting);
+    uint64_t begun = hw_now_ns();
     struct rpc_client *c = calloc(1, sizeof *c);
     if (!c) {
         rpc_transport_destroy(transport);
@@ -341,6 +353,8 @@ static int create(struct rpc_transport *transport, const struct rpc_client_optio
     else
         c->on_end = options->on_end;
     pthread_mutex_unlock(&c->lock);
+    c->patience_ns = REDIAL_HANDSHAKES * (hw_now_ns() - begun);
+    c->patience_ns = c->patience_ns > redial_answer_ns ? c->patience_ns : redial_answer_ns;
     if (rc == 0)
         rc = start_heartbeat(c, &options->config);
     if (rc) {

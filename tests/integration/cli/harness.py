@@ -118,14 +118,17 @@ class Server:
 
 class Relay:
     """Carries connections to an address until the test ends.  Each is cut after so many bytes, both ways together.
-    Every piece of 64 KiB is late by the delay, which bounds the rate, too."""
+    Every piece of 64 KiB is late by the delay, which bounds the rate, too.  Those in silent, by their number, are
+    taken and go nowhere."""
 
-    def __init__(self, test, address, cut_after=(), at="127.0.0.1", delay=0.0):
+    def __init__(self, test, address, cut_after=(), at="127.0.0.1", delay=0.0, silent=()):
         host, _, port = address.rpartition(":")
+        self.test = test
         self.target, self.delay = (host, int(port)), delay
         self.cut_after = iter(cut_after)  # of one connection after the other; then they hold
         self.cuts = self.up = 0  # connections that were cut; bytes from the side that connected
         self.closed = False  # new ones, too
+        self.silent, self.taken = silent, 0
         self.pairs, self.lock, self.never = set(), threading.Lock(), threading.Event()
         self.listener = socket.create_server((at, 0))
         self.address = f"{at}:{self.listener.getsockname()[1]}"
@@ -140,6 +143,10 @@ class Relay:
                 near = self.listener.accept()[0]
             except OSError:
                 return
+            self.taken += 1
+            if self.taken - 1 in self.silent:
+                self.test.addCleanup(near.close)
+                continue
             try:
                 far = socket.create_connection(self.target)
             except OSError:

@@ -36,7 +36,7 @@ class Resume(GpuCase):
         self.addCleanup(server.stop)
         return server
 
-    def expect_the_same(self, server, program, case, cuts, **env):
+    def expect_the_same(self, server, program, case, cuts, silent=(), **env):
         """Cut early and late, within messages and between them."""
         address = server.addresses[0]
         if (program, case) not in self.plain:
@@ -44,7 +44,7 @@ class Resume(GpuCase):
             self.assertEqual(whole.returncode, 0, whole.stderr)
             self.plain[program, case] = whole.stdout
             server.wait_sessions(0)
-        relay = Relay(self, address, [OPEN, *cuts])
+        relay = Relay(self, address, [OPEN, *cuts], silent=silent)
         cut = run_vkt(program, case, relay.address, VENUS_RESUME="1", **env)
         self.assertEqual((cut.returncode, cut.stdout), (0, self.plain[program, case]), cut.stderr)
         self.assertGreater(relay.cuts, 3)
@@ -55,6 +55,12 @@ class Resume(GpuCase):
         server = self.listen("--max-clients", 1, "--resume-window", "10s")
         self.expect_the_same(server, "vkt-uploads", "staged", [300000 + 977 * i for i in range(40)])
         self.expect_the_same(server, "vkt-memory", "coherent", [1600 + 977 * i for i in range(40)])
+
+    def test_attempts_to_resume_that_nobody_answers(self):
+        """They end in time for the next one, also where the server was told of the cut."""
+        server = self.listen("--resume-window", "30s")
+        self.expect_the_same(server, "vkt-memory", "coherent",
+                             [1600 + 977 * i for i in range(9)], silent=(1, 2))
 
     def test_stripes_that_are_cut(self):
         """The session's own connection is dialled first, and its stripes next."""
