@@ -32,6 +32,7 @@ int rpc_attempt_create(struct rpc_transport *connection, const struct rpc_config
     struct rpc_config own = *config;
     own.resumes = false;
     own.resuming = true;
+    own.owner_tells = true;
     own.heartbeat_ns = HW_NEVER;
     int rc = rpc_ep_create(connection, &own, &a->ep);
     if (rc) {
