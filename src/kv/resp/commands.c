@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -440,35 +441,74 @@ static void do_dbsize(struct resp_session *s, const struct resp_arg *args, uint3
         resp_integer(s, (int64_t)stat.names);
 }
 
+enum { INFO_CHARS = 2048 };
+
+/* What INFO says, section by section.  Empty unless that one was asked for. */
+struct info {
+    const struct resp_arg *args;
+    uint32_t count;
+    char text[INFO_CHARS];
+    size_t len;
+};
+
+__attribute__((format(printf, 3, 4))) static void info_section(struct info *info, const char *name,
+                                                               const char *format, ...)
+{
+    static const char *const every[] = {"default", "all", "everything"};
+    bool wanted = info->count == 1;
+    for (uint32_t i = 1; i < info->count && !wanted; i++) {
+        wanted = resp_is(&info->args[i], name);
+        for (size_t k = 0; k < ARRAY_LEN(every) && !wanted; k++)
+            wanted = resp_is(&info->args[i], every[k]);
+    }
+    if (!wanted)
+        return;
+    va_list values;
+    va_start(values, format);
+    int n = snprintf(info->text + info->len, INFO_CHARS - info->len, "%s# %s\r\n",
+                     info->len ? "\r\n" : "", name);
+    n += vsnprintf(info->text + info->len + n, INFO_CHARS - info->len - (size_t)n, format, values);
+    va_end(values);
+    info->len += (size_t)n;
+    assert(info->len < INFO_CHARS);
+}
+
+static void info_blocks(struct info *info, struct kv_blocks_stat *b)
+{
+    char lines[INFO_CHARS / 2];
+    int n = 0;
+    for (unsigned i = 0; i < KV_BLOCKS_FIGURES; i++)
+        n += snprintf(lines + n, sizeof(lines) - (size_t)n, "%s:%llu\r\n",
+                      kv_blocks_figures[i].name, (unsigned long long)*kv_blocks_figure(b, i));
+    assert((size_t)n < sizeof(lines));
+    info_section(info, "Blocks", "%s", lines);
+}
+
 static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
+    struct info info = {.args = args, .count = count};
     struct kv_blocks_stat b;
-    char text[2048];
-    (void)args;
-    (void)count;
     if (!stat_of(s, &b))
         return;
     if (s->tenant) /* no other figures: how much others keep is not its business */
         b = (struct kv_blocks_stat){.room = b.room, .names = b.names};
-    int n = snprintf(text, sizeof(text),
-                     "# Server\r\nredis_version:" REDIS_VERSION "\r\nredis_mode:standalone\r\n"
-                     "hawser_version:" HAWSER_VERSION "\r\n"
-                     "# Memory\r\nused_memory:%llu\r\nmaxmemory:%llu\r\n"
-                     "# Stats\r\nkeyspace_hits:%llu\r\nkeyspace_misses:%llu\r\n"
-                     "evicted_keys:%llu\r\n"
-                     "# Replication\r\nrole:master\r\nbelow_copies:%llu\r\nrepaired:%llu\r\n"
-                     "# Keyspace\r\ndb0:keys=%llu,expires=0,avg_ttl=0\r\n",
-                     (unsigned long long)b.room_used, (unsigned long long)b.room,
-                     (unsigned long long)b.hits, (unsigned long long)b.misses,
-                     (unsigned long long)b.evicted, (unsigned long long)b.below_copies,
-                     (unsigned long long)b.repaired, (unsigned long long)b.names);
+    info_section(&info, "Server",
+                 "redis_version:" REDIS_VERSION "\r\nredis_mode:standalone\r\n"
+                 "hawser_version:" HAWSER_VERSION "\r\n");
+    info_section(&info, "Memory", "used_memory:%llu\r\nmaxmemory:%llu\r\n",
+                 (unsigned long long)b.room_used, (unsigned long long)b.room);
+    info_section(&info, "Persistence", "loading:0\r\n"); /* clients wait for it */
+    info_section(
+        &info, "Stats", "keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\nevicted_keys:%llu\r\n",
+        (unsigned long long)b.hits, (unsigned long long)b.misses, (unsigned long long)b.evicted);
+    info_section(&info, "Replication", "role:master\r\nbelow_copies:%llu\r\nrepaired:%llu\r\n",
+                 (unsigned long long)b.below_copies, (unsigned long long)b.repaired);
+    info_section(&info, "Cluster", "cluster_enabled:0\r\n");
+    info_section(&info, "Keyspace", "db0:keys=%llu,expires=0,avg_ttl=0\r\n",
+                 (unsigned long long)b.names);
     if (!s->tenant)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "# Blocks\r\n");
-    for (unsigned i = 0; i < KV_BLOCKS_FIGURES && !s->tenant; i++)
-        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s:%llu\r\n", kv_blocks_figures[i].name,
-                      (unsigned long long)*kv_blocks_figure(&b, i));
-    assert(n > 0 && (size_t)n < sizeof(text));
-    resp_bulk(s, text, (size_t)n);
+        info_blocks(&info, &b);
+    resp_bulk(s, info.text, info.len);
 }
 
 static void do_ping(struct resp_session *s, const struct resp_arg *args, uint32_t count)

@@ -128,6 +128,10 @@ class RespCase(RespDoor):
         self.error(r("SET", "n" * 5000, "x"), "longer than the store takes")
         self.assertEqual(r("DEL", *seen), 60)
         self.assertIn(b"keyspace_hits:", r("INFO"))
+        self.assertRegex(r("INFO", "server", "KEYSPACE"),
+                         rb"^# Server\r\n([^#]*\r\n)*\r\n# Keyspace\r\ndb0:[^#]*\r\n$")
+        self.assertEqual(r("INFO", "nosuch"), b"")
+        self.assertEqual(r("INFO", "everything").count(b"# "), r("INFO").count(b"# "))
         self.assertEqual(r("DBSIZE"), 5)
         self.assertEqual(r("HELLO", 3)[1], b"redis")
         r.send("GET", "no")
