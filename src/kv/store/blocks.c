@@ -12,8 +12,8 @@ enum {
     NONE = UINT32_MAX,
     CACHED = KV_BLOCK_TENANTS_MAX,
     OPENED_PLACES = 256,
-    ABSENT_PLACES = 1024, /* names without a value on which owners agree, 16 KiB */
-    DELETED_KEPT = 256, /* remembered deletes: a replica on its way here may be older than these */
+    ABSENT_PLACES = 1024,  /* names without a value on which owners agree, 16 KiB */
+    DELETED_PLACES = 1024, /* remembered deletes, 24 KiB: the last at each place */
     HIGH = 98,
     LOW = 96
 };
@@ -55,9 +55,10 @@ struct opened {
     uint32_t ever, now;
 };
 
-/* A delete, as long as a replica that is older may be on its way here. */
+/* The last delete at its place, as long as a replica that is older may be on its way here. */
 struct deleted {
     uint64_t hash, until_ns; /* 0: none */
+    bool several;            /* of other keys, too, which are not known any more */
 };
 
 /* A key without a block on which owners agree. */
@@ -79,8 +80,7 @@ struct kv_blocks {
     uint32_t *buckets;
     uint32_t bucket_mask, spare;
     struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: cached replicas, no limit */
-    struct deleted deleted[DELETED_KEPT];
-    uint32_t deleted_next;
+    struct deleted deleted[DELETED_PLACES];
     uint64_t *evicted;     /* hashes of keys of our own that were evicted, each at its bucket */
     uint32_t entries_used; /* every entry in use is below it */
     struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
@@ -824,12 +824,11 @@ bool kv_blocks_owns(const struct kv_blocks *b, const struct kv_block_key *key)
     return at != NONE && !is_cached(&b->entries[at]);
 }
 
+/* Or may have been. */
 static bool was_deleted(const struct kv_blocks *b, uint64_t hash, uint64_t now)
 {
-    uint32_t i = 0;
-    while (i < DELETED_KEPT && (b->deleted[i].hash != hash || b->deleted[i].until_ns <= now))
-        i++;
-    return i < DELETED_KEPT;
+    const struct deleted *d = &b->deleted[hash % DELETED_PLACES];
+    return d->until_ns > now && (d->several || d->hash == hash);
 }
 
 /* Also of a key without a block: a replica of it may be on its way here.  It comes no later than
@@ -839,9 +838,11 @@ static void note_deleted(struct kv_blocks *b, const struct kv_block_key *key, ui
     const struct kv_blocks_config *c = &b->config;
     if (key->len < 1 || key->len > KV_BLOCK_KEY_MAX)
         return;
-    b->deleted[b->deleted_next] =
-        (struct deleted){hash_of(b, key), now + c->lease_lasts_ns + c->put_lasts_ns};
-    b->deleted_next = (b->deleted_next + 1) % DELETED_KEPT;
+    uint64_t hash = hash_of(b, key);
+    struct deleted *d = &b->deleted[hash % DELETED_PLACES];
+    d->several = d->until_ns > now && (d->several || d->hash != hash);
+    d->hash = hash;
+    d->until_ns = now + c->lease_lasts_ns + c->put_lasts_ns;
 }
 
 /* From the cached replicas to a tenant that has room. */

@@ -797,12 +797,18 @@ static void a_cached_replica_that_is_adopted_is_a_tenants_block(void **state)
     /* Nothing comes back behind a delete, whether it was here or on its way. */
     assert_int_equal(kv_blocks_delete(f.b, &key, f.now), KV_OK);
     assert_int_equal(kv_blocks_delete(f.b, &other, f.now), KV_MISS);
+    for (int n = 3; n < 5000; n++) { /* however many follow */
+        struct kv_block_key next = key_of(n);
+        assert_int_equal(kv_blocks_delete(f.b, &next, f.now), KV_MISS);
+    }
     for (int n = 1; n <= 2; n++) {
         struct kv_block_key gone = key_of(n);
         assert_int_equal(cache(&f, n), KV_OK);
         assert_int_equal(kv_blocks_adopt(f.b, &gone, 9, f.now), KV_REFUSED);
     }
     assert_int_equal(kv_blocks_tenant_bytes(f.b, 9), 0);
+    f.now += KV_LEASE_LASTS_NS + KV_PUT_LASTS_NS; /* none is on its way any more */
+    assert_int_equal(kv_blocks_adopt(f.b, &key, 9, f.now), KV_OK);
     stop(&f);
 }
 
