@@ -167,7 +167,7 @@ class Generator:
                  "w": ["b", "A", "c", "a"], "i": [5, 1, 4, 1],
                  "d": {"b": 1, "a": [1, {"k": "v"}], "C": "x", "items": "own"},
                  "q": [{"r": "u", "c": "one"}, {"r": "a", "c": "two", "v": 3}]}
-    STRINGS = ["''", "'a'", "' x '", "\"it's\"", "'a\\nb'", "'é'", "'l'", "'%s-%s'", "'1'", "'2.5'", "'b'"]
+    STRINGS = ["''", "'a'", "' x '", "\"it's\"", "'a\\nb'", "'é'", "'l'", "'{}-{}'", "'{1}{{{0}'", "'1'", "'2.5'", "'b'"]
     FILTERS = ["trim", "length", "tojson", "tojson(indent=2)", "join(',')", "join", "upper", "lower",
                "title", "capitalize", "first", "last", "default('D')", "default('D', true)", "list",
                "string", "int", "float", "abs", "round", "round(1)", "sort", "reverse | list",
@@ -186,7 +186,7 @@ class Generator:
                "capitalize()", "items() | list", "keys() | list", "values() | list", "get('a')",
                "get('zz', 9)", "find('l')", "rfind('l')", "count('l')", "join(w)", "splitlines()",
                "index('b')", "rsplit(' ', 1)", "partition('-')", "isdigit()", "isupper()",
-               "format(1, 2)", "removeprefix('He')", "b", "a", "items", "zz"]
+               "format(1, 2)", "format(x, l, a=d)", "removeprefix('He')", "b", "a", "items", "zz"]
     SUBSCRIPTS = ["[0]", "[-1]", "[1:]", "[:-1]", "[::-1]", "[1:3]", "['a']", "[5]", "[-2:]", "[::2]",
                   "[n]", "[0:n:2]", "['items']"]
 

@@ -97,6 +97,11 @@ static void what_is_not_here_is_refused_by_name(void **state)
     expect_error("{% include 'x' %}", -EOPNOTSUPP, "'include'");
     expect_error("{{ list | groupby('x') }}", -EOPNOTSUPP, "'groupby'");
     expect_error("{{ 'x'.encode() }}", -EOPNOTSUPP, "str.encode()");
+    expect_error("{{ '%s' % 1 }}", -EOPNOTSUPP, "text % values");
+    expect_error("{{ '%s' | format(1) }}", -EOPNOTSUPP, "'format'");
+    expect_error("{{ '{:>3}'.format(1) }}", -EOPNOTSUPP, "in a field of format()");
+    expect_error("{{ '{1}'.format(1) }}", -EINVAL, "index 1");
+    expect_error("{{ '{a}'.format(1) }}", -EINVAL, "no value for 'a'");
     expect_error("{% for x in list recursive %}{% endfor %}", -EOPNOTSUPP, "recursive");
     expect_error("{{ 2 ** 64 }}", -EOPNOTSUPP, "64 bits");
     expect_error("{{ 9223372036854775807 + 1 }}", -EOPNOTSUPP, "64 bits");

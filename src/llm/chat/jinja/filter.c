@@ -589,15 +589,6 @@ static struct tval filter_attr(const struct call *c)
     return llm_tval_attribute(c->run, c->v, name.text, name.bytes);
 }
 
-static struct tval filter_format(const struct call *c)
-{
-    if (c->args->named.dict->count)
-        return llm_tval_percent(c->run, text_of(c), c->args->named);
-    struct tval tuple = c->args->positional;
-    tuple.sub = TVAL_SEQ_TUPLE;
-    return llm_tval_percent(c->run, text_of(c), tuple);
-}
-
 struct tval llm_filter_apply(struct llm_run *run, const char *name, size_t bytes, struct tval v,
                              const struct targs *args)
 {
@@ -617,7 +608,6 @@ struct tval llm_filter_apply(struct llm_run *run, const char *name, size_t bytes
         {"escape", filter_escape},
         {"first", filter_first},
         {"float", filter_float},
-        {"format", filter_format},
         {"indent", filter_indent},
         {"int", filter_int},
         {"items", filter_items},

@@ -176,7 +176,7 @@ struct tval llm_tval_binary(struct llm_run *run, char op, struct tval a, struct 
     if (op == '+' && sequences && b.kind == TVAL_LIST && a.sub == b.sub)
         return add_lists(run, a, b);
     if (op == '%' && a.kind == TVAL_STRING)
-        return llm_tval_percent(run, a, b);
+        return llm_run_fail(run, -EOPNOTSUPP, "a text %% values is not supported");
     if (op == '*' && (a.kind == TVAL_STRING || sequences) && tval_is_whole(b))
         return repeat(run, a, tval_whole(b));
     if (op == '*' && tval_is_whole(a) &&

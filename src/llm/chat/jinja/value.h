@@ -215,8 +215,7 @@ struct tval llm_tval_item(struct llm_run *run, struct tval v, struct tval key);
 struct tval llm_tval_attribute(struct llm_run *run, struct tval v, const char *name, size_t bytes);
 struct tval llm_tval_slice(struct llm_run *run, struct tval v, struct tval from, struct tval to,
                            struct tval step);
-/* text % values, and text.format(): format.c */
-struct tval llm_tval_percent(struct llm_run *run, struct tval format, struct tval values);
+/* text.format(): format.c */
 struct tval llm_tval_format(struct llm_run *run, struct tval format, struct tval args,
                             struct tval named);
 
