@@ -10,7 +10,8 @@ A is native: this environment, or with --software the one that find-vulkan gives
 
 With --hawser B is behind a server that this script starts, with A's drivers.
 
-Each case is a process of its own on either side.  Standard output and exit status must be equal;
+Each case is a process of its own on either side; with --together, one process of B runs all that are valid
+in each mode but "plain".  Standard output and exit status must be equal;
 a case that A skips (77) is skipped, one that only B skips has failed.  With --sanitized, A is not run:
 B must end well or skip, and no sanitizer may have a finding, in B or at the server.  With --validate
 Khronos' validation layer must have nothing to say: at the server, which sees all that reaches a GPU, or
@@ -21,6 +22,7 @@ import collections
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -96,13 +98,28 @@ class Side:
         self.env = env
 
     def run(self, program, case, extra=None):
+        return self.run_all(program, [case], extra)
+
+    def run_all(self, program, cases, extra=None):
+        seconds = RUN_SECONDS * len(cases)
         try:
-            done = subprocess.run([*self.prefix, program, case], env={**self.env, **(extra or {})},
-                                  stdin=subprocess.DEVNULL, capture_output=True, check=False,
-                                  timeout=RUN_SECONDS)
+            done = subprocess.run([*self.prefix, program, *cases], env={**self.env, **(extra or {})},
+                                  stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=seconds)
         except subprocess.TimeoutExpired as late:
-            return Outcome(f"no end within {RUN_SECONDS} s", late.stdout or b"", late.stderr or b"")
+            return Outcome(f"no end within {seconds} s", late.stdout or b"", late.stderr or b"")
         return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def run_together(self, program, cases, extra):
+        """{case: its outcome} of one process that runs them in turn.  Its status is that of the last case that it
+        began: those behind it were not reached."""
+        if len(cases) < 2:
+            return {case: self.run(program, case, extra) for case in cases}
+        done = self.run_all(program, cases, extra)
+        outcomes = dict.fromkeys(cases, Outcome("nothing: it was not reached", b"", done.err))
+        parts = re.split(rb"^== (.*)\n", done.out, flags=re.MULTILINE)[1:]
+        for name, out in zip(parts[0::2], parts[1::2]):
+            outcomes[text(name)] = Outcome(done.status if name == parts[-2] else 0, out, done.err)
+        return outcomes
 
 
 class Once:
@@ -135,6 +152,10 @@ def text(data):
     return data.decode("utf-8", "backslashreplace")
 
 
+def last_line(outcome):
+    return (text(outcome.out).strip().splitlines() or [""])[-1]
+
+
 def first_difference(a, b):
     """None when the outcomes are equal; otherwise where they part, in words."""
     if a.out != b.out:
@@ -151,26 +172,44 @@ def first_difference(a, b):
 
 def judge(a, b):
     if a.status == SKIPPED:
-        reason = (text(a.out).strip().splitlines() or [""])[-1]
-        return Verdict("skip", reason.removeprefix("skip: "))
+        return Verdict("skip", last_line(a).removeprefix("skip: "))
     if a.status != 0:
         return Verdict("not ok", f"A ended with {a.status}: {text(a.err)}")
     difference = first_difference(a, b)
     return Verdict("not ok", difference) if difference else Verdict("ok", "")
 
 
-class Compare:
-    """B in each of some modes against A.  In modes that are validated another checker runs valid cases."""
+class Modes:
+    """B in each of some modes; in those of together, one process runs all cases that are valid."""
 
-    def __init__(self, a, b, modes, validated=()):
-        self.a, self.b, self.modes, self.validated = a, b, modes, validated
+    def __init__(self, b, modes, together):
+        self.b, self.modes, self.together = b, modes, together
+        self.outcomes = {}
+
+    def begin(self, program, cases):
+        valid = [name for name, invalid in cases.items() if not invalid]
+        for mode in self.modes:
+            if mode in self.together:
+                for case, outcome in self.b.run_together(program, valid, MODES[mode]).items():
+                    self.outcomes[mode, case] = outcome
+
+    def run(self, program, case, mode):
+        return self.outcomes.get((mode, case)) or self.b.run(program, case, MODES[mode])
+
+
+class Compare(Modes):
+    """B against A.  In modes that are validated another checker runs valid cases."""
+
+    def __init__(self, a, b, modes, validated=(), together=()):
+        super().__init__(b, modes, together)
+        self.a, self.validated = a, validated
 
     def check(self, program, case, invalid):
         native = self.a.run(program, case)
         for mode in self.modes:
             if mode in self.validated and not invalid:
                 continue
-            remote = self.b.run(program, case, MODES[mode])
+            remote = self.run(program, case, mode)
             verdict = judge(native, remote)
             if verdict.result == "ok" and NO_STRIPES in remote.err:
                 verdict = Verdict("not ok", text(remote.err))
@@ -181,21 +220,23 @@ class Compare:
         return Verdict("ok", "")
 
 
-class Sanitized:
-    """B in each of some modes, alone: what it says was compared in a build without sanitizers."""
+class Sanitized(Modes):
+    """B alone: what it says was compared in a build without sanitizers."""
 
-    def __init__(self, b, server, modes):
-        self.b, self.server, self.modes = b, server, modes
+    def __init__(self, b, server, modes, together=()):
+        super().__init__(b, modes, together)
+        self.server, self.seen = server, 0
 
     def check(self, program, case, _invalid):
-        before = len(self.server.words())
         for mode in self.modes:
-            done = self.b.run(program, case, MODES[mode])
-            said = text(done.err) + self.server.words()[before:]
+            done = self.run(program, case, mode)
+            words = self.server.words()
+            said = text(done.err) + words[self.seen:]
+            self.seen = len(words)
             if done.status not in (0, SKIPPED) or SANITIZER in said or CRASHED in said:
                 return Verdict("not ok", f"mode {mode}: ended with {done.status}:\n{said}")
-            if done.status == SKIPPED:
-                return Verdict("skip", text(done.out).removeprefix("skip: "))
+            if last_line(done).startswith("skip: "):
+                return Verdict("skip", last_line(done).removeprefix("skip: "))
         return Verdict("ok", "")
 
 
@@ -210,6 +251,9 @@ class Validate:
         settings = pathlib.Path(folder, "vk_layer_settings.txt")
         settings.write_text(LAYER_SETTINGS.format(log=self.log), encoding="utf-8")
         self.env = {"VK_INSTANCE_LAYERS": LAYER, "VK_LAYER_SETTINGS_PATH": str(folder)}
+
+    def begin(self, program, cases):
+        """Each case is a process of its own."""
 
     def check(self, program, case, invalid):
         native = self.a.run(program, case)
@@ -230,6 +274,10 @@ class Each:
 
     def __init__(self, *checkers):
         self.checkers = checkers
+
+    def begin(self, program, cases):
+        for checker in self.checkers:
+            checker.begin(program, cases)
 
     def check(self, program, case, invalid):
         verdict = Verdict("ok", "")
@@ -272,6 +320,9 @@ class ValidatedServer:
 
     def __init__(self, a, b, server):
         self.compare, self.server = Compare(a, b, ["plain"]), server
+
+    def begin(self, program, cases):
+        """Each case is a process of its own."""
 
     def check(self, program, case, invalid):
         if invalid:
@@ -328,6 +379,7 @@ def run_cases(program, wanted, checker):
     subject = os.path.basename(program)
     failed = 0
     print(f"1..{len(names)}", flush=True)
+    checker.begin(program, {name: known[name] for name in names})
     for number, name in enumerate(names, 1):
         verdict = checker.check(program, name, known[name])
         failed += verdict.result == "not ok"
@@ -354,6 +406,7 @@ def read_arguments(argv):
     parser.add_argument("--hawser", help="B behind a server of this program's")
     parser.add_argument("--listen", metavar="ADDR", help="of that server; a Unix socket of its own")
     parser.add_argument("--validate", action="store_true", help="B under the validation layer")
+    parser.add_argument("--together", action="store_true", help="one process of B runs several cases")
     parser.add_argument("--sanitized", action="store_true", help="B alone, with --hawser")
     parser.add_argument("--starving", metavar="LIBRARY", help="what lets sessions run out of memory")
     parser.add_argument("program")
@@ -399,10 +452,12 @@ def run_behind_server(options, a, program):
 
         if options.sanitized:
             server, b = start()
-            return run_cases(program, options.cases, Sanitized(b, server, options.modes))
+            together = options.modes if options.together else ()
+            return run_cases(program, options.cases, Sanitized(b, server, options.modes, together))
         native = Once(a)
         validates = options.validate and layer_is_installed()
-        checkers = [Compare(native, start()[1], options.modes, ["plain"] if validates else [])]
+        together = [mode for mode in options.modes if options.together and mode != "plain"]
+        checkers = [Compare(native, start()[1], options.modes, ["plain"] if validates else [], together)]
         if validates:
             server, b = start("--validate")
             checkers.append(ValidatedServer(native, b, server))

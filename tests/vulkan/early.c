@@ -74,8 +74,14 @@ static void expect_stepped(const struct vkt_buffer *buffer, uint32_t times)
         VKT_EXPECT(words[i] == stepped(0, times));
 }
 
+/* It steps from zero; memory of the device holds anything at first. */
 static struct vkt_kernel stepper(const struct vkt_buffer *buffer)
 {
+    if (!buffer->map) {
+        VkCommandBuffer command = vkt_begin();
+        vkCmdFillBuffer(command, buffer->handle, 0, VK_WHOLE_SIZE, 0);
+        vkt_finish(command);
+    }
     struct vkt_kernel kernel = vkt_kernel("step.comp", "s", 4);
     vkt_kernel_bind(&kernel, 0, buffer);
     return kernel;

@@ -290,6 +290,9 @@ static void run(uint32_t seed)
     const enum vkt_memory kinds[MEMORIES] = {VKT_COHERENT, VKT_DEVICE, VKT_COHERENT, VKT_COHERENT};
     VKT_NEED(vkt.f12.timelineSemaphore);
     vkt_open();
+    memset(parts, 0, sizeof parts);
+    memset(slots, 0, sizeof slots);
+    submitted = waited = signalled = 0;
     state = seed;
     kernel = vkt_kernel("mix.comp", "ss", 4);
     done = vkt_timeline(0);

@@ -7,10 +7,10 @@ import unittest
 
 DIFFERENTIAL = os.path.abspath(sys.argv.pop(1))
 
-# Lists two cases, then does what the file "behaviour" says.
+# Lists four cases, then does what the file "behaviour" says.
 PROGRAM = """#!/bin/sh
 here=$(dirname "$0")
-if [ "$1" = --list ]; then printf 'one\\ntwo it breaks a rule\\n'; exit 0; fi
+if [ "$1" = --list ]; then printf 'one\\ntwo it breaks a rule\\nthree\\nfour\\n'; exit 0; fi
 . "$here/behaviour"
 """
 
@@ -113,6 +113,39 @@ class Differential(unittest.TestCase):
         self.assertIn("# SKIP no such feature",
                       self.sanitized("echo skip: no such feature; exit 77").stdout)
         self.assertEqual(self.sanitized("exit 1").returncode, 1)
+
+    def together(self, behaviour, *options):
+        """All cases in the mode sync: each says its name, then does what it does behind the others."""
+        self.write("behaviour", 'echo "$@" >>"$here/runs"\nfor case in "$@"; do [ $# = 1 ] || echo "== $case"\n'
+                   f'echo I am $case\n[ $# = 1 ] || [ $case != three ] || {{ {behaviour}; }}; done')
+        done = subprocess.run([sys.executable, "-B", DIFFERENTIAL, *self.behind_server(), "--together", "--modes",
+                               "sync", *options, self.path("vkt-fake")], env=self.env, capture_output=True,
+                              text=True, check=False)
+        return done.returncode, done.stdout
+
+    def test_cases_run_together(self):
+        self.assertEqual(self.together(":")[0], 0)
+        with open(self.path("runs"), encoding="utf-8") as file:
+            self.assertEqual(sorted(file.read().splitlines()),
+                             ["four", "one", "one three four", "three", "two", "two"])
+        self.assertEqual(self.together(":", "--sanitized")[0], 0)
+
+    def test_a_case_that_differs_behind_others_is_named(self):
+        status, out = self.together("echo stale")
+        self.assertEqual((status, out.count("not ok")), (1, 1))
+        self.assertIn("not ok 3 - vkt-fake three\n# mode sync: line 2:\n# A: (nothing)\n# B: stale", out)
+
+    def test_what_a_dead_process_did_not_reach_has_failed(self):
+        for options in ((), ("--sanitized",)):
+            status, out = self.together("exit 3", *options)
+            self.assertEqual((status, out.count("not ok")), (1, 2), out)
+            self.assertIn("ok 1 - vkt-fake one\nok 2", out)
+            self.assertIn("with 3", out)
+
+    def test_one_that_is_skipped_ends_only_itself(self):
+        status, out = self.together("echo skip: why", "--sanitized")
+        self.assertEqual((status, out.count("SKIP")), (0, 1))
+        self.assertIn("ok 3 - vkt-fake three # SKIP why\nok 4", out)
 
     def test_a_finding_on_either_side_is_a_failure(self):
         done = self.sanitized("echo SUMMARY: UndefinedBehaviorSanitizer: x >&2")

@@ -3,6 +3,7 @@
 
 #include "base/driver_counts.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,9 @@ static struct {
     uint64_t handle;
 } kept[VKT_KEPT_MAX];
 static size_t kept_count;
+
+static bool together;     /* several cases are run by this process */
+static jmp_buf next_case; /* where it goes on after one that is skipped */
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
@@ -49,6 +53,8 @@ void vkt_skip(const char *format, ...)
     va_end(args);
     putchar('\n');
     fflush(stdout);
+    if (together)
+        longjmp(next_case, 1);
     _Exit(EXIT_SKIP);
 }
 
@@ -233,7 +239,6 @@ static void open_instance(void)
         vkt_skip("no Vulkan driver");
     vkt_check(result, "vkCreateInstance");
     choose_device();
-    query_device();
 }
 
 bool vkt_has_extension(const char *name)
@@ -340,7 +345,8 @@ void vkt_open(void)
     vkt_open_with(NULL, (const char *const[]){NULL});
 }
 
-static void close_all(void)
+/* The instance stays, and nothing else of the case. */
+static void close_device(void)
 {
     if (vkt.device)
         VKT(vkDeviceWaitIdle(vkt.device));
@@ -350,30 +356,60 @@ static void close_all(void)
     }
     if (vkt.device)
         vkDestroyDevice(vkt.device, NULL);
-    vkDestroyInstance(vkt.instance, NULL);
+    vkt = (struct vkt){
+        .instance = vkt.instance, .physical = vkt.physical, .debug_utils = vkt.debug_utils};
 }
 
 /* --- main ------------------------------------------------------------------------------------- */
 
+static const struct vkt_case *find_case(const char *name, const struct vkt_case *cases,
+                                        size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(name, cases[i].name))
+            return &cases[i];
+    return NULL;
+}
+
+static void list_cases(const struct vkt_case *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        printf("%s%s%s\n", cases[i].name, cases[i].invalid ? " " : "",
+               cases[i].invalid ? cases[i].invalid : "");
+}
+
+static void run_case(const struct vkt_case *one)
+{
+    if (together)
+        printf("== %s\n", one->name);
+    fflush(stdout); /* or a process that the case forks says it again */
+    if (!setjmp(next_case)) {
+        query_device();
+        one->run();
+    }
+    close_device();
+}
+
 int vkt_main(int argc, char **argv, const struct vkt_case *cases, size_t count)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s --list | CASE\n", argv[0]);
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s --list | CASE...\n", argv[0]);
         return 2;
     }
-    for (size_t i = 0; i < count; i++) {
-        if (!strcmp(argv[1], "--list")) {
-            printf("%s%s%s\n", cases[i].name, cases[i].invalid ? " " : "",
-                   cases[i].invalid ? cases[i].invalid : "");
-        } else if (!strcmp(argv[1], cases[i].name)) {
-            open_instance();
-            cases[i].run();
-            close_all();
-            return 0;
+    if (!strcmp(argv[1], "--list")) {
+        list_cases(cases, count);
+        return 0;
+    }
+    for (int i = 1; i < argc; i++) {
+        if (!find_case(argv[i], cases, count)) {
+            fprintf(stderr, "%s: no case %s\n", argv[0], argv[i]);
+            return 2;
         }
     }
-    if (!strcmp(argv[1], "--list"))
-        return 0;
-    fprintf(stderr, "%s: no case %s\n", argv[0], argv[1]);
-    return 2;
+    open_instance();
+    together = argc > 2;
+    for (int i = 1; i < argc; i++)
+        run_case(find_case(argv[i], cases, count));
+    vkDestroyInstance(vkt.instance, NULL);
+    return 0;
 }

@@ -1,8 +1,8 @@
 /* vkt.h - what the Vulkan differential programs share: a device, buffers, images, kernels, output.
  *
- * A program holds cases of one subject; each is run as a program of its own (vkt_main).  A case
- * says what it found on stdout, in lines that depend on nothing but the driver: no address, time,
- * memory type or extension list, since those are where a remote GPU may rightly differ.
+ * A program holds cases of one subject; a process runs one of them, or several in turn (vkt_main).
+ * A case says what it found on stdout, in lines that depend on nothing but the driver: no address,
+ * time, memory type or extension list, since those are where a remote GPU may rightly differ.
  *
  * Trust: none needed.  Threads: vkt_fail, vkt_check and vkt_expect from any; all else from the
  * thread that runs the case.  Lifetime: everything made or kept here is destroyed after the case,
@@ -36,7 +36,9 @@ struct vkt_case {
     const char *invalid; /* NULL, or why the validation layer must not see the case */
 };
 
-/* PROGRAM --list prints "name" or "name<space>reason" lines; PROGRAM NAME runs that case. */
+/* PROGRAM --list prints "name" or "name<space>reason" lines; PROGRAM NAME runs that case.  Several
+ * names are run with one instance: "== NAME" stands before what each says, and one that is skipped
+ * ends only itself. */
 int vkt_main(int argc, char **argv, const struct vkt_case *cases, size_t count);
 #define VKT_MAIN(cases)                                                                            \
     int main(int argc, char **argv)                                                                \
