@@ -1,6 +1,15 @@
 #include "wire/half.h"
 
-#include "wire/simd.h"
+#include <string.h>
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#endif
 
 /* binary32: 1 sign, 8 exponent (bias 127), 23 fraction.  binary16: 1, 5 (bias 15), 10. */
 enum {
@@ -56,12 +65,111 @@ uint32_t wire_half_to_bits(uint16_t f16)
     return sign | ((mag << up & 0x3ff) << FRAC_DROP) | (REBIAS + 1 - up) << 23;
 }
 
+/* ---- vectors: whole blocks of values; each call returns how many it converted ---- */
+
+enum { BLOCK = 8 };
+
+#if defined(__aarch64__)
+
+/* Loads and stores are of bytes: they take any alignment. */
+static size_t blocks_from_f32(uint8_t *dst, const uint8_t *src, size_t count)
+{
+    size_t i = 0;
+    for (; count - i >= BLOCK; i += BLOCK) {
+        float32x4_t lo = vreinterpretq_f32_u8(vld1q_u8(src + 4 * i));
+        float32x4_t hi = vreinterpretq_f32_u8(vld1q_u8(src + 4 * i + 16));
+        float16x8_t halves = vcvt_high_f16_f32(vcvt_f16_f32(lo), hi);
+        vst1q_u8(dst + 2 * i, vreinterpretq_u8_f16(halves));
+    }
+    return i;
+}
+
+static size_t blocks_to_f32(uint8_t *dst, const uint8_t *src, size_t count)
+{
+    size_t i = 0;
+    for (; count - i >= BLOCK; i += BLOCK) {
+        float16x8_t halves = vreinterpretq_f16_u8(vld1q_u8(src + 2 * i));
+        vst1q_u8(dst + 4 * i, vreinterpretq_u8_f32(vcvt_f32_f16(vget_low_f16(halves))));
+        vst1q_u8(dst + 4 * i + 16, vreinterpretq_u8_f32(vcvt_high_f32_f16(halves)));
+    }
+    return i;
+}
+
+#elif defined(__x86_64__)
+
+/* Compiled for those functions alone: the binary still starts on a CPU without them. */
+#define F16C __attribute__((target("avx2,f16c")))
+
+/* The builtin also asks whether the kernel saves the registers; it does not know F16C. */
+static bool f16c_runs(void)
+{
+    static atomic_int known; /* 0: not yet.  Relaxed: every thread finds the same. */
+    int runs = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!runs) {
+        unsigned eax, ebx, ecx, edx;
+        bool has = __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) &&
+                   (ecx & bit_F16C);
+        runs = has ? 1 : -1;
+        atomic_store_explicit(&known, runs, memory_order_relaxed);
+    }
+    return runs > 0;
+}
+
+F16C static size_t f16c_from_f32(uint8_t *dst, const uint8_t *src, size_t count)
+{
+    size_t i = 0;
+    for (; count - i >= BLOCK; i += BLOCK) {
+        __m256 v = _mm256_loadu_ps((const void *)(src + 4 * i));
+        _mm_storeu_si128((void *)(dst + 2 * i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    }
+    return i;
+}
+
+F16C static size_t f16c_to_f32(uint8_t *dst, const uint8_t *src, size_t count)
+{
+    size_t i = 0;
+    for (; count - i >= BLOCK; i += BLOCK) {
+        __m128i halves = _mm_loadu_si128((const void *)(src + 2 * i));
+        _mm256_storeu_ps((void *)(dst + 4 * i), _mm256_cvtph_ps(halves));
+    }
+    return i;
+}
+
+static size_t blocks_from_f32(uint8_t *dst, const uint8_t *src, size_t count)
+{
+    return count >= BLOCK && f16c_runs() ? f16c_from_f32(dst, src, count) : 0;
+}
+
+static size_t blocks_to_f32(uint8_t *dst, const uint8_t *src, size_t count)
+{
+    return count >= BLOCK && f16c_runs() ? f16c_to_f32(dst, src, count) : 0;
+}
+
+#else
+#define blocks_from_f32(dst, src, count) 0
+#define blocks_to_f32(dst, src, count) 0
+#endif
+
 void wire_half_from_f32(void *dst, const void *src, size_t count)
 {
-    wire_simd()->half_from_f32(dst, src, count);
+    uint8_t *d = dst;
+    const uint8_t *s = src;
+    for (size_t i = blocks_from_f32(d, s, count); i < count; i++) {
+        uint32_t f32;
+        memcpy(&f32, s + 4 * i, sizeof(f32));
+        uint16_t f16 = wire_half_from_bits(f32);
+        memcpy(d + 2 * i, &f16, sizeof(f16));
+    }
 }
 
 void wire_half_to_f32(void *dst, const void *src, size_t count)
 {
-    wire_simd()->half_to_f32(dst, src, count);
+    uint8_t *d = dst;
+    const uint8_t *s = src;
+    for (size_t i = blocks_to_f32(d, s, count); i < count; i++) {
+        uint16_t f16;
+        memcpy(&f16, s + 2 * i, sizeof(f16));
+        uint32_t f32 = wire_half_to_bits(f16);
+        memcpy(d + 4 * i, &f32, sizeof(f32));
+    }
 }

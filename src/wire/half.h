@@ -3,9 +3,8 @@
  * Rounds to nearest, ties to even; subnormals are kept; what is past 65504 and rounds away from
  * it becomes infinity.  A NaN stays a NaN with its sign and its leading payload bits, made quiet.
  *
- * Trust: sizes are the caller's.  Threads: any.  Every implementation gives the same bits (see
- * wire/simd.h) in the default floating-point environment.  Arrays may have any alignment and do
- * not overlap. */
+ * Trust: sizes are the caller's.  Threads: any.  Vectors give the same bits as single values, in
+ * the default floating-point environment.  Arrays may have any alignment and do not overlap. */
 #ifndef HAWSER_WIRE_HALF_H
 #define HAWSER_WIRE_HALF_H
 
@@ -16,7 +15,7 @@
 void wire_half_from_f32(void *dst, const void *src, size_t count);
 void wire_half_to_f32(void *dst, const void *src, size_t count);
 
-/* One value, as bits: the reference that every vector version is compared with. */
+/* One value, as bits: the reference that vectors are compared with. */
 uint16_t wire_half_from_bits(uint32_t f32);
 uint32_t wire_half_to_bits(uint16_t f16);
 

@@ -1,5 +1,5 @@
-/* Every implementation that runs here against the reference: same bytes, nothing beyond them. */
-#include <errno.h>
+/* Halves against their definition, and arrays of them against single values: same bytes, nothing
+ * beyond them. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,6 @@
 
 #include "wire/half.h"
 #include "wire/shuffle.h"
-#include "wire/simd.h"
 
 enum {
     COUNT_MAX = 200, /* several of the widest block, and every remainder */
@@ -28,15 +27,6 @@ static uint32_t random_u32(void)
 {
     random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)(random_state >> 32);
-}
-
-static const struct wire_simd *reference(void)
-{
-    const struct wire_simd *last = NULL;
-    for (size_t i = 0; wire_simd_get(i); i++)
-        last = wire_simd_get(i);
-    assert_string_equal(last->name, "c");
-    return last;
 }
 
 static void shuffle_follows_its_definition(void **state)
@@ -54,6 +44,25 @@ static void shuffle_follows_its_definition(void **state)
             wire_unshuffle(back, dst, count, elem);
             assert_memory_equal(back, src, count * elem);
         }
+    }
+}
+
+/* Each value by itself, which no vector takes. */
+static void from_one_by_one(void *dst, const void *src, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t f32;
+        memcpy(&f32, (const uint8_t *)src + 4 * i, sizeof(f32));
+        memcpy((uint8_t *)dst + 2 * i, &(uint16_t){wire_half_from_bits(f32)}, sizeof(uint16_t));
+    }
+}
+
+static void to_one_by_one(void *dst, const void *src, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t f16;
+        memcpy(&f16, (const uint8_t *)src + 2 * i, sizeof(f16));
+        memcpy((uint8_t *)dst + 4 * i, &(uint32_t){wire_half_to_bits(f16)}, sizeof(uint32_t));
     }
 }
 
@@ -77,14 +86,11 @@ static void compare(transform *fast, transform *ref, size_t in_bytes, size_t out
     }
 }
 
-static void every_implementation_writes_the_same_bytes(void **state)
+static void arrays_of_any_length_and_place_are_as_single_values(void **state)
 {
     (void)state;
-    const struct wire_simd *ref = reference(), *simd;
-    for (size_t i = 0; (simd = wire_simd_get(i)); i++) {
-        compare(simd->half_from_f32, ref->half_from_f32, 4, 2);
-        compare(simd->half_to_f32, ref->half_to_f32, 2, 4);
-    }
+    compare(wire_half_from_f32, from_one_by_one, 4, 2);
+    compare(wire_half_to_f32, to_one_by_one, 2, 4);
 }
 
 /* The value of a half, from the format's definition and independent of the conversion. */
@@ -154,7 +160,7 @@ static void floats_beyond_the_scale_become_zero_or_infinity(void **state)
 }
 
 /* Every exponent and sign, with fractions around each rounding decision and at random. */
-static void every_implementation_rounds_alike(void **state)
+static void arrays_round_as_single_values(void **state)
 {
     (void)state;
     enum { PER_EXP = 64, N = 512 * PER_EXP };
@@ -166,18 +172,15 @@ static void every_implementation_rounds_alike(void **state)
         uint32_t frac = i % 2 ? random_u32() : near;
         floats[i] = i / PER_EXP << 23 | (frac & 0x7fffff);
     }
-    const struct wire_simd *simd;
-    reference()->half_from_f32(want, floats, N);
-    for (size_t i = 0; (simd = wire_simd_get(i)); i++) {
-        simd->half_from_f32(got, floats, N);
-        assert_memory_equal(got, want, N * sizeof(*got));
-    }
+    from_one_by_one(want, floats, N);
+    wire_half_from_f32(got, floats, N);
+    assert_memory_equal(got, want, N * sizeof(*got));
     free(floats);
     free(want);
     free(got);
 }
 
-static void every_implementation_widens_all_halves_alike(void **state)
+static void arrays_widen_all_halves_as_single_values(void **state)
 {
     (void)state;
     enum { N = 65536 };
@@ -186,41 +189,24 @@ static void every_implementation_widens_all_halves_alike(void **state)
     assert_true(halves && want && got);
     for (uint32_t h = 0; h < N; h++)
         halves[h] = (uint16_t)h;
-    const struct wire_simd *simd;
-    reference()->half_to_f32(want, halves, N);
-    for (size_t i = 0; (simd = wire_simd_get(i)); i++) {
-        simd->half_to_f32(got, halves, N);
-        assert_memory_equal(got, want, N * sizeof(*got));
-    }
+    to_one_by_one(want, halves, N);
+    wire_half_to_f32(got, halves, N);
+    assert_memory_equal(got, want, N * sizeof(*got));
     free(halves);
     free(want);
     free(got);
-}
-
-static void the_vector_version_can_be_turned_off(void **state)
-{
-    (void)state;
-    const struct wire_simd *best = wire_simd();
-    assert_ptr_equal(best, wire_simd_get(0));
-    assert_int_equal(wire_simd_use("c"), 0);
-    assert_ptr_equal(wire_simd(), reference());
-    assert_int_equal(wire_simd_use("abacus"), -ENOENT);
-    assert_ptr_equal(wire_simd(), reference());
-    assert_int_equal(wire_simd_use(best->name), 0);
-    assert_ptr_equal(wire_simd(), best);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shuffle_follows_its_definition),
-        cmocka_unit_test(every_implementation_writes_the_same_bytes),
+        cmocka_unit_test(arrays_of_any_length_and_place_are_as_single_values),
         cmocka_unit_test(all_halves_widen_exactly_and_return),
         cmocka_unit_test(floats_round_to_nearest_ties_to_even),
         cmocka_unit_test(floats_beyond_the_scale_become_zero_or_infinity),
-        cmocka_unit_test(every_implementation_rounds_alike),
-        cmocka_unit_test(every_implementation_widens_all_halves_alike),
-        cmocka_unit_test(the_vector_version_can_be_turned_off),
+        cmocka_unit_test(arrays_round_as_single_values),
+        cmocka_unit_test(arrays_widen_all_halves_as_single_values),
     };
-    return cmocka_run_group_tests_name("wire/simd", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("wire/half", tests, NULL, NULL);
 }
