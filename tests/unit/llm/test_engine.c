@@ -180,8 +180,11 @@ static void threads_and_kernels_do_not_show(void **state)
         bench_open(&b, arch, c < TYPES ? some[c] : LLM_F16, ONLY_THREADS ? "cpu" : "reference", 1);
         whole(&b, want);
         const struct llm_kernels *kernels;
-        for (size_t i = 0; (kernels = llm_kernels_get(i)) && !((ONLY_THREADS || !known) && i);
-             i++) {
+        for (size_t i = 0; (kernels = llm_kernels_get(i)); i++) {
+            /* ThreadSanitizer watches this set alone: src/llm/meson.build. */
+            bool watched = strcmp(kernels->name, "c") == 0;
+            if (ONLY_THREADS ? !watched : !known && i)
+                continue;
             for (unsigned threads = ONLY_THREADS || SANITIZED || !known ? 5 : 1; threads <= 5;
                  threads += 4) {
                 assert_int_equal(llm_kernels_use(kernels->name), 0);
