@@ -927,6 +927,79 @@ static void imported_frames(void)
     VKT_EXPECT(munmap(at, (size_t)2 * FRAME) == 0);
 }
 
+/* An image over the program's memory, between what else is there. */
+static void imported_image(void)
+{
+    enum { SIDE = 48 };
+    open_importing();
+    const VkImageUsageFlags usage = VK_IMAGE_USAGE_TRANSFER_DST_BIT;
+    VkPhysicalDeviceExternalImageFormatInfo of_host = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_IMAGE_FORMAT_INFO, .handleType = HOST};
+    VkPhysicalDeviceImageFormatInfo2 asked = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_IMAGE_FORMAT_INFO_2,
+        .pNext = &of_host,
+        .format = VK_FORMAT_R8G8B8A8_UNORM,
+        .type = VK_IMAGE_TYPE_2D,
+        .tiling = VK_IMAGE_TILING_LINEAR,
+        .usage = usage};
+    VkExternalImageFormatProperties external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_IMAGE_FORMAT_PROPERTIES};
+    VkImageFormatProperties2 answer = {.sType = VK_STRUCTURE_TYPE_IMAGE_FORMAT_PROPERTIES_2,
+                                       .pNext = &external};
+    VkResult result = vkGetPhysicalDeviceImageFormatProperties2(vkt.physical, &asked, &answer);
+    vkt_out_result("supported", result);
+    vkt_out_u64("features", external.externalMemoryProperties.externalMemoryFeatures);
+    VKT_NEED(result == VK_SUCCESS && external.externalMemoryProperties.externalMemoryFeatures &
+                                         VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT);
+    uint8_t *at = fresh(BYTES, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    vkt_pattern(at, BYTES, 6);
+    struct vkt_buffer host = import(at, BYTES);
+    VkExternalMemoryImageCreateInfo handle = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMAGE_CREATE_INFO, .handleTypes = HOST};
+    VkImageCreateInfo info = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
+                              .pNext = &handle,
+                              .imageType = VK_IMAGE_TYPE_2D,
+                              .format = VK_FORMAT_R8G8B8A8_UNORM,
+                              .extent = {SIDE, SIDE, 1},
+                              .mipLevels = 1,
+                              .arrayLayers = 1,
+                              .samples = VK_SAMPLE_COUNT_1_BIT,
+                              .tiling = VK_IMAGE_TILING_LINEAR,
+                              .usage = usage};
+    VkImage image;
+    VKT(vkCreateImage(vkt.device, &info, NULL, &image));
+    VkMemoryRequirements needs;
+    vkGetImageMemoryRequirements(vkt.device, image, &needs);
+    VKT_NEED(needs.size <= BYTES);
+    VKT(vkBindImageMemory(vkt.device, image, host.memory, 0));
+    const VkImageSubresourceRange all = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
+    for (uint32_t turn = 0; turn < 3; turn++) {
+        VkClearColorValue color = {.float32 = {(float)turn / 4, 0.5f, 1, 0}};
+        VkCommandBuffer command = vkt_begin();
+        VkImageMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
+                                        .dstAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+                                        .newLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                        .srcQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
+                                        .dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
+                                        .image = image,
+                                        .subresourceRange = all};
+        vkCmdPipelineBarrier(command, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
+                             VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 0, NULL, 0, NULL, 1, &barrier);
+        vkCmdClearColorImage(command, image, VK_IMAGE_LAYOUT_GENERAL, &color, 1, &all);
+        vkt_barrier(command);
+        vkt_finish(command);
+        VkSubresourceLayout layout;
+        vkGetImageSubresourceLayout(
+            vkt.device, image, &(VkImageSubresource){VK_IMAGE_ASPECT_COLOR_BIT, 0, 0}, &layout);
+        for (uint32_t y = 0; y < SIDE; y++)
+            vkt_out("row", at + layout.offset + y * layout.rowPitch, (size_t)SIDE * 4);
+        memset(at, (int)turn, BYTES);
+    }
+    vkDestroyImage(vkt.device, image, NULL);
+    end_import(&host);
+    VKT_EXPECT(munmap(at, BYTES) == 0);
+}
+
 static const struct vkt_case cases[] = {
     {"left_behind", left_behind, NULL},
     {"coherent", coherent, NULL},
@@ -955,6 +1028,7 @@ static const struct vkt_case cases[] = {
     {"read_again_behind_the_host", read_again_behind_the_host, NULL},
     {"imported", imported, NULL},
     {"imported_frames", imported_frames, NULL},
+    {"imported_image", imported_image, NULL},
 #ifdef VK_EXT_map_memory_placed
     {"placed", placed, "the layer may be older than the extension"},
 #endif
