@@ -142,9 +142,12 @@ static bool add_item(size_t item, const json_t *from, json_t *messages, struct h
         return add_result(item, from, messages, why);
     if (strcmp(type, "reasoning") == 0)
         return true; /* templates leave that of earlier answers out */
-    (void)http_error_set(
-        why, 400, "input", NULL, "'input[%zu]' must be a message, a function_call or its output%s",
-        item, strcmp(type, "item_reference") ? "" : ": no items are stored here to refer to");
+    bool refers = strcmp(type, "item_reference") == 0;
+    (void)http_error_set(why, 400, "input", NULL,
+                         "'input[%zu]' must be a message, a function_call or its output%s", item,
+                         refers ? ": no items are stored here to refer to; a client that is told "
+                                  "\"store\": false sends them"
+                                : "");
     return false;
 }
 
