@@ -91,8 +91,24 @@ static bool add_message(size_t item, const json_t *from, json_t *messages, struc
     }
     if (!read_content(item, json_object_get(from, "content"), &content, why))
         return false;
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    bool goes_on = strcmp(role, "assistant") == 0 && field(last, "reasoning_content") &&
+                   !field(last, "content") && !field(last, "tool_calls");
+    if (goes_on)
+        return json_object_set_new(last, "content", content) == 0 || no_memory(why);
     json_t *message = json_pack("{s:s, s:o}", "role", role, "content", content);
     return json_array_append_new(messages, message) == 0 || no_memory(why);
+}
+
+/* Begins the assistant's message, which the next items complete: templates show it to the model
+ * between a call and its result.  That of other servers may be encrypted, and is left out. */
+static bool add_reasoning(const json_t *from, json_t *messages, struct http_error *why)
+{
+    json_t *text = json_object_get(json_array_get(json_object_get(from, "content"), 0), "text");
+    json_t *message = json_is_string(text) ? json_pack("{s:s, s:n, s:O}", "role", "assistant",
+                                                       "content", "reasoning_content", text)
+                                           : NULL;
+    return !json_is_string(text) || json_array_append_new(messages, message) == 0 || no_memory(why);
 }
 
 /* Calls that follow each other, or an answer, are one message of the assistant. */
@@ -141,7 +157,7 @@ static bool add_item(size_t item, const json_t *from, json_t *messages, struct h
     if (strcmp(type, "function_call_output") == 0)
         return add_result(item, from, messages, why);
     if (strcmp(type, "reasoning") == 0)
-        return true; /* templates leave that of earlier answers out */
+        return add_reasoning(from, messages, why);
     bool refers = strcmp(type, "item_reference") == 0;
     (void)http_error_set(why, 400, "input", NULL,
                          "'input[%zu]' must be a message, a function_call or its output%s", item,

@@ -220,31 +220,34 @@ static void responses_become_chats(void **state)
 {
     (void)state;
     struct http_request r;
-    parse("{\"instructions\": \"i\", \"input\": ["
-          "{\"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": \"a\"}]},"
-          "{\"type\": \"reasoning\", \"summary\": []},"
-          "{\"type\": \"message\", \"role\": \"assistant\", \"content\": \"b\"},"
-          "{\"type\": \"function_call\", \"call_id\": \"1\", \"name\": \"f\", "
-          "\"arguments\": \"{}\"},"
-          "{\"type\": \"function_call\", \"call_id\": \"2\", \"name\": \"g\", "
-          "\"arguments\": \"{}\"},"
-          "{\"type\": \"function_call_output\", \"call_id\": \"1\", \"output\": \"c\"}],"
-          "\"max_output_tokens\": 9, \"n\": 3, \"tools\": [" FLAT("f") ", " FLAT(
-              "g") "], "
-                   "\"tool_choice\": " FLAT(
-                       "g") ", \"text\": {\"format\": {\"type\": \"json_schema\", "
-                            "\"name\": \"s\", \"schema\": {}}}}",
-          HTTP_RESPONSES, &r);
+    parse(
+        "{\"instructions\": \"i\", \"input\": ["
+        "{\"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": \"a\"}]},"
+        "{\"type\": \"reasoning\", \"summary\": []},"
+        "{\"type\": \"reasoning\", \"content\": [{\"type\": \"reasoning_text\", \"text\": \"r\"}]},"
+        "{\"type\": \"message\", \"role\": \"assistant\", \"content\": \"b\"},"
+        "{\"type\": \"function_call\", \"call_id\": \"1\", \"name\": \"f\", "
+        "\"arguments\": \"{}\"},"
+        "{\"type\": \"function_call\", \"call_id\": \"2\", \"name\": \"g\", "
+        "\"arguments\": \"{}\"},"
+        "{\"type\": \"function_call_output\", \"call_id\": \"1\", \"output\": \"c\"}],"
+        "\"max_output_tokens\": 9, \"n\": 3, \"tools\": [" FLAT("f") ", " FLAT(
+            "g") "], "
+                 "\"tool_choice\": " FLAT(
+                     "g") ", \"text\": {\"format\": {\"type\": \"json_schema\", "
+                          "\"name\": \"s\", \"schema\": {}}}}",
+        HTTP_RESPONSES, &r);
     char *messages = json_dumps(r.messages, JSON_COMPACT);
-    assert_string_equal(messages,
-                        "[{\"role\":\"system\",\"content\":\"i\"},"
-                        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
-                        "{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":["
-                        "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
-                        "\"arguments\":\"{}\"}},"
-                        "{\"id\":\"2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
-                        "\"arguments\":\"{}\"}}]},"
-                        "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"c\"}]");
+    assert_string_equal(
+        messages,
+        "[{\"role\":\"system\",\"content\":\"i\"},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
+        "{\"role\":\"assistant\",\"content\":\"b\",\"reasoning_content\":\"r\",\"tool_calls\":["
+        "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"arguments\":\"{}\"}},"
+        "{\"id\":\"2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
+        "\"arguments\":\"{}\"}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"c\"}]");
     free(messages);
     assert_int_equal(r.api, HTTP_CHAT);
     assert_int_equal(r.max_tokens, 9);
