@@ -559,7 +559,11 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
         }
         if (rc == 0 && rows)
             rc = reserve(w, job, rows);
-        if (rc == 0 && rows && llm_kv_waits(w, job)) {
+        uint32_t length = rows ? llm_seq_length(job->seq->seq) : 0;
+        bool fetches = rc == 0 && rows && llm_kv_waits(w, job);
+        if (length && llm_seq_length(job->seq->seq) < length) {
+            llm_jobs_put_first(&w->running, job); /* rows and their pages are lost: it needs more */
+        } else if (fetches) {
             /* Where others can take the step they may take its pages; else it comes first. */
             job->seq->kv.in_step = whole == 0;
             waits = true;
@@ -829,7 +833,12 @@ static void finish_part(struct llm_worker *w, const struct plan *p, struct part 
     if ((rc >= 0 || llm_job_decodes(job)) && !llm_job_embeds(job))
         part->noted = job->seq;
     if (rc == 0 && needs_more(job, part)) {
-        llm_jobs_append(&w->running, job);
+        /* Rows that were lost are computed for a token: before it, nobody else takes their pages,
+         * or requests in turn would take each other's and none would have one. */
+        if (llm_job_decodes(job) && !part->decodes)
+            llm_jobs_put_first(&w->running, job);
+        else
+            llm_jobs_append(&w->running, job);
         return;
     }
     if (is_text)

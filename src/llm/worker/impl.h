@@ -162,7 +162,7 @@ struct llm_job {
     char why[LLM_WHY_CHARS];
 };
 
-/* First in, first out. */
+/* First in, first out, but for what is put first. */
 struct llm_jobs {
     struct llm_job *first, **end;
 };
@@ -178,6 +178,14 @@ static inline void llm_jobs_append(struct llm_jobs *jobs, struct llm_job *job)
     job->next = NULL;
     *jobs->end = job;
     jobs->end = &job->next;
+}
+
+static inline void llm_jobs_put_first(struct llm_jobs *jobs, struct llm_job *job)
+{
+    job->next = jobs->first;
+    jobs->first = job;
+    if (!job->next)
+        jobs->end = &job->next;
 }
 
 /* The list is not empty. */

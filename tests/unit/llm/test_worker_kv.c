@@ -359,15 +359,15 @@ static void *generate(void *user)
     return NULL;
 }
 
-static void those_that_ask_at_once_take_turns_too(void **state)
+static void take_turns(const struct llm_shadow_ops *ops)
 {
-    (void)state;
     enum { CLIENTS = 4 };
     struct worker_server h;
     struct llm_worker_options options = plain_options();
     struct llm_remote *remotes[CLIENTS];
     struct llm_mode *modes[CLIENTS];
     pthread_t threads[CLIENTS];
+    options.shadow_ops = ops;
     options.engine.kv_bytes = (3 * LAYERS + LAYERS / 2) * LLM_CHUNK_ROWS * row_bytes;
     server_start(&h, &options);
     for (int i = 0; i < CLIENTS; i++) {
@@ -383,6 +383,29 @@ static void those_that_ask_at_once_take_turns_too(void **state)
         llm_remote_close(remotes[i]);
     }
     server_stop(&h);
+}
+
+static void those_that_ask_at_once_take_turns_too(void **state)
+{
+    (void)state;
+    take_turns(&llm_shadow_memory);
+}
+
+static _Atomic uint32_t gets;
+
+static int get_often(struct llm_shadow_store *store, unsigned channel,
+                     const struct kv_block_key *key, llm_shadow_take *take, void *user)
+{
+    return gets++ % 8 ? llm_shadow_memory.get(store, channel, key, take, user) : -ENOENT;
+}
+
+/* A fetch fails in a step that others want memory for, too. */
+static void those_whose_rows_are_lost_take_turns(void **state)
+{
+    (void)state;
+    struct llm_shadow_ops ops = llm_shadow_memory;
+    ops.get = get_often;
+    take_turns(&ops);
 }
 
 static void a_full_store_refuses_and_harms_nothing(void **state)
@@ -866,6 +889,7 @@ int main(void)
         cmocka_unit_test(a_rule_evicts_after_every_few_tokens),
         cmocka_unit_test(sequences_that_do_not_fit_take_turns),
         cmocka_unit_test(those_that_ask_at_once_take_turns_too),
+        cmocka_unit_test(those_whose_rows_are_lost_take_turns),
         cmocka_unit_test(a_full_store_refuses_and_harms_nothing),
         cmocka_unit_test(a_stalled_store_holds_up_nobody_else),
         cmocka_unit_test(every_allocation_may_fail),
