@@ -514,13 +514,13 @@ static int look_tagged(struct llm_tools *t, size_t at, bool ended)
     static const char open[] = "<function=", close[] = "</function>";
     if (!may_begin(t, at, open))
         return LOOK_CONTENT;
-    const char *text = t->held.text, *held_end = text + t->held.bytes;
+    const char *text = t->held.text;
     const char *end = memmem(text + at, t->held.bytes - at, close, sizeof close - 1);
     if (!end)
         return undecided(ended);
     size_t name_bytes;
-    const char *name = between(text + at, held_end, open, ">", &name_bytes);
-    if (!name || name > end || !is_known_at(t, (size_t)(name - text), name_bytes))
+    const char *name = between(text + at, end, open, ">", &name_bytes);
+    if (!name || !is_known_at(t, (size_t)(name - text), name_bytes))
         return LOOK_CONTENT;
     int err = add_call(t, name, name_bytes);
     if (err)
