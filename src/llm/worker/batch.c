@@ -577,6 +577,12 @@ static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job
         } else if (rc == -EAGAIN) {
             llm_jobs_append(&rest, job); /* until a server that was just lost is reached */
         } else if (rc) {
+            if (rc == -ENOSPC && llm_job_is_text(job))
+                (void)llm_why(
+                    job->why, rc,
+                    "after %u tokens the text does not fit this worker's KV memory: start "
+                    "it with a larger --kv-memory",
+                    job->text.count);
             fail(w, job, rc);
         } else if (rows) {
             job->short_ns = 0;

@@ -15,7 +15,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, HAWSER, TIMEOUT, UNREACHABLE, USAGE, Case, Relay, Server, hawser, lines_of
+from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Relay, Server, hawser,
+                     lines_of)
 
 LAYERS, WIDTH, HEADS, VOCAB, CONTEXT = 2, 64, 4, 2048, 256
 CLIENTS, STEPS = 4, 16
@@ -117,6 +118,12 @@ class Serving(Case):
         self.assertEqual(again[0], first[0])
         self.assertEqual(figures["llm_prompt_rows_total"], rows + texts - 1)
         self.assertEqual(figures["llm_adopted_rows_total"], (rows - 1) * (texts - 1))
+
+    def test_a_text_that_outgrows_the_memory_names_the_remedy(self):
+        with Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1, "--kv-memory", "64KiB") as server:
+            asked = hawser("llm", server.addresses[0], "--prompt", "x", "-n", CONTEXT // 2 + 64, "--ignore-end",
+                           errors="replace")
+        self.expect(asked, REFUSED, "tokens the text does not fit", "--kv-memory")
 
     def test_a_model_that_is_shortened_while_it_is_served_is_named(self):
         server = Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1)
