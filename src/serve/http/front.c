@@ -83,32 +83,35 @@ void http_unlock(struct http_front *f)
 /* Those that take too long are closed.  So is, when few are left, the one that has been waited for
  * the longest: nobody takes the connections of others by sending a byte now and then. */
 
-static void take_leave(const struct http_client *client)
+static void hang_up(const struct http_client *client)
 {
     (void)shutdown(client->fd, SHUT_RDWR); /* libmicrohttpd sees its end */
 }
 
 static void make_room(struct http_front *f)
 {
-    struct http_client *oldest = NULL;
+    struct http_client *client, *oldest = NULL;
     if (f->client_count + FEW_CONNECTIONS <= f->limits.max_requests + SPARE_CONNECTIONS)
         return;
-    for (struct http_client *client = f->clients; client; client = client->next) {
+    LIST_FOREACH(client, &f->clients, link)
+    {
         if (client->due != HW_NEVER && client->due && (!oldest || client->since < oldest->since))
             oldest = client;
     }
     if (!oldest)
         return;
-    take_leave(oldest);
+    hang_up(oldest);
     oldest->due = 0; /* it is going */
 }
 
 static void close_late(struct http_front *f, uint64_t now)
 {
+    struct http_client *client;
     pthread_mutex_lock(&f->clients_lock);
-    for (struct http_client *client = f->clients; client; client = client->next) {
+    LIST_FOREACH(client, &f->clients, link)
+    {
         if (client->due < now)
-            take_leave(client);
+            hang_up(client);
     }
     pthread_mutex_unlock(&f->clients_lock);
 }
@@ -129,17 +132,11 @@ static void on_connection(void *user, struct MHD_Connection *c, void **context,
         client->due = client->since + f->limits.client_ns;
         pthread_mutex_lock(&f->clients_lock);
         make_room(f);
-        client->next = f->clients;
-        client->to = &f->clients;
-        if (client->next)
-            client->next->to = &client->next;
-        f->clients = client;
+        LIST_INSERT_HEAD(&f->clients, client, link);
         f->client_count++;
     } else if (client) {
         pthread_mutex_lock(&f->clients_lock);
-        *client->to = client->next;
-        if (client->next)
-            client->next->to = client->to;
+        LIST_REMOVE(client, link);
         f->client_count--;
         free(client);
     } else {
@@ -511,7 +508,8 @@ void http_front_stop(struct http_front *f)
     }
     for (size_t i = 0; i < f->worker_count; i++)
         http_worker_stop(&f->workers[i]);
-    assert(!f->waiting && !f->actions && !f->exchanges && !f->clients && !f->body_bytes);
+    assert(!f->waiting && !f->actions && !f->exchanges && LIST_EMPTY(&f->clients) &&
+           !f->body_bytes);
     for (size_t i = 0; i < f->model_count; i++)
         http_model_destroy(f->models[i]);
     if (f->watch >= 0)

@@ -33,6 +33,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <sys/queue.h>
 #include <time.h>
 
 enum {
@@ -174,7 +175,7 @@ struct http_prefix {
 
 /* A connection of a client.  One that keeps the front waiting is closed when it is due. */
 struct http_client {
-    struct http_client *next, **to;
+    LIST_ENTRY(http_client) link;
     int fd;
     uint64_t since; /* it is waited for: what it sends, or that it reads an answer */
     uint64_t due;   /* HW_NEVER: it waits for us */
@@ -210,7 +211,7 @@ struct http_front {
     pthread_t watcher;
     bool watcher_runs;
     pthread_mutex_t clients_lock; /* of the rest; no lock is taken under it */
-    struct http_client *clients;
+    LIST_HEAD(, http_client) clients;
     unsigned client_count;
     uint64_t body_bytes; /* of all requests that are being read */
 };
