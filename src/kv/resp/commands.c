@@ -443,7 +443,7 @@ static void do_dbsize(struct resp_session *s, const struct resp_arg *args, uint3
 
 enum { INFO_CHARS = 2048 };
 
-/* What INFO says, section by section.  Empty unless that one was asked for. */
+/* What INFO says: the sections that were asked for, or all. */
 struct info {
     const struct resp_arg *args;
     uint32_t count;

@@ -3,8 +3,8 @@
  *
  * For one row of activations, four rows of weights are taken at once, as in kernels_neon.c, so that
  * one register holds their sums when they are scaled and stored.  Bytes are multiplied as unsigned
- * x signed: the sign of a signed weight moves to the activation.  A pair of products fits 16 bits:
- * 2 x 128 x 127. */
+ * x signed: the sign of a signed weight moves to the activation, and a pair of products fits 16
+ * bits, 2 x 128 x 127.  In blocks of 32, AVX-512 adds 128 to a signed weight instead. */
 #ifndef HAWSER_LLM_CPU_X86_IMPL_H
 #define HAWSER_LLM_CPU_X86_IMPL_H
 

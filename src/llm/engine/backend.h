@@ -231,7 +231,7 @@ struct llm_op_activate {
 struct llm_backend_ops {
     const char *name;
     bool exact;          /* the reference's bits, on every machine */
-    uint32_t batch_rows; /* at most LLM_GRAPH_ROWS_MAX: more do not reuse weights better */
+    uint32_t batch_rows; /* that a batch has at most: more gain nothing; <= LLM_GRAPH_ROWS_MAX */
     /* What the device maps well at once, and how many slabs one cache may have. */
     uint64_t kv_slab_bytes;
     uint32_t kv_slabs_max;

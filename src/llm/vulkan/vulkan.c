@@ -644,7 +644,7 @@ struct tile_shape {
 
 /* Few rows are bound by memory: more of k is loaded at a time.  A large tile reads its operands
  * fewer times from the cache.  But every multiprocessor needs work, so the largest tile is taken of
- * which there are enough: with less than these an H200 with 132 multiprocessors was slower. */
+ * which there are enough: with fewer, an H200, which has 132 multiprocessors, was slower. */
 static const struct tile_shape tile_shapes[] = {
     {16, UINT32_MAX, 0, 1, 1, 2, 1, 256},
     {32, UINT32_MAX, 0, 1, 1, 2, 2, 256},
@@ -1146,8 +1146,8 @@ const struct llm_backend_ops llm_backend_vulkan = {
     .view = vulkan_view,
     .weight_create = vulkan_weight_create,
     .weight_destroy = vulkan_weight_destroy,
-    .kv_slab_bytes = LLM_VK_SLAB_BYTES,
     .batch_rows = BATCH_ROWS,
+    .kv_slab_bytes = LLM_VK_SLAB_BYTES,
     .kv_slabs_max = LLM_VK_SLABS_MAX,
     .kv_create = vulkan_kv_create,
     .kv_destroy = vulkan_kv_destroy,
