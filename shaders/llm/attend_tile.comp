@@ -2,8 +2,11 @@
 //
 // A workgroup has the heads that share K and V, HEADS of them, for ROW_TILES tiles of 16 rows; each
 // subgroup has one head of one tile.  K and V of 32 positions are loaded once for all of them, while the
-// 32 before are computed.  As in attend.comp, the sums so far are scaled when a larger score is found.
-// All rows are of one sequence.  head_dim is 16 * DIM_TILES.
+// 32 before are computed.  All rows are of one sequence.  head_dim is 16 * DIM_TILES.
+//
+// Weights are relative to a score of their row, by which they were first scaled; a score may exceed it
+// by GROWTH before the sums so far are scaled again.  So most steps read no score one by one: which lane
+// has which element of a matrix is not told, and finding a row's largest takes a round through shared memory.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
@@ -33,18 +36,20 @@ layout(push_constant) uniform Push
 const uint SIDE = 16, STEP = 2 * SIDE; // positions at a time
 const uint DIM = DIM_TILES * SIDE, QUADS = DIM / 8;
 const uint PITCH = QUADS + 1;      // of a position in shared memory: odd, so no bank conflicts
-const uint NEAR_PITCH = 9;         // of a row of 32 scores
+const uint NEAR_PITCH = 5;         // of a row of 16 scores or 32 weights
 const uint NEAR = SIDE * NEAR_PITCH; // of a subgroup
 const float LEAST = -3.4e38;
+const float GROWTH = 8; // exp(8) has room in a half
 
 #define TILE(type, use) coopmat<type, gl_ScopeSubgroup, SIDE, SIDE, use>
 #define Left TILE(float16_t, gl_MatrixUseA)
 #define Right TILE(float16_t, gl_MatrixUseB)
 #define Sum TILE(float, gl_MatrixUseAccumulator)
+#define Halves TILE(float16_t, gl_MatrixUseAccumulator)
 
 shared uvec4 k_near[STEP * PITCH];
 shared uvec4 v_near[STEP * PITCH];
-shared uvec4 near[HEADS * ROW_TILES * NEAR]; // of each subgroup: scores, then weights, then scales
+shared uvec4 near[HEADS * ROW_TILES * NEAR]; // of each subgroup: scores, or weights, or a value a row
 
 const uint LOADS = (STEP * QUADS + THREADS - 1) / THREADS; // of a thread
 uvec4 k_loaded[LOADS], v_loaded[LOADS];
@@ -84,6 +89,18 @@ uvec4 to_halves(float x[8])
                  packHalf2x16(vec2(x[4], x[5])), packHalf2x16(vec2(x[6], x[7])));
 }
 
+// What the two lanes of each row have, as a matrix.
+Sum spread(uint base, uint mine, bool has_row, float x)
+{
+    Sum all;
+    if (has_row)
+        near[mine] = near[mine + 1] = uvec4(floatBitsToUint(x));
+    sync();
+    coopMatLoad(all, near, base, NEAR_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+    sync();
+    return all;
+}
+
 void main()
 {
     uint group = heads / kv_heads, head_groups = (group + HEADS - 1) / HEADS;
@@ -104,11 +121,12 @@ void main()
     uint lane = gl_SubgroupInvocationID, half_ = lane % 2, row_in = lane / 2;
     bool has_row = row_in < SIDE;
     uint row = block_row + tile * SIDE + row_in, row_near = min(row, block_end - 1);
-    uint base = works ? gl_SubgroupID * NEAR : 0, mine = base + min(row_in, SIDE - 1) * NEAR_PITCH;
+    uint base = works ? gl_SubgroupID * NEAR : 0;
+    uint mine = base + min(row_in, SIDE - 1) * NEAR_PITCH + half_ * 2;
     uint my_last = Words(positions).at[row_near], my_first = first_seen(my_last + 1, window);
-    uint q_first = (row_near * heads + head) * DIM;
-    float most = sinks != uvec2(0) ? Floats(sinks).at[head] : LEAST;
-    float total = sinks != uvec2(0) ? 1.0 : 0.0;
+    uint q_first = (row_near * heads + head) * DIM + half_ * 8;
+    float relative_to = sinks != uvec2(0) ? Floats(sinks).at[head] : LEAST;
+    Sum relatives = Sum(relative_to), totals = Sum(sinks != uvec2(0) ? 1.0 : 0.0);
 
     Left q_tiles[DIM_TILES];
     Sum sums[DIM_TILES];
@@ -116,9 +134,9 @@ void main()
         sums[d] = Sum(0.0);
         float x[8];
         [[unroll]] for (uint i = 0; i < 8; i++)
-            x[i] = scale * Floats(q).at[q_first + d * SIDE + half_ * 8 + i];
+            x[i] = scale * Floats(q).at[q_first + d * SIDE + i];
         if (works && has_row)
-            near[mine + half_] = to_halves(x);
+            near[mine - half_] = to_halves(x);
         sync();
         coopMatLoad(q_tiles[d], near, base, NEAR_PITCH, gl_CooperativeMatrixLayoutRowMajor);
         sync();
@@ -133,56 +151,59 @@ void main()
         load(first_page, done + STEP, last, in_row);
         if (!works)
             continue;
+        Sum scores[2];
+        float over = 0;
         [[unroll]] for (uint n = 0; n < 2; n++) {
-            Sum scores = Sum(0.0);
+            scores[n] = Sum(0.0);
             [[unroll]] for (uint d = 0; d < DIM_TILES; d++) {
                 Right k;
                 coopMatLoad(k, k_near, n * SIDE * PITCH + 2 * d, PITCH,
                             gl_CooperativeMatrixLayoutColumnMajor);
-                scores = coopMatMulAdd(q_tiles[d], k, scores);
+                scores[n] = coopMatMulAdd(q_tiles[d], k, scores[n]);
             }
-            coopMatStore(scores, near, base + 4 * n, NEAR_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-        }
-        sync();
-        float x[SIDE], larger = most;
-        [[unroll]] for (uint i = 0; i < SIDE; i++) {
-            uint position = done + half_ * SIDE + i;
-            float score = uintBitsToFloat(near[mine + half_ * 4 + i / 4][i % 4]);
-            x[i] = position >= my_first && position <= my_last ? soft_cap(score, cap) : LEAST;
-            larger = max(larger, x[i]);
-        }
-        larger = max(larger, subgroupShuffleXor(larger, 1));
-        float shrink = exp(most - larger), here = 0;
-        [[unroll]] for (uint i = 0; i < SIDE; i++) {
-            x[i] = x[i] == LEAST ? 0.0 : exp(x[i] - larger);
-            here += x[i];
-        }
-        total = total * shrink + (here + subgroupShuffleXor(here, 1));
-        sync();
-        if (has_row) {
-            float low[8], high[8];
-            [[unroll]] for (uint i = 0; i < 8; i++) {
-                low[i] = x[i];
-                high[i] = x[8 + i];
+            [[unroll]] for (uint i = 0; i < scores[n].length(); i++) {
+                scores[n][i] = soft_cap(scores[n][i], cap);
+                over = max(over, scores[n][i] - relatives[i]);
             }
-            near[mine + half_ * 2] = to_halves(low);
-            near[mine + half_ * 2 + 1] = to_halves(high);
+        }
+        if (subgroupAny(done < my_first || done + STEP > my_last + 1 || over > GROWTH)) {
+            // Each row's lanes hide what the row does not see, and find its largest score.
+            float largest = LEAST;
+            [[unroll]] for (uint n = 0; n < 2; n++) {
+                coopMatStore(scores[n], near, base, NEAR_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                sync();
+                [[unroll]] for (uint i = 0; i < 8; i++) {
+                    uint position = done + n * SIDE + half_ * 8 + i;
+                    bool hidden = position < my_first || position > my_last;
+                    if (has_row && hidden)
+                        near[mine + i / 4][i % 4] = 0xff800000; // minus infinity: a weight of 0
+                    largest = max(largest, hidden ? LEAST : uintBitsToFloat(near[mine + i / 4][i % 4]));
+                }
+                sync();
+                coopMatLoad(scores[n], near, base, NEAR_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                sync();
+            }
+            largest = max(largest, subgroupShuffleXor(largest, 1));
+            float next = largest > relative_to + GROWTH ? largest : relative_to;
+            Sum shrink = spread(base, mine, has_row, exp(relative_to - next));
+            relatives = spread(base, mine, has_row, next);
+            relative_to = next;
+            totals = totals * shrink;
+            [[unroll]] for (uint d = 0; d < DIM_TILES; d++)
+                sums[d] = sums[d] * shrink;
+        }
+        [[unroll]] for (uint n = 0; n < 2; n++) {
+            [[unroll]] for (uint i = 0; i < scores[n].length(); i++)
+                scores[n][i] = exp(scores[n][i] - relatives[i]);
+            coopMatStore(Halves(scores[n]), near, base + 2 * n, NEAR_PITCH,
+                         gl_CooperativeMatrixLayoutRowMajor);
         }
         sync();
         Left weights[2];
-        [[unroll]] for (uint n = 0; n < 2; n++)
+        [[unroll]] for (uint n = 0; n < 2; n++) {
             coopMatLoad(weights[n], near, base + 2 * n, NEAR_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-        if (subgroupAny(has_row && larger > most)) {
-            sync();
-            if (has_row)
-                near[mine + half_ * 2] = near[mine + half_ * 2 + 1] = uvec4(floatBitsToUint(shrink));
-            sync();
-            Sum scales;
-            coopMatLoad(scales, near, base, NEAR_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-            [[unroll]] for (uint d = 0; d < DIM_TILES; d++)
-                sums[d] = sums[d] * scales;
+            totals = coopMatMulAdd(weights[n], Right(float16_t(1.0)), totals);
         }
-        most = larger;
         [[unroll]] for (uint d = 0; d < DIM_TILES; d++)
             [[unroll]] for (uint n = 0; n < 2; n++) {
                 Right v;
@@ -195,12 +216,13 @@ void main()
     if (!works)
         return;
     [[unroll]] for (uint d = 0; d < DIM_TILES; d++) {
+        [[unroll]] for (uint i = 0; i < totals.length(); i++)
+            sums[d][i] /= totals[i];
         coopMatStore(sums[d], near, base, NEAR_PITCH, gl_CooperativeMatrixLayoutRowMajor);
         sync();
         if (has_row && row < block_end)
             [[unroll]] for (uint i = 0; i < 8; i++)
-                Floats(values).at[q_first + d * SIDE + half_ * 8 + i] =
-                    uintBitsToFloat(near[mine + half_ * 2 + i / 4][i % 4]) / total;
+                Floats(values).at[q_first + d * SIDE + i] = uintBitsToFloat(near[mine + i / 4][i % 4]);
         sync();
     }
 }

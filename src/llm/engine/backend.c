@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Plus one whenever a change makes other bits: stored KV is not mixed then, nor are stages. */
-enum { ARITHMETIC = 3 };
+enum { ARITHMETIC = 4 };
 
 const struct llm_backend_ops *const llm_backends[] = {&llm_backend_cpu, &llm_backend_vulkan,
                                                       &llm_backend_reference, NULL};

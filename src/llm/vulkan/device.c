@@ -231,28 +231,33 @@ static bool has_extension(const struct llm_vk_device *d, const char *name)
     return found;
 }
 
-/* mul_tile.comp's shape: halves in, binary32 out. */
-static bool has_shape(const struct llm_vk_device *d)
+/* Products of halves, summed as `sum`. */
+static bool is_shape(const VkCooperativeMatrixPropertiesKHR *p, VkComponentTypeKHR sum)
+{
+    return p->MSize == TILE_SIDE && p->NSize == TILE_SIDE && p->KSize == TILE_SIDE &&
+           p->AType == VK_COMPONENT_TYPE_FLOAT16_KHR && p->BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+           p->CType == sum && p->ResultType == sum && p->scope == VK_SCOPE_SUBGROUP_KHR;
+}
+
+/* Products are summed in binary32; attend_tile.comp has such sums as halves, too. */
+static bool has_shapes(const struct llm_vk_device *d)
 {
     PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR list =
         (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)d->vk.GetInstanceProcAddr(
             d->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
     VkCooperativeMatrixPropertiesKHR all[SHAPES_MAX];
     uint32_t count = SHAPES_MAX;
+    bool floats = false, halves = false;
     for (uint32_t i = 0; i < SHAPES_MAX; i++)
         all[i] = (VkCooperativeMatrixPropertiesKHR){
             .sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR};
     if (!list || list(d->physical, &count, all) < 0)
         return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (all[i].MSize == TILE_SIDE && all[i].NSize == TILE_SIDE && all[i].KSize == TILE_SIDE &&
-            all[i].AType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
-            all[i].BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
-            all[i].CType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
-            all[i].ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR &&
-            all[i].scope == VK_SCOPE_SUBGROUP_KHR)
-            return true;
-    return false;
+    for (uint32_t i = 0; i < count; i++) {
+        floats = floats || is_shape(&all[i], VK_COMPONENT_TYPE_FLOAT32_KHR);
+        halves = halves || is_shape(&all[i], VK_COMPONENT_TYPE_FLOAT16_KHR);
+    }
+    return floats && halves;
 }
 
 static bool can_tile(struct llm_vk_device *d)
@@ -284,7 +289,7 @@ static bool can_tile(struct llm_vk_device *d)
            size.minSubgroupSize == size.maxSubgroupSize &&
            (subgroup.supportedOperations & needs) == needs &&
            LLM_VK_TILE_SUBGROUPS * d->subgroup <= limits->maxComputeWorkGroupInvocations &&
-           limits->maxComputeSharedMemorySize >= LLM_VK_TILE_SHARED && has_shape(d);
+           limits->maxComputeSharedMemorySize >= LLM_VK_TILE_SHARED && has_shapes(d);
 }
 static const char no_tiles[] =
     "fast arithmetic needs matrix units (VK_KHR_cooperative_matrix, "

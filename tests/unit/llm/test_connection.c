@@ -790,7 +790,7 @@ static void a_worker_describes_its_models(void **state)
     assert_string_equal(served.models[0].name, "first");
     assert_string_equal(served.models[1].name, "second");
     assert_string_equal(served.models[1].arch, "llama");
-    assert_string_equal(served.models[1].arithmetic, "exact 3");
+    assert_string_equal(served.models[1].arithmetic, "exact 4");
     assert_int_equal(served.models[1].vocab, MODEL_VOCAB);
     assert_int_equal(served.models[1].context, CONTEXT);
     assert_memory_equal(served.models[0].hash, served.models[1].hash, LLM_SERVED_HASH_BYTES);

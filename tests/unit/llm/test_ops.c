@@ -897,6 +897,7 @@ struct extras {
     uint32_t window;
     float cap;
     bool sinks;
+    float scale; /* attend_far; 0: 0.25 */
 };
 
 static void attend_batch(struct duo *d, struct heads h, struct extras extras, uint32_t rows,
@@ -979,7 +980,31 @@ static void attends_with_windows_caps_and_sinks(void **state)
     on_every_backend(attend_extras);
 }
 
-enum { LONG_PAGES = 65 };
+enum { LONG_PAGES = 65, TILE_ROWS = 16 };
+
+/* A row has the same bits in any batch: the rows from TILE_ROWS to twice that, without the others.
+ */
+static void attend_between(struct duo *d, struct llm_op_attend attend, struct llm_batch batch,
+                           uint64_t out)
+{
+    size_t count = (size_t)TILE_ROWS * attend.heads * attend.head_dim,
+           bytes = count * sizeof(float);
+    uint64_t alone = put_random(d, count);
+    float *values[2] = {malloc(bytes), malloc(bytes)};
+    attend.q.offset += bytes;
+    attend.out = at(d, 1, alone);
+    batch.rows = TILE_ROWS;
+    batch.positions += TILE_ROWS;
+    begin(d, 1, &batch);
+    d->b[1]->ops->attend(d->b[1], &attend);
+    finish(d, 1);
+    assert_int_equal(d->b[1]->ops->download(d->b[1], at(d, 1, alone), values[0], bytes, why), 0);
+    assert_int_equal(d->b[1]->ops->download(d->b[1], at(d, 1, out + bytes), values[1], bytes, why),
+                     0);
+    assert_memory_equal(values[0], values[1], bytes);
+    free(values[0]);
+    free(values[1]);
+}
 
 /* Rows of one sequence, at any positions. */
 static void attend_far(struct duo *d, struct heads h, struct extras extras, uint32_t rows,
@@ -1014,23 +1039,25 @@ static void attend_far(struct duo *d, struct heads h, struct extras extras, uint
                               .pages = ids,
                               .page_count = LONG_PAGES,
                               .layers = 1};
+    struct llm_op_attend attend = {.heads = h.heads,
+                                   .kv_heads = h.kv_heads,
+                                   .head_dim = h.dim,
+                                   .scale = extras.scale != 0 ? extras.scale : 0.25f,
+                                   .cap = extras.cap,
+                                   .window = extras.window};
     for (int i = 0; i < SIDES; i++) {
         begin(d, i, &batch);
-        struct llm_op_attend attend = {.kv = kv[i],
-                                       .q = at(d, i, q),
-                                       .out = at(d, i, out),
-                                       .heads = h.heads,
-                                       .kv_heads = h.kv_heads,
-                                       .head_dim = h.dim,
-                                       .scale = 0.25f,
-                                       .cap = extras.cap,
-                                       .window = extras.window};
+        attend.kv = kv[i];
+        attend.q = at(d, i, q);
+        attend.out = at(d, i, out);
         if (extras.sinks)
             attend.sinks = at(d, i, sinks);
         d->b[i]->ops->attend(d->b[i], &attend);
         finish(d, i);
     }
     same_place(d, out, count, "long attention");
+    if (rows > 2 * TILE_ROWS)
+        attend_between(d, attend, batch, out);
     for (int i = 0; i < SIDES; i++)
         d->b[i]->ops->kv_destroy(d->b[i], kv[i]);
     free(page_rows);
@@ -1152,6 +1179,27 @@ static void tiles_attend_near_the_reference(void **state)
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
         for (size_t e = 0; e < sizeof extras / sizeof extras[0]; e++)
             attend_batch(&d, shapes[s], extras[e], ROWS, positions, seqs);
+    duo_close(&d);
+}
+
+/* Rows whose largest score comes late, so that their sums are scaled again and again. */
+static void tiles_attend_to_scores_of_any_size(void **state)
+{
+    static const struct heads shapes[] = {{8, 1, 64}, {4, 2, 128}, {3, 1, 16}};
+    static const struct extras extras[] = {
+        {.scale = 2}, {.scale = 2, .sinks = true}, {.scale = 2, .cap = 30, .window = 900}};
+    enum { ROWS = 50 };
+    uint32_t positions[ROWS];
+    struct duo d;
+    (void)state;
+    if (!open_tiles(&d))
+        skip();
+    for (uint32_t i = 0; i < ROWS; i++)
+        positions[i] = LLM_KV_POSITIONS * LONG_PAGES - ROWS - 7 + i;
+    d.tolerance = 2e-2; /* of scores near 20, in halves */
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (size_t e = 0; e < sizeof extras / sizeof extras[0]; e++)
+            attend_far(&d, shapes[s], extras[e], ROWS, positions);
     duo_close(&d);
 }
 
@@ -1608,6 +1656,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tiles_are_near_the_reference),
         cmocka_unit_test(tiles_of_any_batch_have_the_same_bits),
         cmocka_unit_test(tiles_attend_near_the_reference),
+        cmocka_unit_test(tiles_attend_to_scores_of_any_size),
         cmocka_unit_test(parts_of_one_product_may_have_different_types),
         cmocka_unit_test(extreme_weights_do_not_overflow),
         cmocka_unit_test(turns_pairs_of_both_kinds),
