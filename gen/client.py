@@ -41,7 +41,21 @@ class Client:
         o.end()
         return o.text()
 
+    @staticmethod
+    def queries(c):
+        """Which queries a recorded command changes; all of the pool where it does not say."""
+        pools = [p.name for p in c.c.params if p.type == "VkQueryPool"]
+        if not pools or c.effects == ["noted"]:
+            return None
+        given = {p.name for p in c.c.params}
+        if {"firstQuery", "queryCount"} <= given:
+            return f"{pools[0]}, firstQuery, queryCount, false"
+        return f"{pools[0]}, {'query, 1' if 'query' in given else '0, UINT32_MAX'}, true"
+
     def _record(self, o, c):
+        queries = self.queries(c)
+        if queries:
+            o(f"vn_client_queries({c.c.params[0].name}, {queries});")
         bits = [f"VN_{x.upper().replace('-', '_')}" for x in c.effects if x != "noted"]
         o(f"struct wire_enc *e = vn_client_record({c.c.params[0].name}, "
           f"{' | '.join(bits) or '0'});")

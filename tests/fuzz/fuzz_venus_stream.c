@@ -59,6 +59,9 @@ static void check_push(struct peer *p, const struct rpc_msg *msg)
     case VN_PUSH_PAGES:
         gpu_require(msg->len > 16 && (msg->len - 16) % VN_PAGE_BYTES == 0);
         return;
+    case VN_PUSH_RESULTS:
+        gpu_require(msg->len > 24 && (msg->len - 24) % 8 == 0);
+        return;
     case VN_PUSH_DONE:
         gpu_require(msg->len == 20);
         return;

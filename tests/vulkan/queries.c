@@ -1,6 +1,7 @@
 /* queries.c - differential programs: query pools. */
 #include "vkt_image.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct push {
@@ -233,6 +234,172 @@ static void timestamps(void)
     vkt_out_u64("in order", times[0][0] <= times[1][0]); /* the times themselves are nobody's */
 }
 
+/* ---- results that the program has read before ---- */
+
+/* Exchanges since the last call are so many; with VENUS_SYNC=1 each read is one. */
+static void expect_exchanges(uint64_t *before, uint64_t expected)
+{
+    uint64_t now = vkt_exchanges();
+    if (!getenv("VENUS_SYNC"))
+        VKT_EXPECT(now - *before == (vkt_exchanges() ? expected : 0));
+    *before = now;
+}
+
+static VkCommandBuffer draws(VkQueryPool queries, uint32_t count)
+{
+    VkCommandBuffer command = vkt_begin();
+    vkCmdResetQueryPool(command, queries, 0, QUERIES + 1);
+    draw_counted(command, queries, count, VK_QUERY_CONTROL_PRECISE_BIT);
+    return command;
+}
+
+static VkResult narrow(VkQueryPool queries, uint32_t first, uint32_t count, uint32_t *out)
+{
+    return vkGetQueryPoolResults(vkt.device, queries, first, count, count * sizeof(*out), out,
+                                 sizeof(*out), 0);
+}
+
+/* Every form of a read, of results that came with their batch from the second round on. */
+static void forms(void)
+{
+    VKT_NEED(vkt.f10.occlusionQueryPrecise);
+    vkt_open();
+    VkQueryPool queries = pool(VK_QUERY_TYPE_OCCLUSION, QUERIES + 1, 0);
+    for (uint32_t round = 0; round < 3; round++) {
+        uint64_t wide[2 * QUERIES + 4];
+        uint32_t small[4 * QUERIES];
+        memset(wide, 0xaa, sizeof(wide));
+        memset(small, 0xaa, sizeof(small));
+        vkt_finish(draws(queries, QUERIES - round % 2));
+        uint64_t exchanges = vkt_exchanges();
+        uint32_t count = QUERIES - 1;
+        VKT(vkGetQueryPoolResults(vkt.device, queries, 0, count, sizeof(wide), wide, 8,
+                                  VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT));
+        VKT(vkGetQueryPoolResults(vkt.device, queries, 1, count - 1, sizeof(wide) - 64, wide + 8,
+                                  16,
+                                  VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WITH_AVAILABILITY_BIT));
+        VKT(vkGetQueryPoolResults(vkt.device, queries, 0, count, sizeof(small), small, 16,
+                                  VK_QUERY_RESULT_WITH_AVAILABILITY_BIT |
+                                      VK_QUERY_RESULT_PARTIAL_BIT));
+        VKT(vkGetQueryPoolResults(vkt.device, queries, 2, 1, 4, small + 1, 0, 0));
+        expect_exchanges(&exchanges, round == 0 ? 4 : 0);
+        vkt_out("wide", wide, sizeof(wide));
+        vkt_out("small", small, sizeof(small));
+        /* The last is there in every other round. */
+        small[0] = 0;
+        vkt_out_result("last", narrow(queries, QUERIES - 1, 1, small));
+        vkt_out_u64("last", small[0]);
+        VKT(vkGetQueryPoolResults(vkt.device, queries, QUERIES, 1, 8, small, 8,
+                                  VK_QUERY_RESULT_PARTIAL_BIT));
+    }
+}
+
+/* What was read once does not come back: not after a reset by the host or by a batch, not from
+ * another pool. */
+static void outdated(void)
+{
+    VKT_NEED(vkt.f12.hostQueryReset);
+    VKT_NEED(vkt.f10.occlusionQueryPrecise);
+    vkt_open();
+    VkQueryPool queries = pool(VK_QUERY_TYPE_OCCLUSION, QUERIES + 1, 0);
+    VkQueryPool others = pool(VK_QUERY_TYPE_OCCLUSION, QUERIES + 1, 0);
+    uint32_t results[QUERIES];
+    for (int round = 0; round < 2; round++) {
+        vkt_finish(draws(queries, QUERIES));
+        vkt_finish(draws(others, QUERIES - 1));
+        vkt_out_result("drawn", narrow(queries, 0, QUERIES, results));
+        vkt_out("results", results, sizeof(results));
+        vkt_out_result("others", narrow(others, 0, QUERIES, results));
+    }
+    vkt_finish(draws(queries, QUERIES));
+    vkResetQueryPool(vkt.device, queries, 1, 1);
+    vkt_out_result("by the host", narrow(queries, 0, QUERIES, results));
+    vkt_out_result("before it", narrow(queries, 0, 1, results));
+    vkt_finish(draws(queries, QUERIES));
+    vkt_finish(draws(queries, 0));
+    vkt_out_result("by a batch", narrow(queries, 0, 1, results));
+}
+
+enum { FRAMES = 3 };
+
+/* Frames take turns in one pool of timestamps; each is read when the next was submitted. */
+static void ring(void)
+{
+    VKT_NEED(vkt.props.limits.timestampComputeAndGraphics);
+    /* Else a timestamp may be one of each view. */
+    vkt.f11.multiview = vkt.f11.multiviewGeometryShader = VK_FALSE;
+    vkt.f11.multiviewTessellationShader = VK_FALSE;
+    vkt_open();
+    VkQueryPool queries = pool(VK_QUERY_TYPE_TIMESTAMP, 2 * FRAMES, 0);
+    VkCommandPool commands = vkt_command_pool(vkt.family, 0);
+    VkCommandBuffer frames[FRAMES];
+    VkFence fences[FRAMES];
+    for (uint32_t i = 0; i < FRAMES; i++) {
+        fences[i] = vkt_fence(false);
+        frames[i] = vkt_command(commands, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+        vkt_record(frames[i], 0);
+        vkCmdResetQueryPool(frames[i], queries, 2 * i, 2);
+        vkCmdWriteTimestamp(frames[i], VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, queries, 2 * i);
+        vkCmdWriteTimestamp(frames[i], VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, queries, 2 * i + 1);
+        VKT(vkEndCommandBuffer(frames[i]));
+    }
+    uint64_t last = 0, exchanges = 0;
+    vkt_submit(frames[0], fences[0]);
+    for (uint32_t i = 1; i < 4 * FRAMES; i++) {
+        uint32_t now = i % FRAMES, before = (i - 1) % FRAMES;
+        uint64_t times[2];
+        vkt_submit(frames[now], fences[now]);
+        vkt_wait(fences[before]);
+        VKT(vkResetFences(vkt.device, 1, &fences[before]));
+        exchanges = vkt_exchanges();
+        VKT(vkGetQueryPoolResults(vkt.device, queries, 2 * before, 2, sizeof(times), times, 8,
+                                  VK_QUERY_RESULT_64_BIT));
+        expect_exchanges(&exchanges, i <= FRAMES);
+        VKT_EXPECT(times[0] > last && times[1] >= times[0]);
+        last = times[0];
+    }
+    VKT(vkDeviceWaitIdle(vkt.device));
+}
+
+/* Queries in secondary command buffers, and pools that end with results on their way. */
+static void short_lived(void)
+{
+    VKT_NEED(vkt.props.limits.timestampComputeAndGraphics);
+    vkt_open();
+    const VkQueryPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                        .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                        .queryCount = 2};
+    VkCommandBuffer part = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_SECONDARY);
+    for (int round = 0; round < 6; round++) {
+        VkQueryPool queries;
+        uint64_t first = 0, times[2], exchanges = 0;
+        VKT(vkCreateQueryPool(vkt.device, &info, NULL, &queries));
+        VkCommandBufferInheritanceInfo inherited = {
+            .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_INHERITANCE_INFO};
+        VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                          .pInheritanceInfo = &inherited};
+        VKT(vkBeginCommandBuffer(part, &begin));
+        vkCmdResetQueryPool(part, queries, 0, 2);
+        vkCmdWriteTimestamp(part, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, queries, 0);
+        vkCmdWriteTimestamp(part, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, queries, 1);
+        VKT(vkEndCommandBuffer(part));
+        for (int i = 0; i < 3; i++) {
+            VkCommandBuffer command = vkt_begin();
+            vkCmdExecuteCommands(command, 1, &part);
+            vkt_finish(command);
+            if (i == 2 && round % 2)
+                break; /* nobody reads */
+            exchanges = vkt_exchanges();
+            VKT(vkGetQueryPoolResults(vkt.device, queries, 0, 2, sizeof(times), times, 8,
+                                      VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT));
+            expect_exchanges(&exchanges, i == 0);
+            VKT_EXPECT(times[0] > first && times[1] >= times[0]);
+            first = times[1];
+        }
+        vkDestroyQueryPool(vkt.device, queries, NULL);
+    }
+}
+
 static const struct vkt_case cases[] = {
     {"occlusion", occlusion, NULL},
     {"occlusion_precise", occlusion_precise, NULL},
@@ -243,6 +410,10 @@ static const struct vkt_case cases[] = {
     {"statistics", statistics, NULL},
     {"compute_statistics", compute_statistics, NULL},
     {"timestamps", timestamps, NULL},
+    {"forms", forms, NULL},
+    {"outdated", outdated, NULL},
+    {"ring", ring, NULL},
+    {"short_lived", short_lived, NULL},
 };
 
 VKT_MAIN(cases)

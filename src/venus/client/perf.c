@@ -22,6 +22,7 @@ static const char *const names[VNC_PERF_COUNT] = {
     [VNC_PERF_UPLOAD_CACHE] = "no_upload_cache",
     [VNC_PERF_KEPT_BUDGETS] = "no_kept_budgets",
     [VNC_PERF_KEPT_SESSIONS] = "no_kept_sessions",
+    [VNC_PERF_QUERY_RESULTS] = "no_query_results",
 };
 
 static bool off[VNC_PERF_COUNT];

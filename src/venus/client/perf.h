@@ -26,6 +26,7 @@ enum vnc_perf {
     VNC_PERF_UPLOAD_CACHE,  /* large writes that the server has are not sent again */
     VNC_PERF_KEPT_BUDGETS,  /* an answer about budgets is good for a moment */
     VNC_PERF_KEPT_SESSIONS, /* the next instance takes over an unused session */
+    VNC_PERF_QUERY_RESULTS, /* results of queries come with the batch that made them */
     VNC_PERF_COUNT,
 };
 

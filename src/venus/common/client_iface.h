@@ -35,6 +35,9 @@ struct vn_client_ops {
     struct wire_enc *(*record)(struct vn_client *client, struct vn_object *command_buffer,
                                unsigned effects);
     void (*recorded)(struct vn_client *client, struct vn_object *command_buffer);
+    /* The next command of this command buffer writes these queries, or resets them. */
+    void (*queries)(struct vn_client *client, struct vn_object *command_buffer,
+                    struct vn_object *pool, uint32_t first, uint32_t count, bool written);
     /* The next command ends these objects, or what they hold: recordings under way that name them
      * must come before it. */
     void (*ending)(struct vn_client *client, struct vn_object *device, uint64_t count,
@@ -79,6 +82,14 @@ static inline void vn_client_recorded(VkCommandBuffer command_buffer)
 {
     struct vn_object *object = (struct vn_object *)command_buffer;
     object->client->ops->recorded(object->client, object);
+}
+
+static inline void vn_client_queries(VkCommandBuffer command_buffer, VkQueryPool pool,
+                                     uint32_t first, uint32_t count, bool written)
+{
+    struct vn_object *object = (struct vn_object *)command_buffer;
+    object->client->ops->queries(object->client, object, (struct vn_object *)pool, first, count,
+                                 written);
 }
 
 static inline void vn_client_ending(const void *device, uint64_t count, const void *handles)

@@ -64,12 +64,14 @@
  *           be: nothing that the host can see depends on them.  The server executes what follows
  *           and would disturb them, or counts on them, once they are done
  *   ASK     {u64 queue, u64 number}   somebody waits for this batch after all: report it
- *   HOLD    {u32 count, count x {u32 bytes, name, proof}}
- *           which of these does the upload cache have (transfer/upload.h)?  Answered with count x
- *           u8; the server holds what is 1 until the next HOLD
- *   REUSE   {u64 memory, u64 offset, u32 index}
- *           as WRITE, with what item `index` of the last HOLD names
- *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
+ *   RESULTS {u64 queue, u64 number, u64 query pool, u64 use, u32 first, u32 count, u32 values}
+ *           before the report of that batch, push the results of these queries, which have so many
+ *           values each; at most VN_RESULTS_BYTES.  The server may forget it where many are asked
+ * for HOLD    {u32 count, count x {u32 bytes, name, proof}} which of these does the upload cache
+ * have (transfer/upload.h)?  Answered with count x u8; the server holds what is 1 until the next
+ * HOLD REUSE   {u64 memory, u64 offset, u32 index} as WRITE, with what item `index` of the last
+ * HOLD names KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written
+ * there
  *
  *   a range is {u64 memory, u64 offset, u64 bytes}, in SUBMIT with VN_RANGE_FILLED in bytes where
  *   the batch writes every byte of it, and VN_RANGE_AWAITED where the client wants every byte of
@@ -86,6 +88,8 @@
  *           whole pages of demand-paged memory that a device may have changed; told again only for
  *           pages that the client got since
  *   FILL    {u64 memory, u64 offset, bytes}   what the pages of a FETCH hold
+ *   RESULTS {u64 query pool, u64 use, u32 first, u32 count, count x {values, availability}}
+ *           u64 each, as vkGetQueryPoolResults gave them
  *   DONE    {u64 queue, u64 number, i32 VkResult}
  *           all batches up to this one are done, and what the server pushes of their ranges went
  *           before.  A negative result is final, and pushed though nobody waits
@@ -119,7 +123,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 12,
+    VN_PROTOCOL = 13,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -141,6 +145,7 @@ enum {
     VN_PUSH_DROP,
     VN_PUSH_FILL,
     VN_PUSH_PAGES,
+    VN_PUSH_RESULTS,
 
     VN_OP_RECORD = 1,
     VN_OP_MAP,
@@ -159,6 +164,7 @@ enum {
     VN_OP_RECORD_KEPT,
     VN_OP_AGAIN,
     VN_OP_SPREAD,
+    VN_OP_RESULTS,
     VN_OP_END = 256,
 };
 
@@ -194,6 +200,8 @@ enum {
     /* Of one WRITE or PAGES: with its head one chunk of the connection, and still in the CPU's
      * caches when the socket takes it and when it is stored. */
     VN_WRITE_BYTES = (256 << 10) - 4096,
+
+    VN_RESULTS_BYTES = 64 << 10, /* of one RESULTS; 4,096 timestamps */
 };
 
 #define VN_RANGE_FILLED (UINT64_C(1) << 63)

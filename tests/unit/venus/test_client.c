@@ -47,6 +47,12 @@ static void recorded(struct vn_client *c, struct vn_object *command_buffer)
     ((struct world *)c)->recorded++;
 }
 
+static void queries(struct vn_client *c, struct vn_object *command_buffer, struct vn_object *pool,
+                    uint32_t first, uint32_t count, bool written)
+{
+    (void)c, (void)command_buffer, (void)pool, (void)first, (void)count, (void)written;
+}
+
 static void ending(struct vn_client *c, struct vn_object *device, uint64_t count,
                    struct vn_object *const *objects)
 {
@@ -156,6 +162,7 @@ static void object_free(struct vn_client *c, struct vn_object *object)
 
 static const struct vn_client_ops client_ops = {.record = record,
                                                 .recorded = recorded,
+                                                .queries = queries,
                                                 .ending = ending,
                                                 .begin = begin,
                                                 .post = post,

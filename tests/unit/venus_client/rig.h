@@ -26,8 +26,10 @@ struct rig_server {
     pthread_mutex_t lock; /* guards the rest */
     bool stop;
     uint64_t queue, number; /* to report; number 0: nothing */
-    uint8_t asked[256];     /* the last call, which is answered with a failure */
+    uint8_t asked[256];     /* the last call */
     size_t asked_len;
+    uint8_t answer[8]; /* to calls; without it they fail */
+    size_t answer_len;
 };
 
 struct rig {

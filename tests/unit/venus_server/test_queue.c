@@ -201,6 +201,18 @@ static VkResult invalidate_memory(VkDevice device, uint32_t count,
     return VK_SUCCESS;
 }
 
+/* Query n has the value n + 1. */
+static VkResult query_results(VkDevice device, VkQueryPool pool, uint32_t first, uint32_t count,
+                              size_t size, void *data, VkDeviceSize stride,
+                              VkQueryResultFlags flags)
+{
+    (void)device, (void)pool, (void)size;
+    assert_int_equal(flags, VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WITH_AVAILABILITY_BIT);
+    for (uint32_t i = 0; i < count; i++)
+        memcpy((uint8_t *)data + i * stride, (const uint64_t[]){first + i + 1, 1}, 16);
+    return VK_SUCCESS;
+}
+
 /* ---- the fixture ---- */
 
 static struct duet duet;
@@ -238,6 +250,7 @@ static void start_with(bool coherent)
                                             .vkCmdPipelineBarrier = put_barrier,
                                             .vkCmdUpdateBuffer = update_buffer,
                                             .vkCmdCopyBuffer = copy_buffer,
+                                            .vkGetQueryPoolResults = query_results,
                                             .vkAllocateMemory = allocate_memory,
                                             .vkFreeMemory = free_memory},
                                  .map_memory = map_memory,
@@ -895,6 +908,73 @@ static void freed_memory_is_not_read(void **state)
 
 /* ---- failures ---- */
 
+static struct vns_question question(uint64_t number, uint32_t first, uint32_t count)
+{
+    return (struct vns_question){.number = number,
+                                 .id = 21,
+                                 .use = 31,
+                                 .pool = (VkQueryPool)(uintptr_t)(41 + first),
+                                 .first = first,
+                                 .count = count,
+                                 .values = 1};
+}
+
+static int ask(uint64_t number, uint32_t first, uint32_t count)
+{
+    struct vns_question asked = question(number, first, count);
+    return vns_results_ask(queue, &asked);
+}
+
+static void results_come_before_the_report(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(1, 3, 2), 0);
+    assert_int_equal(ask(2, 7, 1), 0);
+    submit(1, 1, 0, VK_SUCCESS);
+    submit(2, 1, 0, VK_SUCCESS);
+    gpu_reaches(1, VK_SUCCESS);
+    duet_wait(&duet, 2);
+    const struct duet_push *push = &duet.pushes[0];
+    assert_int_equal(push->method, VN_PUSH_RESULTS);
+    assert_int_equal(push->len, 24 + 2 * 16);
+    assert_int_equal(wire_load64(push->head), 21);
+    assert_int_equal(wire_load64(push->head + 8), 31);
+    assert_int_equal(wire_load32(push->head + 16), 3);
+    expect_done(1, 1, VK_SUCCESS);
+    gpu_reaches(2, VK_SUCCESS);
+    duet_wait(&duet, 4);
+    assert_int_equal(duet.pushes[2].len, 24 + 16);
+    expect_done(3, 2, VK_SUCCESS);
+}
+
+static void pools_that_end_are_not_read(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(1, 3, 2), 0);
+    assert_int_equal(ask(1, 7, 1), 0);
+    submit(1, 1, 0, VK_SUCCESS);
+    vns_results_forget(queue, question(1, 3, 2).pool);
+    gpu_reaches(1, VK_SUCCESS);
+    assert_int_equal(duet_wait_done(&duet), 1);
+    assert_int_equal(duet.pushes[0].len, 24 + 16);
+}
+
+/* Beyond the limit they are left out; the client notices that nothing has come. */
+static void questions_are_bounded(void **state)
+{
+    (void)state;
+    struct vns_question wide = question(1, 0, 1);
+    wide.values = UINT32_MAX;
+    assert_int_equal(vns_results_ask(queue, &wide), -EPROTO);
+    assert_int_equal(ask(1, 0, 0), -EPROTO);
+    assert_int_equal(ask(1, 0, VN_RESULTS_BYTES / 16 + 1), -EPROTO);
+    for (int i = 0; i < VNS_QUESTIONS_MAX + 5; i++)
+        assert_int_equal(ask(1, 0, 1), 0);
+    submit(1, 1, 0, VK_SUCCESS);
+    gpu_reaches(1, VK_SUCCESS);
+    assert_int_equal(duet_wait_done(&duet), VNS_QUESTIONS_MAX);
+}
+
 static void a_failed_submission_is_reported_after_those_before_it(void **state)
 {
     (void)state;
@@ -1006,6 +1086,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(deltas_for_memory_that_is_not_mapped_are_refused, start,
                                         end),
         cmocka_unit_test_setup_teardown(freed_memory_is_not_read, start, end),
+        cmocka_unit_test_setup_teardown(results_come_before_the_report, start, end),
+        cmocka_unit_test_setup_teardown(pools_that_end_are_not_read, start, end),
+        cmocka_unit_test_setup_teardown(questions_are_bounded, start, end),
         cmocka_unit_test_setup_teardown(a_failed_submission_is_reported_after_those_before_it,
                                         start, end),
         cmocka_unit_test_setup_teardown(a_lost_device_ends_everything_outstanding, start, end),

@@ -203,6 +203,15 @@ static VkResult tell_queues(struct vnc_device *device)
     return VK_SUCCESS;
 }
 
+static bool enables_views(const VkDeviceCreateInfo *info)
+{
+    const VkPhysicalDeviceVulkan11Features *all =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES);
+    const VkPhysicalDeviceMultiviewFeatures *one =
+        vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MULTIVIEW_FEATURES);
+    return (all && all->multiview) || (one && one->multiview);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
                                                     const VkDeviceCreateInfo *info,
                                                     const VkAllocationCallbacks *allocator,
@@ -212,6 +221,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
     struct vnc_device *device = device_new(VNC_OBJECT(vnc_physical_device, physical));
     if (!device)
         return VK_ERROR_OUT_OF_HOST_MEMORY;
+    device->has_views = enables_views(info);
     VkResult result = keep_extensions(device, info);
     if (result == VK_SUCCESS)
         result = make_queues(device, info);

@@ -27,6 +27,7 @@ struct vnc_device {
     uint32_t queue_count;
     char **extensions; /* enabled */
     uint32_t extension_count;
+    bool has_views;               /* a render pass may have several */
     struct vn_delta_codec *codec; /* for deltas out; under the stream's lock */
     struct vnc_upload *upload;    /* likewise; NULL: nothing is asked or kept */
     struct vnc_memo requirements; /* of buffers, images and set layouts, by how they are created */

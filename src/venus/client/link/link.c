@@ -160,6 +160,15 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
             link->pushes->done(link->user, queue, number, result);
         return rc;
     }
+    case VN_PUSH_RESULTS: {
+        uint64_t pool = wire_get_u64(&d), use = wire_get_u64(&d);
+        uint32_t first = wire_get_u32(&d);
+        (void)wire_get_u32(&d);
+        size_t left = wire_dec_left(&d);
+        const uint8_t *bytes = wire_get_bytes(&d, left);
+        int rc = wire_dec_end(&d);
+        return rc ? rc : link->pushes->results(link->user, pool, use, first, bytes, left);
+    }
     case VN_PUSH_FAILED: {
         uint32_t command = wire_get_u32(&d);
         VkResult result = (VkResult)wire_get_u32(&d);
@@ -740,6 +749,15 @@ static void client_recorded(struct vn_client *client, struct vn_object *commands
     vnc_command_buffer_recorded((struct vnc_command_buffer *)commands);
 }
 
+static void client_queries(struct vn_client *client, struct vn_object *commands,
+                           struct vn_object *pool, uint32_t first, uint32_t count, bool written)
+{
+    (void)client;
+    if (pool)
+        vnc_command_buffer_queries((struct vnc_command_buffer *)commands,
+                                   (struct vnc_query_pool *)pool, first, count, written);
+}
+
 static void client_ending(struct vn_client *client, struct vn_object *device, uint64_t count,
                           struct vn_object *const *objects)
 {
@@ -750,6 +768,7 @@ static void client_ending(struct vn_client *client, struct vn_object *device, ui
 static const struct vn_client_ops client_ops = {
     .record = client_record,
     .recorded = client_recorded,
+    .queries = client_queries,
     .ending = client_ending,
     .begin = client_begin,
     .post = client_post,

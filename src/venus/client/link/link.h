@@ -45,6 +45,9 @@ struct vnc_push_ops {
     int (*drop)(void *user, uint64_t memory, uint64_t off, uint64_t len);
     int (*fill)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);
     void (*done)(void *user, uint64_t queue, uint64_t number, VkResult result);
+    /* Results of queries; as delta. */
+    int (*results)(void *user, uint64_t pool, uint64_t use, uint32_t first, const uint8_t *data,
+                   size_t len);
     void (*failed)(void *user, uint64_t device, uint32_t command, VkResult result);
     void (*regular)(void *user, uint64_t device, const struct vnc_regular *kind);
     void (*address)(void *user, uint64_t memory, uint64_t address);

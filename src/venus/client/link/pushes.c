@@ -5,6 +5,7 @@
 #include "venus/client/device/debug.h"
 #include "venus/client/locks.h"
 #include "venus/client/memory/memory.h"
+#include "venus/client/object/query.h"
 #include "venus/client/record/ranges.h"
 #include "venus/client/submit/queue.h"
 #include "venus/client/submit/trace.h"
@@ -23,7 +24,7 @@ enum {
 
 struct vnc_pushes {
     pthread_mutex_t lock; /* guards the maps, the facts and the codec */
-    struct vn_keymap memories, queues;
+    struct vn_keymap memories, queues, query_pools;
     struct vn_keymap addresses; /* of memory, not fetched yet, as pointers */
     struct {
         uint64_t device;
@@ -63,6 +64,7 @@ void vnc_pushes_destroy(struct vnc_pushes *pushes)
         return;
     vn_keymap_fini(&pushes->memories);
     vn_keymap_fini(&pushes->queues);
+    vn_keymap_fini(&pushes->query_pools);
     vn_keymap_fini(&pushes->addresses);
     vn_keymap_fini(&pushes->failed);
     vn_delta_codec_destroy(pushes->codec);
@@ -113,6 +115,16 @@ int vnc_pushes_add_queue(struct vnc_pushes *pushes, struct vnc_queue *queue)
 void vnc_pushes_remove_queue(struct vnc_pushes *pushes, struct vnc_queue *queue)
 {
     take(pushes, &pushes->queues, queue->object.id);
+}
+
+void vnc_pushes_add_query_pool(struct vnc_pushes *pushes, uint64_t id, struct vnc_query_pool *pool)
+{
+    (void)!put(pushes, &pushes->query_pools, id, pool);
+}
+
+void vnc_pushes_remove_query_pool(struct vnc_pushes *pushes, uint64_t id)
+{
+    take(pushes, &pushes->query_pools, id);
 }
 
 bool vnc_pushes_find_regular(struct vnc_pushes *pushes, uint64_t device, uint32_t usage,
@@ -241,6 +253,17 @@ static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
     pthread_mutex_unlock(&pushes->lock);
 }
 
+static int on_results(void *user, uint64_t id, uint64_t use, uint32_t first, const uint8_t *data,
+                      size_t len)
+{
+    struct vnc_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    struct vnc_query_pool *pool = vn_keymap_get(&pushes->query_pools, id);
+    int rc = pool ? vnc_query_pool_results(pool, use, first, data, len) : 0;
+    pthread_mutex_unlock(&pushes->lock);
+    return rc;
+}
+
 static void on_regular(void *user, uint64_t device, const struct vnc_regular *kind)
 {
     struct vnc_pushes *pushes = user;
@@ -303,6 +326,7 @@ const struct vnc_push_ops vnc_push_handlers = {.delta = on_delta,
                                                .drop = on_drop,
                                                .fill = on_fill,
                                                .done = on_done,
+                                               .results = on_results,
                                                .failed = on_failed,
                                                .regular = on_regular,
                                                .address = on_address,

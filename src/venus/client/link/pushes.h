@@ -15,6 +15,7 @@ struct vnc_pushes;
 struct vnc_memory;
 struct vnc_queue;
 struct vnc_debug;
+struct vnc_query_pool;
 
 /* debug (may be NULL) gets the server's debug messages.  NULL when out of memory. */
 struct vnc_pushes *vnc_pushes_create(struct vnc_debug *debug);
@@ -30,6 +31,9 @@ int vnc_pushes_add_memory(struct vnc_pushes *pushes, struct vnc_memory *memory) 
 void vnc_pushes_remove_memory(struct vnc_pushes *pushes, struct vnc_memory *memory);
 int vnc_pushes_add_queue(struct vnc_pushes *pushes, struct vnc_queue *queue) MUST_CHECK;
 void vnc_pushes_remove_queue(struct vnc_pushes *pushes, struct vnc_queue *queue);
+/* Where there is no memory for it, results do not arrive. */
+void vnc_pushes_add_query_pool(struct vnc_pushes *pushes, uint64_t id, struct vnc_query_pool *pool);
+void vnc_pushes_remove_query_pool(struct vnc_pushes *pushes, uint64_t id);
 void vnc_pushes_remove_device(struct vnc_pushes *pushes, uint64_t device);
 
 /* What was told of buffers with that usage on the device; false: nothing. */

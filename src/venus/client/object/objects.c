@@ -4,6 +4,7 @@
 #include "venus/client/memory/memory.h"
 #include "venus/client/object/descriptor.h"
 #include "venus/client/object/pipeline.h"
+#include "venus/client/object/query.h"
 #include "venus/client/object/sync.h"
 #include "venus/client/record/command.h"
 #include "venus/client/submit/queue.h"
@@ -27,6 +28,8 @@ static size_t size_of(uint32_t type)
         return sizeof(struct vnc_fence);
     case VK_OBJECT_TYPE_SEMAPHORE:
         return sizeof(struct vnc_semaphore);
+    case VK_OBJECT_TYPE_QUERY_POOL:
+        return vnc_query_pool_size();
     case VK_OBJECT_TYPE_COMMAND_POOL:
         return vnc_command_pool_size();
     case VK_OBJECT_TYPE_COMMAND_BUFFER:
@@ -67,6 +70,9 @@ static void init(struct vn_object *object, struct vn_object *parent)
     case VK_OBJECT_TYPE_SEMAPHORE:
         ((struct vnc_semaphore *)object)->device = device;
         ((struct vnc_semaphore *)object)->refs = 1;
+        break;
+    case VK_OBJECT_TYPE_QUERY_POOL:
+        vnc_query_pool_init((struct vnc_query_pool *)object, device);
         break;
     case VK_OBJECT_TYPE_QUEUE:
         ((struct vnc_queue *)object)->device = device;
@@ -111,6 +117,9 @@ void vnc_object_destroy(struct vn_object *object)
         return;
     case VK_OBJECT_TYPE_SEMAPHORE:
         vnc_semaphore_unref((struct vnc_semaphore *)object);
+        return;
+    case VK_OBJECT_TYPE_QUERY_POOL:
+        vnc_query_pool_retire((struct vnc_query_pool *)object);
         return;
     case VK_OBJECT_TYPE_QUEUE:
         vnc_queue_fini((struct vnc_queue *)object);

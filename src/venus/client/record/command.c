@@ -73,6 +73,7 @@ struct vnc_command_buffer {
     struct vnc_ranges read;  /* likewise, read */
     struct list sets;        /* struct vnc_descriptor_set, references; not of compute */
     struct list secondaries; /* struct vnc_command_buffer */
+    struct vnc_query_uses queries;
     struct vnc_pipeline *pipeline;              /* bound for compute */
     struct vnc_descriptor_set *bound[SETS_MAX]; /* likewise */
     bool noted;                                 /* the uses of what is bound are noted */
@@ -272,6 +273,7 @@ static void forget(struct vnc_command_buffer *commands)
         vnc_descriptor_set_unref(commands->uses[i].set);
     commands->sets.count = 0;
     commands->secondaries.count = 0;
+    vnc_query_uses_empty(&commands->queries);
     commands->use_count = 0;
     commands->pipeline = NULL;
     memset(commands->bound, 0, sizeof(commands->bound));
@@ -295,6 +297,7 @@ void vnc_command_buffer_fini(struct vnc_command_buffer *commands)
     forget(commands);
     free(commands->sets.items);
     free(commands->secondaries.items);
+    free(commands->queries.items);
     free(commands->uses);
     vnc_ranges_fini(&commands->named);
     vnc_ranges_fini(&commands->read);
@@ -517,6 +520,13 @@ void vnc_command_buffer_recorded(struct vnc_command_buffer *commands)
     release(commands);
 }
 
+void vnc_command_buffer_queries(struct vnc_command_buffer *commands, struct vnc_query_pool *pool,
+                                uint32_t first, uint32_t count, bool written)
+{
+    if (!vnc_query_uses_add(&commands->queries, pool, first, count, written))
+        commands->failed = true;
+}
+
 /* ---- what ends while it is recorded ---- */
 
 /* Ids are in recordings as they are, 8 bytes; other values that look like one do no harm. */
@@ -690,6 +700,15 @@ bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands)
     for (size_t i = 0; !watched && i < commands->secondaries.count; i++)
         watched = vnc_command_buffer_is_watched(commands->secondaries.items[i]);
     return watched;
+}
+
+void vnc_command_buffer_put_queries(const struct vnc_command_buffer *commands,
+                                    const struct vnc_queue *queue, uint64_t batch,
+                                    struct wire_enc *e)
+{
+    for (size_t i = 0; i < commands->secondaries.count; i++)
+        vnc_command_buffer_put_queries(commands->secondaries.items[i], queue, batch, e);
+    vnc_query_uses_put(&commands->queries, queue, batch, e);
 }
 
 /* ---- commands that name what they write ---- */

@@ -12,6 +12,7 @@
 #define HAWSER_VENUS_CLIENT_RECORD_COMMAND_H
 
 #include "venus/client/icd.h"
+#include "venus/client/object/query.h"
 #include "venus/client/record/ranges.h"
 
 struct vnc_command_buffer;
@@ -21,6 +22,9 @@ struct vnc_command_buffer;
 struct wire_enc *vnc_command_buffer_recording(struct vnc_command_buffer *commands,
                                               unsigned effects);
 void vnc_command_buffer_recorded(struct vnc_command_buffer *commands);
+/* What vnc_query_uses_add notes, before the command is recorded. */
+void vnc_command_buffer_queries(struct vnc_command_buffer *commands, struct vnc_query_pool *pool,
+                                uint32_t first, uint32_t count, bool written);
 
 /* Sends what recordings under way have so far, where they name one of the objects or it is a pool:
  * they end with the next command.  From any thread, also while others record. */
@@ -34,6 +38,10 @@ void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands,
 bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges);
 /* Whether the host can see its execution other than by what it writes: queries and events. */
 bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands);
+/* It is submitted next: asks for the results of its queries. */
+void vnc_command_buffer_put_queries(const struct vnc_command_buffer *commands,
+                                    const struct vnc_queue *queue, uint64_t batch,
+                                    struct wire_enc *e);
 
 /* A copy between buffers. */
 struct vnc_copy {

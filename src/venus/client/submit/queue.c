@@ -529,6 +529,20 @@ static bool run_by_themselves(const struct vnc_device *device, const struct vnc_
     return !waits;
 }
 
+static uint32_t commands_of(const struct submission *s, uint32_t i)
+{
+    return s->submits    ? s->submits[i].commandBufferCount
+           : s->submits2 ? s->submits2[i].commandBufferInfoCount
+                         : 0;
+}
+
+static struct vnc_command_buffer *commands_at(const struct submission *s, uint32_t i, uint32_t j)
+{
+    VkCommandBuffer commands = s->submits ? s->submits[i].pCommandBuffers[j]
+                                          : s->submits2[i].pCommandBufferInfos[j].commandBuffer;
+    return VNC_OBJECT(vnc_command_buffer, commands);
+}
+
 /* What was held back, and what the program wrote that the batches, or what they release, can read.
  * Also what they write: bytes that the host left there must not look newer than the device's.  The
  * last batch may await pages, so that none is awaited twice. */
@@ -538,15 +552,8 @@ static VkResult put_needs(struct submission *s, struct vnc_batch *batch, struct 
     bool all = s->reads_all || releases_earlier_work(batch);
     bool may_await = !all && vnc_perf(VNC_PERF_WHOLE_PAGES) && run_by_themselves(device, batch);
     for (uint32_t i = 0; i < s->count; i++) {
-        uint32_t count = s->submits    ? s->submits[i].commandBufferCount
-                         : s->submits2 ? s->submits2[i].commandBufferInfoCount
-                                       : 0;
-        for (uint32_t j = 0; j < count; j++) {
-            VkCommandBuffer commands = s->submits
-                                           ? s->submits[i].pCommandBuffers[j]
-                                           : s->submits2[i].pCommandBufferInfos[j].commandBuffer;
-            vnc_command_buffer_put_held(VNC_OBJECT(vnc_command_buffer, commands), e);
-        }
+        for (uint32_t j = 0; j < commands_of(s, i); j++)
+            vnc_command_buffer_put_held(commands_at(s, i, j), e);
     }
     VkResult result = vnc_link_checkpoint(vnc_device_link(device));
     for (const struct vnc_batch *b = batch; b; b = b->next)
@@ -580,6 +587,14 @@ static VkResult finish_submission(struct vnc_link *link, const struct submission
     return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
+static void put_queries(const struct submission *s, uint64_t first, struct wire_enc *e)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        for (uint32_t j = 0; j < commands_of(s, i); j++)
+            vnc_command_buffer_put_queries(commands_at(s, i, j), s->queue, first + i, e);
+    }
+}
+
 static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
 {
     struct vnc_device *device = s->queue->device;
@@ -604,6 +619,8 @@ static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
         choose_quiet(s, batches, first, early);
     if (update && batches->quiet)
         batches->quiet = VN_BATCH_UNTOLD;
+    if (!update)
+        put_queries(s, first, e);
     size_t hole = begin_submit(e, s->queue, batches, first, count);
     if (update)
         put_update(e, copies, copy_count);

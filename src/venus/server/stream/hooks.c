@@ -369,6 +369,14 @@ static void destroy_render_pass(struct vn_exec *x, struct vn_args_vkDestroyRende
         s->command.device->driver.vkDestroyRenderPass(a->device, a->renderPass, NULL);
 }
 
+static void destroy_query_pool(struct vn_exec *x, struct vn_args_vkDestroyQueryPool *a)
+{
+    struct vns_device *device = session_of(x)->command.device;
+    for (struct vns_queue *queue = device->queues; queue; queue = queue->next)
+        vns_results_forget(queue, a->queryPool);
+    device->driver.vkDestroyQueryPool(a->device, a->queryPool, NULL);
+}
+
 static void destroy_pipeline_cache(struct vn_exec *x, struct vn_args_vkDestroyPipelineCache *a)
 {
     struct vns_session *s = session_of(x);
@@ -525,6 +533,7 @@ const struct vn_hooks vns_server_hooks = {
     .vkDestroyPipeline = destroy_pipeline,
     .vkDestroyPipelineCache = destroy_pipeline_cache,
     .vkDestroyPipelineLayout = destroy_pipeline_layout,
+    .vkDestroyQueryPool = destroy_query_pool,
     .vkDestroyRenderPass = destroy_render_pass,
     .vkDestroyShaderModule = destroy_shader_module,
     .vkEnumeratePhysicalDevices = enumerate_physical_devices,

@@ -315,6 +315,27 @@ static int op_early(struct vns_session *s, struct wire_dec *in)
     return op_about_batch(s, in, vns_queue_report_early);
 }
 
+/* Of a pool that is poisoned or gone nothing is pushed. */
+static int op_results(struct vns_session *s, struct wire_dec *in)
+{
+    const struct vns_thing *thing =
+        vns_objects_find(&s->objects, wire_get_u64(in), VK_OBJECT_TYPE_QUEUE);
+    struct vns_question question = {.number = wire_get_u64(in), .id = wire_get_u64(in)};
+    question.use = wire_get_u64(in);
+    question.first = wire_get_u32(in);
+    question.count = wire_get_u32(in);
+    question.values = wire_get_u32(in);
+    if (wire_dec_end(in) || !thing)
+        return wire_dec_end(in) ? wire_dec_end(in) : -ENOENT;
+    struct vns_queue *queue = vns_session_queue(s, thing->handle);
+    const struct vns_thing *pool =
+        vns_objects_find(&s->objects, question.id, VK_OBJECT_TYPE_QUERY_POOL);
+    if (!queue || !pool || !pool->handle)
+        return 0;
+    question.pool = (VkQueryPool)pool->handle;
+    return pool->device == queue->device ? vns_results_ask(queue, &question) : -EPROTO;
+}
+
 /* ---- commands ---- */
 
 /* Names and labels are for tools: where the loader has none, nothing is missed. */
@@ -633,7 +654,8 @@ static int op_read(struct vns_session *s, struct wire_dec *in)
 /* Whether updates before and after it may be submitted together. */
 static bool goes_with_updates(uint32_t command)
 {
-    return command == VN_OP_SUBMIT || command == VN_OP_EARLY || spares_updates(command);
+    return command == VN_OP_SUBMIT || command == VN_OP_EARLY || command == VN_OP_RESULTS ||
+           spares_updates(command);
 }
 
 static void submit_updates(struct vns_session *s)
@@ -773,6 +795,8 @@ static int execute_one(struct vns_session *s, uint32_t command, const struct wir
         return op_early(s, &op);
     case VN_OP_ASK:
         return op_about_batch(s, &op, vns_queue_ask);
+    case VN_OP_RESULTS:
+        return op_results(s, &op);
     case VN_OP_UPDATE: /* comes in SUBMIT */
         return -EPROTO;
     default:
@@ -815,7 +839,8 @@ const char *vns_stream_where(const struct vns_session *s)
                                       [VN_OP_UPDATE] = "UPDATE",
                                       [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
                                       [VN_OP_AGAIN] = "AGAIN",
-                                      [VN_OP_SPREAD] = "SPREAD"};
+                                      [VN_OP_SPREAD] = "SPREAD",
+                                      [VN_OP_RESULTS] = "RESULTS"};
     uint32_t id = s->command.id;
     if (id < ARRAY_LEN(ops) && ops[id])
         return ops[id];

@@ -296,6 +296,8 @@ static int report_done(struct vns_queue *q, uint64_t number)
         batch_free(q->reports, batch);
     }
     pthread_mutex_unlock(&q->device->reporting);
+    if (rc == 0 && last)
+        rc = vns_results_push(q, last);
     return rc || last == 0 ? rc : vns_report_done(q->reports->channel, q->id, last, VK_SUCCESS);
 }
 
@@ -762,6 +764,7 @@ void vns_queue_destroy(struct vns_queue *q)
     wait_for_all(q);
     while ((batch = list_take(&q->running)) || (batch = list_take(&q->submitting)))
         batch_free(q->reports, batch);
+    vns_results_fini(q);
     vns_updater_destroy(q->updater, q);
     q->device->driver.vkDestroySemaphore(q->device->handle, q->written, NULL);
     q->device->driver.vkDestroySemaphore(q->device->handle, q->timeline, NULL);

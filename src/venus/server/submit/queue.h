@@ -27,6 +27,7 @@
 #include "base/wait.h"
 #include "venus/server/memory/memory.h"
 #include "venus/server/slice/slice.h"
+#include "venus/server/submit/results.h"
 #include "venus/server/submit/submit.h"
 #include "venus/server/submit/update.h"
 
@@ -98,6 +99,7 @@ struct vns_queue {
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
     pthread_cond_t work;
     struct vns_batch_list running;
+    struct vns_questions questions;
     VkResult lost;  /* found by who waited */
     bool held;      /* the executor reports; the thread does not look */
     bool reporting; /* the thread has found work, and looks for more before it sleeps */
