@@ -408,6 +408,11 @@ static void imageless2(void)
     VkExtent2D granularity;
     vkGetRenderAreaGranularity(vkt.device, pass, &granularity);
     vkt_out("granularity", &granularity, sizeof(granularity));
+    uint64_t exchanges = vkt_exchanges();
+    VkExtent2D again;
+    vkGetRenderAreaGranularity(vkt.device, pass, &again);
+    VKT_EXPECT(again.width == granularity.width && again.height == granularity.height);
+    VKT_EXPECT(vkt_exchanges() == exchanges); /* it was asked before */
 }
 
 static void multiview(void)

@@ -1,6 +1,8 @@
 /* Render passes: which subpasses have which attachments decides what pipelines read. */
+#include "venus/client/device/device.h"
 #include "venus/client/object/local.h"
 #include "venus/client/object/objects.h"
+#include "venus/common/commands.h"
 #include "venus/common/rules.h"
 #include "vn_client.gen.h"
 
@@ -69,7 +71,22 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_render_pass2(VkDevice device,
     return keep_facts(device, out, facts, allocator);
 }
 
+/* A render pass has one for its life, and its id is never another's. */
+static VKAPI_ATTR void VKAPI_CALL get_render_area_granularity(VkDevice device, VkRenderPass pass,
+                                                              VkExtent2D *out)
+{
+    struct vnc_memo *memo = &VNC_OBJECT(vnc_device, device)->requirements;
+    const uint64_t key[] = {VN_CMD_vkGetRenderAreaGranularity, VNC_OBJECT(vn_object, pass)->id};
+    if (vnc_memo_find(memo, key, sizeof(key), out, sizeof(*out)))
+        return;
+    *out = (VkExtent2D){1, 1};
+    vn_vkGetRenderAreaGranularity(device, pass, out);
+    if (vnc_device_status(VNC_OBJECT(vnc_device, device)) == VK_SUCCESS)
+        vnc_memo_add(memo, key, sizeof(key), out, sizeof(*out));
+}
+
 const struct vnc_entry vnc_entries_render_pass[] = {
+    VNC_ENTRY(vkGetRenderAreaGranularity, get_render_area_granularity),
     VNC_ENTRY(vkCreateRenderPass, create_render_pass),
     VNC_ENTRY(vkCreateRenderPass2, create_render_pass2),
     {NULL, NULL},
