@@ -14,7 +14,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A file that is mapped, or a part of one. */
+struct origin {
+    char *path;
+    struct stat st;
+};
+
 struct llm_file {
+    struct origin *origins;
+    uint32_t origin_count;
     const void *bytes;
     uint64_t size;
     void *mapping; /* NULL: the caller owns the bytes */
@@ -149,6 +157,38 @@ int llm_file_map(const char *path, const char * not, void **mapping, uint64_t *s
     return 0;
 }
 
+static int note_origins(struct llm_file *file, const char *path, bool is_split, uint32_t count,
+                        size_t stem)
+{
+    file->origins = calloc(count, sizeof *file->origins);
+    if (!file->origins)
+        return -ENOMEM;
+    for (; file->origin_count < count; file->origin_count++) {
+        struct origin *o = &file->origins[file->origin_count];
+        o->path =
+            is_split ? llm_split_name(path, file->origin_count + 1, count, stem) : strdup(path);
+        if (!o->path)
+            return -ENOMEM;
+        if (stat(o->path, &o->st)) /* removed a moment ago: the mapping has it */
+            o->st.st_ino = 0;
+    }
+    return 0;
+}
+
+int llm_file_check(const struct llm_file *file, char *why)
+{
+    for (uint32_t i = 0; i < file->origin_count; i++) {
+        const struct origin *o = &file->origins[i];
+        struct stat now;
+        bool same =
+            stat(o->path, &now) == 0 && now.st_dev == o->st.st_dev && now.st_ino == o->st.st_ino;
+        if (same && (now.st_size != o->st.st_size || now.st_mtim.tv_sec != o->st.st_mtim.tv_sec ||
+                     now.st_mtim.tv_nsec != o->st.st_mtim.tv_nsec))
+            return llm_why(why, -ESTALE, "%s was overwritten since it was loaded", o->path);
+    }
+    return 0;
+}
+
 int llm_file_open(const char *path, struct llm_file **out, char *why)
 {
     struct stat st;
@@ -159,9 +199,9 @@ int llm_file_open(const char *path, struct llm_file **out, char *why)
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return llm_why(why, -EPROTO, "%s is a folder; hawser model import %s makes a file of it",
                        path, path);
-    int err = llm_split_parse_name(path, &no, &count, &stem) && no == 1
-                  ? llm_split_map(path, count, stem, &mapping, &size, why)
-                  : llm_file_map(path, ", not a model", &mapping, &size, why);
+    bool is_split = llm_split_parse_name(path, &no, &count, &stem) && no == 1;
+    int err = is_split ? llm_split_map(path, count, stem, &mapping, &size, why)
+                       : llm_file_map(path, ", not a model", &mapping, &size, why);
     if (err)
         return err;
     char cause[LLM_WHY_CHARS];
@@ -172,6 +212,10 @@ int llm_file_open(const char *path, struct llm_file **out, char *why)
         return llm_why(why, err, "%s: %s", path, cause);
     }
     file->mapping = mapping;
+    if (note_origins(file, path, is_split, is_split ? count : 1, stem)) {
+        llm_file_close(file);
+        return llm_why(why, -ENOMEM, "out of memory");
+    }
     *out = file;
     return 0;
 }
@@ -182,6 +226,9 @@ void llm_file_close(struct llm_file *file)
         return;
     gguf_fini(&file->model.gguf);
     llm_tensor_table_fini(&file->model.own_tensors);
+    for (uint32_t i = 0; i < file->origin_count; i++)
+        free(file->origins[i].path);
+    free(file->origins);
     if (file->mapping)
         munmap(file->mapping, (size_t)file->size);
     free(file);

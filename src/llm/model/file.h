@@ -32,6 +32,9 @@ int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char
 int llm_file_parse_header(const void *bytes, uint64_t size, struct llm_file **out,
                           char *why) MUST_CHECK;
 void llm_file_close(struct llm_file *file);
+/* Whether an open file still has the bytes that it was opened with, as far as its size and time
+ * tell.  One that was removed or replaced has them.  0, or -ESTALE and why. */
+int llm_file_check(const struct llm_file *file, char *why) MUST_CHECK;
 
 /* Returns -err, and why the path could not be opened: for a name of a hub, what to download. */
 int llm_file_missing(const char *path, int err, char *why);

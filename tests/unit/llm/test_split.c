@@ -134,6 +134,25 @@ static void the_first_name_opens_all_parts(void **state)
     llm_file_close(file);
 }
 
+/* Each part is looked at; one that is gone or replaced is still mapped. */
+static void a_part_that_is_overwritten_is_named(void **state)
+{
+    struct model *m = *state;
+    struct llm_file *file;
+    char first[96], second[96], third[96];
+    path_of(m, 0, first);
+    path_of(m, 1, second);
+    path_of(m, 2, third);
+    assert_int_equal(llm_file_open(first, &file, why), 0);
+    assert_int_equal(llm_file_check(file, why), 0);
+    assert_int_equal(rename(second, third), 0);
+    assert_int_equal(llm_file_check(file, why), 0);
+    assert_int_equal(truncate(first, 5), 0);
+    assert_int_equal(llm_file_check(file, why), -ESTALE);
+    assert_non_null(strstr(why, "m-00001-of-00003.gguf was overwritten"));
+    llm_file_close(file);
+}
+
 static void refuse(const struct model *m, uint32_t part, int err, const char *phrase)
 {
     char path[96];
@@ -213,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_first_name_opens_all_parts, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_part_that_is_overwritten_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(a_part_that_is_not_the_first_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_part_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(parts_of_other_models_are_refused, setup, teardown),

@@ -47,6 +47,12 @@ bool llm_split_parse_name(const char *path, uint32_t *no, uint32_t *count, size_
     return parse_digits(ending + 1, no) && parse_digits(ending + 1 + DIGITS + 4, count);
 }
 
+char *llm_split_name(const char *path, uint32_t no, uint32_t count, size_t stem)
+{
+    char *name;
+    return asprintf(&name, "%.*s-%05u-of-%05u.gguf", (int)stem, path, no, count) < 0 ? NULL : name;
+}
+
 /* ---- the parts in memory ---- */
 
 /* Keys that a part must have; *has tells whether they are there at all. */
@@ -201,10 +207,10 @@ struct source {
 static int open_parts(const char *path, uint32_t count, size_t stem, struct source *sources,
                       uint32_t *opened, char *why)
 {
-    char *name;
     int err = 0;
     for (*opened = 0; *opened < count && !err;) {
-        if (asprintf(&name, "%.*s-%05u-of-%05u.gguf", (int)stem, path, *opened + 1, count) < 0)
+        char *name = llm_split_name(path, *opened + 1, count, stem);
+        if (!name)
             return llm_why(why, -ENOMEM, "out of memory");
         err = llm_file_open_regular(name, ", not a part of a model", &sources[*opened].fd,
                                     &sources[*opened].size, why);

@@ -26,6 +26,9 @@ int llm_split_join(struct gguf *first, const void *bytes, uint64_t size, char *w
  * number. */
 bool llm_split_parse_name(const char *path, uint32_t *no, uint32_t *count, size_t *stem);
 
+/* The path of part `no`, to free; NULL: out of memory. */
+char *llm_split_name(const char *path, uint32_t no, uint32_t count, size_t stem);
+
 /* Maps all parts of the model whose first part is at path into one range.  0; errors of open,
  * fstat and mmap; -EPROTO; -ENOMEM.  why names the part. */
 int llm_split_map(const char *path, uint32_t count, size_t stem, void **mapping, uint64_t *size,
