@@ -260,6 +260,12 @@ struct llm_backend_ops {
     int (*weight_create)(struct llm_backend *b, const struct llm_tensor *tensor, uint64_t first,
                          uint64_t rows, struct llm_weight **out, char *why);
     void (*weight_destroy)(struct llm_backend *b, struct llm_weight *weight); /* NULL: nothing */
+    /* Of a backend that copies weights to memory of its own.  leave: gives all of that back, until
+     * return there is no step; yields the bytes.  return: copies the next of those that are not
+     * there, from its tensor.  0: all are there; -EAGAIN: call again; -ENOMEM, -EIO and why: what
+     * was there is, and it may be tried again.  NULL: weights are used where the file is mapped. */
+    uint64_t (*weights_leave)(struct llm_backend *b);
+    int (*weights_return)(struct llm_backend *b, char *why);
 
     /* No slab is mapped at first, and only mapped ones take memory.  map and unmap: all slabs or
      * none; the caller has checked them (page/slabs.h); a slab just mapped holds anything. */

@@ -281,6 +281,18 @@ int llm_engine_reach(struct llm_engine *e, char *why)
     return e->backend->ops->reach ? e->backend->ops->reach(e->backend, why) : 0;
 }
 
+uint64_t llm_engine_weights_leave(struct llm_engine *e)
+{
+    const struct llm_backend_ops *ops = e->backend->ops;
+    return ops->weights_leave ? ops->weights_leave(e->backend) : 0;
+}
+
+int llm_engine_weights_return(struct llm_engine *e, char *why)
+{
+    const struct llm_backend_ops *ops = e->backend->ops;
+    return ops->weights_return ? ops->weights_return(e->backend, why) : 0;
+}
+
 /* ---- tokens whose pages are kept ---- */
 
 static void commit(struct llm_seq *seq)

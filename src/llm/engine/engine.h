@@ -96,6 +96,13 @@ uint32_t llm_seq_adopt_part(struct llm_seq *seq, const uint32_t *tokens, uint32_
  * again, look again soon; else why it is not expected any more.  Never waits. */
 int llm_engine_reach(struct llm_engine *engine, char *why) MUST_CHECK;
 
+/* The device gives back the memory of the weights; sequences and their KV stay.  Until they have
+ * returned there is no step.  Yields the bytes; 0: it has no memory of its own for them. */
+uint64_t llm_engine_weights_leave(struct llm_engine *engine);
+/* Brings the next one back.  0: all are there; -EAGAIN: call again; -ENOMEM, -EIO and why: call
+ * again, or leave.  The file's bytes must be those that it was loaded with (llm_file_check). */
+int llm_engine_weights_return(struct llm_engine *engine, char *why) MUST_CHECK;
+
 /* Rows of one sequence are in order of position, from the sequence's end on. */
 struct llm_row {
     struct llm_seq *seq;

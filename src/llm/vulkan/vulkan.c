@@ -49,6 +49,7 @@ struct vulkan {
     struct llm_vk_memory memory;
     struct llm_vk_pipelines pipelines;
     struct llm_vk_step step;
+    struct llm_vk_weights weights;
     uint64_t round_row_max; /* bytes of a row of activations, rounded for any weight */
     uint64_t bunches_at;    /* in the step's block of rounded rows, behind them */
 };
@@ -85,6 +86,7 @@ static int vulkan_open(const struct llm_backend_config *config, struct llm_backe
         return rc;
     }
     llm_vk_step_init(&self->step, &self->memory);
+    TAILQ_INIT(&self->weights);
     self->base.ops = &llm_backend_vulkan;
     snprintf(self->base.device, sizeof self->base.device, "%.110s%s",
              self->device.properties.deviceName, self->device.has_tiles ? ", fast" : "");
@@ -195,7 +197,7 @@ static int vulkan_weight_create(struct llm_backend *b, const struct llm_tensor *
                                 uint64_t first, uint64_t rows, struct llm_weight **out, char *why)
 {
     struct vulkan *self = self_of(b);
-    int rc = llm_vk_weight_create(&self->memory, tensor, first, rows, out, why);
+    int rc = llm_vk_weight_create(&self->memory, &self->weights, tensor, first, rows, out, why);
     if (rc)
         return rc;
     uint64_t row_bytes = form_bytes(form_for((*out)->dtype), (*out)->width);
@@ -207,7 +209,17 @@ static int vulkan_weight_create(struct llm_backend *b, const struct llm_tensor *
 
 static void vulkan_weight_destroy(struct llm_backend *b, struct llm_weight *weight)
 {
-    llm_vk_weight_destroy(&self_of(b)->memory, weight);
+    llm_vk_weight_destroy(&self_of(b)->memory, &self_of(b)->weights, weight);
+}
+
+static uint64_t vulkan_weights_leave(struct llm_backend *b)
+{
+    return llm_vk_weights_leave(&self_of(b)->memory, &self_of(b)->weights);
+}
+
+static int vulkan_weights_return(struct llm_backend *b, char *why)
+{
+    return llm_vk_weights_return(&self_of(b)->memory, &self_of(b)->weights, why);
 }
 
 static int vulkan_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
@@ -1146,6 +1158,8 @@ const struct llm_backend_ops llm_backend_vulkan = {
     .view = vulkan_view,
     .weight_create = vulkan_weight_create,
     .weight_destroy = vulkan_weight_destroy,
+    .weights_leave = vulkan_weights_leave,
+    .weights_return = vulkan_weights_return,
     .batch_rows = BATCH_ROWS,
     .kv_slab_bytes = LLM_VK_SLAB_BYTES,
     .kv_slabs_max = LLM_VK_SLABS_MAX,

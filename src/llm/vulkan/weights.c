@@ -96,16 +96,33 @@ static void fill_rows(const void *user, uint64_t at, uint64_t bytes, uint8_t *ds
         fill_row(s, s->rows + row * s->row_bytes, dst + done);
 }
 
-int llm_vk_weight_create(struct llm_vk_memory *m, const struct llm_tensor *tensor, uint64_t first,
-                         uint64_t rows, struct llm_weight **out, char *why)
+/* Takes memory for the weight's rows, and fills it from the tensor. */
+static int upload(struct llm_vk_memory *m, struct llm_weight *w, char *why)
 {
+    const struct llm_tensor *tensor = w->tensor;
     struct source s = {.row_bytes = llm_dtype_bytes(tensor->dtype, tensor->dims[0]),
-                       .stride_bytes = 16 * stride_for(tensor->dtype, tensor->dims[0]),
+                       .stride_bytes = 16 * (uint64_t)w->stride,
+                       .split = split_of(tensor->dtype),
                        .block_bytes = llm_dtype_block_bytes(tensor->dtype)};
-    assert(rows > 0 && (first + rows) * s.row_bytes <= tensor->bytes);
-    s.rows = (const uint8_t *)tensor->data + first * s.row_bytes;
-    s.split = split_of(tensor->dtype);
-    if (rows * s.stride_bytes / 4 > INT32_MAX) /* shaders count words in 31 bits */
+    uint64_t bytes = w->count * s.stride_bytes;
+    assert((w->first + w->count) * s.row_bytes <= tensor->bytes);
+    s.rows = (const uint8_t *)tensor->data + w->first * s.row_bytes;
+    int rc = llm_vk_piece_take(m, bytes, tensor->name, &w->piece, why);
+    if (rc == 0)
+        rc = llm_vk_upload(m, llm_vk_piece_buffer(&w->piece), w->piece.offset, bytes,
+                           s.stride_bytes, fill_rows, &s, why);
+    if (rc)
+        llm_vk_piece_give(m, &w->piece);
+    return rc;
+}
+
+int llm_vk_weight_create(struct llm_vk_memory *m, struct llm_vk_weights *all,
+                         const struct llm_tensor *tensor, uint64_t first, uint64_t rows,
+                         struct llm_weight **out, char *why)
+{
+    uint64_t stride = stride_for(tensor->dtype, tensor->dims[0]);
+    assert(rows > 0);
+    if (rows * stride * 4 > INT32_MAX) /* shaders count words in 31 bits */
         return llm_why(why, -ENOMEM, "the weight %s is larger than 8 GiB", tensor->name);
     struct llm_weight *weight = calloc(1, sizeof *weight);
     if (!weight)
@@ -113,24 +130,46 @@ int llm_vk_weight_create(struct llm_vk_memory *m, const struct llm_tensor *tenso
     *weight = (struct llm_weight){.dtype = tensor->dtype,
                                   .width = (uint32_t)tensor->dims[0],
                                   .count = (uint32_t)rows,
-                                  .stride = (uint32_t)(s.stride_bytes / 16)};
-    uint64_t bytes = rows * s.stride_bytes;
-    int rc = llm_vk_piece_take(m, bytes, tensor->name, &weight->piece, why);
-    if (rc == 0)
-        rc = llm_vk_upload(m, llm_vk_piece_buffer(&weight->piece), weight->piece.offset, bytes,
-                           s.stride_bytes, fill_rows, &s, why);
+                                  .stride = (uint32_t)stride,
+                                  .tensor = tensor,
+                                  .first = first};
+    int rc = upload(m, weight, why);
     if (rc) {
-        llm_vk_weight_destroy(m, weight);
+        free(weight);
         return rc;
     }
+    TAILQ_INSERT_TAIL(all, weight, entry);
     *out = weight;
     return 0;
 }
 
-void llm_vk_weight_destroy(struct llm_vk_memory *m, struct llm_weight *weight)
+void llm_vk_weight_destroy(struct llm_vk_memory *m, struct llm_vk_weights *all,
+                           struct llm_weight *weight)
 {
     if (!weight)
         return;
+    TAILQ_REMOVE(all, weight, entry);
     llm_vk_piece_give(m, &weight->piece);
     free(weight);
+}
+
+/* A recorded step names weights by address only: at other addresses it is recorded again. */
+uint64_t llm_vk_weights_leave(struct llm_vk_memory *m, struct llm_vk_weights *all)
+{
+    uint64_t before = m->device->taken;
+    struct llm_weight *weight;
+    TAILQ_FOREACH(weight, all, entry)
+    llm_vk_piece_give(m, &weight->piece);
+    return before - m->device->taken;
+}
+
+int llm_vk_weights_return(struct llm_vk_memory *m, struct llm_vk_weights *all, char *why)
+{
+    struct llm_weight *weight = TAILQ_FIRST(all);
+    while (weight && weight->piece.slab)
+        weight = TAILQ_NEXT(weight, entry);
+    if (!weight)
+        return 0;
+    int rc = upload(m, weight, why);
+    return rc ? rc : -EAGAIN;
 }

@@ -17,16 +17,31 @@
 #include "llm/engine/backend.h"
 #include "llm/vulkan/memory.h"
 
+#include <sys/queue.h>
+
 struct llm_weight {
     enum llm_dtype dtype;
     uint32_t width, count;
-    uint32_t stride; /* of rows, in quads of 16 bytes */
-    struct llm_vk_piece piece;
+    uint32_t stride;           /* of rows, in quads of 16 bytes */
+    struct llm_vk_piece piece; /* none while the weights are put aside */
+    const struct llm_tensor *tensor;
+    uint64_t first; /* row of the tensor */
+    TAILQ_ENTRY(llm_weight) entry;
 };
 
+/* All of a device, as they were created: about the file's order, which is read ahead. */
+TAILQ_HEAD(llm_vk_weights, llm_weight);
+
 /* As llm_backend_ops' weight_create. */
-int llm_vk_weight_create(struct llm_vk_memory *m, const struct llm_tensor *tensor, uint64_t first,
-                         uint64_t rows, struct llm_weight **out, char *why) MUST_CHECK;
-void llm_vk_weight_destroy(struct llm_vk_memory *m, struct llm_weight *weight);
+int llm_vk_weight_create(struct llm_vk_memory *m, struct llm_vk_weights *all,
+                         const struct llm_tensor *tensor, uint64_t first, uint64_t rows,
+                         struct llm_weight **out, char *why) MUST_CHECK;
+void llm_vk_weight_destroy(struct llm_vk_memory *m, struct llm_vk_weights *all,
+                           struct llm_weight *weight);
+
+/* As llm_backend_ops' weights_leave and weights_return. */
+uint64_t llm_vk_weights_leave(struct llm_vk_memory *m, struct llm_vk_weights *all);
+int llm_vk_weights_return(struct llm_vk_memory *m, struct llm_vk_weights *all,
+                          char *why) MUST_CHECK;
 
 #endif
