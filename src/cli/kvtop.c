@@ -72,7 +72,9 @@ static void put_bar(const struct parts *p, uint64_t all, int width)
 static void put_state(const struct page_limit_user *u, uint64_t now)
 {
     uint64_t idle = u->state.busy_ns < now ? now - u->state.busy_ns : 0;
-    if (u->state.wanted_bytes) {
+    if (u->state.is_aside) {
+        fputs("  weights aside", stdout);
+    } else if (u->state.wanted_bytes) {
         char text[HW_FORMAT_CHARS];
         printf("  wants %s more", hw_format_size(text, u->state.wanted_bytes));
     } else if (u->state.busy_ns == 0) {
@@ -192,9 +194,11 @@ const struct cmd_command cmd_kvtop = {
     .summary = "show live which model has how much of the KV memory",
     .operands = "[GROUP]",
     .operands_max = 1,
-    .description = "A bar for each group of hawser kvctl list and for each model or worker in it, "
-                   "as parts of the group's limit: # used by sequences, = kept for texts to come, "
-                   "- mapped and empty. On a terminal q or Ctrl-C quits.",
+    .description =
+        "A bar for each group of hawser kvctl list and for each model or worker in it, "
+        "as parts of the group's limit: # used by sequences, = kept for texts to come, "
+        "- mapped and empty. A model whose weights are aside has none in GPU memory until its next "
+        "request. On a terminal q or Ctrl-C quits.",
     .options = options,
     .environment = cmd_kv_env,
     .examples = "hawser kvtop\nhawser kvtop --once chat",

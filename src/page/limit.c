@@ -19,7 +19,7 @@
 
 enum {
     LIMIT_MAGIC = 0x4c504748, /* "HGPL" */
-    LIMIT_VERSION = 2,
+    LIMIT_VERSION = 3,
     LINE_BYTES = 3 * HW_CACHE_LINE,
     CHARGE_TRIES = 8 /* a refusal may be due to a charge that is being taken back */
 };
@@ -37,7 +37,8 @@ struct limit_line {
     _Atomic uint64_t mapped;
     _Atomic uint32_t rank, trims;
     _Atomic uint64_t min, used, wanted, oldest, oldest_ns, busy_ns;
-    uint8_t pad[HW_CACHE_LINE - 16];
+    _Atomic uint32_t is_aside;
+    uint8_t pad[HW_CACHE_LINE - 20];
     _Atomic char name[PAGE_LIMIT_NAME_CHARS];
 };
 
@@ -305,6 +306,7 @@ void page_limit_note_state(struct page_limit *l, const struct page_limit_state *
     atomic_store_explicit(&l->mine->oldest, state->oldest_bytes, memory_order_relaxed);
     atomic_store_explicit(&l->mine->oldest_ns, state->oldest_ns, memory_order_relaxed);
     atomic_store_explicit(&l->mine->busy_ns, state->busy_ns, memory_order_relaxed);
+    atomic_store_explicit(&l->mine->is_aside, state->is_aside, memory_order_relaxed);
 }
 
 void page_limit_set_own(struct page_limit *l, uint64_t bytes)
@@ -380,7 +382,8 @@ size_t page_limit_users(struct page_limit *l, struct page_limit_user users[PAGE_
                       .wanted_bytes = atomic_load_explicit(&line->wanted, memory_order_relaxed),
                       .oldest_bytes = atomic_load_explicit(&line->oldest, memory_order_relaxed),
                       .oldest_ns = atomic_load_explicit(&line->oldest_ns, memory_order_relaxed),
-                      .busy_ns = atomic_load_explicit(&line->busy_ns, memory_order_relaxed)},
+                      .busy_ns = atomic_load_explicit(&line->busy_ns, memory_order_relaxed),
+                      .is_aside = atomic_load_explicit(&line->is_aside, memory_order_relaxed)},
             .trims = atomic_load(&line->trims)};
         for (size_t k = 0; k + 1 < sizeof u->name; k++)
             u->name[k] = atomic_load_explicit(&line->name[k], memory_order_relaxed);

@@ -39,6 +39,7 @@ struct page_limit_state {
     uint64_t oldest_bytes; /* of both: what its oldest request needs; 0 without one */
     uint64_t oldest_ns;    /* page_host_ns when that came */
     uint64_t busy_ns;      /* page_host_ns when it last had a request */
+    bool is_aside;         /* its weights are, until the next request */
 };
 
 struct page_limit_user {

@@ -55,6 +55,11 @@ const struct cmd_option service_llm_table[] = {
      "share KV memory with the servers of this group; the first one's --kv-memory counts, and "
      "hawser kvctl limit changes it [default: a group of its own, named for the first model]",
      "NAME"},
+    {"idle-weights", 0, CMD_DURATION, AT(idle_weights_ns),
+     "a model without a request for so long gives back the GPU memory of its weights; the next "
+     "request waits until they are back from the file, or from where the kernel still has it "
+     "(backend vulkan) [default: they stay]",
+     "TIME", NULL, 0, 30 * 24 * 3600 * HW_SEC},
     {"grace", 0, CMD_DURATION, AT(grace_ns),
      "how long sequences are kept for a client that vanished", "TIME", "10s", 0,
      24 * 3600 * HW_SEC},
@@ -422,6 +427,13 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
         return cmd_fail(CMD_USAGE, "serve: %s is about a model: --model FILE", part_option(o));
     if (o->models.count == 0)
         return CMD_DONE;
+    if (o->idle_weights_ns && (part_option(o) || o->tp > 1))
+        return cmd_fail(CMD_USAGE, "serve: --idle-weights is not for a model in several parts");
+    if (o->idle_weights_ns && strcmp(service_llm_backends[o->backend], "vulkan") != 0)
+        return cmd_fail(CMD_USAGE,
+                        "serve: --idle-weights is for --backend vulkan: on a CPU weights are used "
+                        "where the file is mapped, and the kernel takes that memory when it is "
+                        "short");
     enum cmd_exit code = CMD_DONE;
     for (size_t i = 0; i < o->models.count && code == CMD_DONE; i++)
         code = open_model(s, o->models.items[i]);
@@ -450,6 +462,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
                    .shares = o->tp_peers ? &s->shares : NULL,
                    .context = (uint32_t)o->context},
         .grace_ns = o->grace_ns,
+        .idle_weights_ns = o->idle_weights_ns,
         .upload_bytes = o->upload_bytes,
         .share = o->share < 100 ? (uint32_t)o->share : 0,
         .sequences = (uint32_t)o->sequences,

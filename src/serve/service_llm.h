@@ -18,8 +18,8 @@ extern const char *const service_llm_backends[]; /* NULL-terminated */
 struct service_llm_options {
     struct cmd_list models; /* [NAME=]FILE each */
     int backend, math;
-    uint64_t threads, tp, context, kv_bytes, kv_min_bytes, grace_ns, upload_bytes, sequences,
-        tokens;
+    uint64_t threads, tp, context, kv_bytes, kv_min_bytes, grace_ns, idle_weights_ns, upload_bytes,
+        sequences, tokens;
     const char *layers, *tp_peers, *kv_group, *shadow, *shadow_ca, *shadow_login, *evict;
     uint64_t shadow_bytes, tenant, share;
     bool share_prefixes, downloads, tp_share;

@@ -81,8 +81,9 @@ bool llm_job_steps(const struct llm_job *job)
 /* It has a sequence and may use it. */
 static bool is_ready(const struct llm_job *job)
 {
-    return job->seq && llm_job_steps(job) && !job->seq->model->is_away && !llm_text_waits(job) &&
-           !job->seq->kv.looks && !job->seq->kv.evicts;
+    return job->seq && llm_job_steps(job) && !job->seq->model->is_away &&
+           !job->seq->model->is_aside && !llm_text_waits(job) && !job->seq->kv.looks &&
+           !job->seq->kv.evicts;
 }
 
 /* The tokens of a prompt. */
@@ -415,7 +416,9 @@ static int reserve(struct llm_worker *w, struct llm_job *job, uint32_t rows)
     job->seq->kv.in_step = true;
     do
         rc = llm_seq_reserve(seq, llm_seq_length(seq) + rows, job->why);
-    while (rc == -ENOSPC && (llm_kv_make_room(w, job->seq->model) || llm_texts_make_room(w, job)));
+    while (
+        (rc == -ENOSPC && (llm_kv_make_room(w, job->seq->model) || llm_texts_make_room(w, job))) ||
+        (rc == -ENOMEM && llm_weights_make_room(w, job->seq->model)));
     job->seq->kv.in_step = rc == 0;
     return rc;
 }
@@ -901,9 +904,10 @@ void llm_worker_step(struct llm_worker *w, void (*send)(struct llm_worker *w))
     llm_kv_share_review(w);
     reach_servers(w);
     review(w);
+    llm_weights_review(w, fail);
     plan_make(w, &p);
     w->answered = w->awaited = 0;
-    w->is_stalled = p.part_count == 0 && w->running.first;
+    w->is_stalled = p.part_count == 0 && w->running.first && !w->returns;
     if (p.part_count == 0) {
         publish(w);
         return;

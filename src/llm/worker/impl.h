@@ -10,6 +10,7 @@
  *   loader.c        the thread that parses and makes ready what clients uploaded
  *   kv_eviction.c   evicts and restores the sequences' KV
  *   kv_share.c      served models share KV memory
+ *   weights.c       weights of idle models leave the device and come back
  *
  * The engine's thread never waits for the KV store (llm/worker/kv_eviction.h).
  *
@@ -76,6 +77,13 @@ struct llm_model {
     uint64_t budget;          /* of that limit at the start */
     uint64_t busy_ns;         /* page_host_ns when it last had a request */
     uint32_t trims;           /* requests to trim that were answered */
+    /* Of weights that may be put aside; times by hw_now_ns. */
+    bool is_aside;      /* they are; no step before they are back */
+    bool is_blocked;    /* they find no memory */
+    uint64_t asked_ns;  /* when it last had a request, or was loaded */
+    uint64_t ran_ns;    /* when it last had one that was under way */
+    uint64_t return_ns; /* since when they are asked back; 0: they are not */
+    uint64_t aside_bytes;
     /* Texts under way, while they are admitted. */
     uint32_t texts, text_pages; /* pages that they will need for what they have */
     bool texts_blocked;         /* one that waits does not fit: none overtakes it */
@@ -262,6 +270,7 @@ enum llm_worker_count {
     LLM_COUNT_PREEMPTED, /* texts */
     LLM_COUNT_UPLOADS,   /* models */
     LLM_COUNT_UPLOADS_FOUND,
+    LLM_COUNT_WEIGHTS_ASIDE, /* bytes now */
     LLM_COUNTS
 };
 
@@ -271,6 +280,7 @@ enum llm_model_note {
     LLM_NOTE_ROWS,      /* of a step */
     LLM_NOTE_STORED,    /* bytes of a sequence, at once */
     LLM_NOTE_FETCHED,   /* bytes of a sequence, at once */
+    LLM_NOTE_RETURNED,  /* ns until weights that were put aside were back */
     LLM_NOTES
 };
 
@@ -318,6 +328,9 @@ struct llm_worker {
     bool shares;                    /* a served model has a limit; does not change */
     bool is_short;                  /* a request found no memory since the last review (engine) */
     bool is_stalled;                /* requests run, and none could take a step (engine) */
+    bool returns;                   /* weights are being brought back (engine) */
+    struct llm_model *turn;         /* texts of others do not begin before it is back (engine) */
+    uint64_t weighed_ns;            /* when idle weights were last looked for (engine) */
     uint64_t plans;                 /* of steps, so far (engine) */
     struct llm_pool *samplers;      /* made on demand (engine) */
     bool samples_alone;             /* there could be none (engine) */
@@ -373,6 +386,8 @@ struct llm_model *llm_model_find(struct llm_worker *w, const uint8_t hash[LLM_HA
                                  uint64_t size);
 /* NULL: back to the served one. */
 void llm_client_choose(struct llm_worker *w, struct llm_client *c, struct llm_model *m);
+/* Of a job that takes steps, also of one that has not begun; NULL: there is none. */
+struct llm_model *llm_job_model(const struct llm_worker *w, const struct llm_job *job);
 /* What the client chose, or the first that is served; NULL: none is. */
 struct llm_model *llm_client_model(const struct llm_worker *w, const struct llm_client *c);
 /* A served one by its name, "" or NULL: the first.  NULL and why: there is none. */
@@ -425,12 +440,26 @@ uint64_t llm_worker_expire(struct llm_worker *w, uint64_t now_ns);
 /* Before a step, and while there is none: tells the group what the models have and need, and gives
  * back what others shall have.  Does nothing where no model has a limit. */
 void llm_kv_share_review(struct llm_worker *w);
+/* Tells the group of one model. */
+void llm_kv_share_tell(struct llm_worker *w, struct llm_model *m);
 /* When the next review is due without a request; HW_NEVER: none is. */
 uint64_t llm_kv_share_due(const struct llm_worker *w);
 /* A model may have so many pages, if not now. */
 bool llm_kv_share_holds(const struct llm_model *m, uint64_t pages);
 /* A job found no page: true when it shall wait for one. */
 bool llm_kv_share_waits(struct llm_worker *w, struct llm_job *job);
+
+/* ---- weights.c ---- */
+
+/* Before a step: puts weights of idle models aside and brings those back that requests wait for.
+ * Requests of a model that cannot come back fail.  Does nothing without idle_weights_ns. */
+void llm_weights_review(struct llm_worker *w,
+                        void (*fail)(struct llm_worker *w, struct llm_job *job, int status));
+/* The device is short of memory: puts a model aside that computes nothing, another than `but`
+ * (NULL: any).  False: there is none. */
+bool llm_weights_make_room(struct llm_worker *w, const struct llm_model *but);
+/* When the next model may be put aside; HW_NEVER: none. */
+uint64_t llm_weights_due(const struct llm_worker *w);
 
 /* ---- batch.c ---- */
 

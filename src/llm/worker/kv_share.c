@@ -25,13 +25,6 @@ static_assert((int)PAGE_SHARE_MODELS_MAX == (int)PAGE_LIMIT_USERS, "a share for 
 
 /* ---- what models need ---- */
 
-static struct llm_model *model_of(const struct llm_worker *w, const struct llm_job *job)
-{
-    return job->seq               ? job->seq->model
-           : llm_job_is_text(job) ? job->text.model
-                                  : llm_client_model(w, job->client);
-}
-
 /* Pages of all that the job has and will need next. */
 static uint64_t pages_needed(const struct llm_job *job, const struct llm_model *m)
 {
@@ -53,19 +46,21 @@ static struct llm_job *oldest_job(const struct llm_worker *w, const struct llm_m
 {
     struct llm_job *first = NULL;
     for (struct llm_job *job = w->running.first; job; job = job->next) {
-        if (model_of(w, job) == m && (!first || job->came_ns < first->came_ns))
+        if (llm_job_model(w, job) == m && (!first || job->came_ns < first->came_ns))
             first = job;
     }
     return first;
 }
 
-static void tell_state(struct llm_worker *w, struct llm_model *m, uint64_t now)
+void llm_kv_share_tell(struct llm_worker *w, struct llm_model *m)
 {
-    uint64_t wanted = 0;
+    uint64_t wanted = 0, now = page_host_ns();
     uint32_t used, all;
+    if (!m->limit)
+        return;
     llm_engine_kv_pages(m->engine, &used, &all);
     for (struct llm_job *job = w->running.first; job; job = job->next) {
-        if (model_of(w, job) != m)
+        if (llm_job_model(w, job) != m)
             continue;
         job->came_ns = job->came_ns ? job->came_ns : now;
         uint64_t needed = pages_needed(job, m), there = pages_there(job, m);
@@ -76,7 +71,8 @@ static void tell_state(struct llm_worker *w, struct llm_model *m, uint64_t now)
     }
     const struct llm_job *oldest = oldest_job(w, m);
     struct page_limit_state state = {.used_bytes = llm_engine_kv_bytes(m->engine, used),
-                                     .busy_ns = m->busy_ns};
+                                     .busy_ns = m->busy_ns,
+                                     .is_aside = m->is_aside};
     state.wanted_bytes = llm_engine_kv_bytes(m->engine, used + wanted) - state.used_bytes;
     if (oldest) {
         state.oldest_bytes = llm_engine_kv_bytes(m->engine, pages_needed(oldest, m));
@@ -178,7 +174,7 @@ void llm_kv_share_review(struct llm_worker *w)
             continue;
         limit = w->served[i]->limit;
         answer_trim(w->served[i]);
-        tell_state(w, w->served[i], now);
+        llm_kv_share_tell(w, w->served[i]);
     }
     share(w, limit, now);
 }

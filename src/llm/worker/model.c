@@ -1,4 +1,5 @@
 /* Models: those that are served, and those that clients uploaded, each with its engine. */
+#include "base/clock.h"
 #include "llm/model/why.h"
 #include "llm/tokenizer/vocab.h"
 #include "llm/worker/impl.h"
@@ -19,6 +20,7 @@ static const double sequence_edges[] = {1, 2, 4, 8, 16, 32, 64};
 static const double row_edges[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 static const double byte_edges[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18,   1 << 20,
                                     1 << 22, 1 << 24, 1 << 26, 1LL << 28, 1LL << 30};
+static const double second_edges[] = {0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60};
 static_assert(LLM_WORKER_BATCH_MAX == 64 && LLM_WORKER_STEP_ROWS == 1024,
               "the largest step has an edge");
 
@@ -33,6 +35,9 @@ static const struct hw_buckets_def note_defs[LLM_NOTES] = {
     [LLM_NOTE_FETCHED] = {"llm_kv_fetched_bytes", "vllm:kv_offload_load_size",
                           "KV of a sequence that came from the store for one restore",
                           HW_EDGES(byte_edges), 1},
+    [LLM_NOTE_RETURNED] = {"llm_weights_return_seconds", NULL,
+                           "from a request until weights that were put aside were back",
+                           HW_EDGES(second_edges), 1e-9},
 };
 
 static void begin_notes(struct hw_buckets notes[LLM_NOTES], const char *model)
@@ -142,7 +147,10 @@ static int load(struct llm_worker *w, const struct llm_worker_model *served, cha
 {
     struct llm_model *m;
     const char *own = llm_file_name(served->file);
-    int rc = llm_model_create(w, NULL, served, &m, why);
+    int rc;
+    do
+        rc = llm_model_create(w, NULL, served, &m, why);
+    while (rc == -ENOMEM && llm_weights_make_room(w, NULL));
     if (rc)
         return rc;
     m->refs = 1;
@@ -159,7 +167,10 @@ static int load(struct llm_worker *w, const struct llm_worker_model *served, cha
         return rc;
     if (m->vocab && llm_pieces_create(m->vocab, &m->pieces)) /* now: it takes a while */
         return llm_why(why, -ENOMEM, "no memory for a vocabulary");
-    rc = llm_model_warm(w, m, why);
+    do
+        rc = llm_model_warm(w, m, why);
+    while (rc == -ENOMEM && llm_weights_make_room(w, m));
+    m->asked_ns = hw_now_ns();
     if (m->limit)
         llm_engine_kv_trim(m->engine); /* models that are loaded later may need what it held */
     return rc;
@@ -226,6 +237,13 @@ struct llm_model *llm_model_find(struct llm_worker *w, const uint8_t hash[LLM_HA
 struct llm_model *llm_client_model(const struct llm_worker *w, const struct llm_client *c)
 {
     return c->model ? c->model : w->served[0];
+}
+
+struct llm_model *llm_job_model(const struct llm_worker *w, const struct llm_job *job)
+{
+    return job->seq               ? job->seq->model
+           : llm_job_is_text(job) ? job->text.model
+                                  : llm_client_model(w, job->client);
 }
 
 void llm_client_choose(struct llm_worker *w, struct llm_client *c, struct llm_model *m)

@@ -215,7 +215,7 @@ static bool is_at_own_limit(const struct llm_worker *w, const struct llm_job *jo
 static int admit(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_text *t = &job->text;
-    if (is_at_own_limit(w, job))
+    if (is_at_own_limit(w, job) || (w->turn && w->turn != t->model))
         return 0;
     if (t->model->texts_blocked || !may_begin(w, job)) {
         t->model->texts_blocked = true;

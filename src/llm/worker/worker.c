@@ -56,6 +56,9 @@ static const struct hw_counter_def count_defs[LLM_COUNTS] = {
     [LLM_COUNT_UPLOADS_FOUND] = {"llm_uploads_found",
                                  "models that clients did not send because they were here", "",
                                  HW_COUNTER},
+    [LLM_COUNT_WEIGHTS_ASIDE] = {"llm_weights_aside",
+                                 "weights of idle models that are not in GPU memory now", "bytes",
+                                 HW_GAUGE},
 };
 
 static bool take_bytes(_Atomic uint64_t *held, uint64_t bytes, uint64_t limit)
@@ -439,6 +442,8 @@ static uint64_t due(struct llm_worker *w)
 {
     uint64_t now = hw_now_ns(), expires = llm_worker_expire(w, now), review = llm_kv_share_due(w);
     uint64_t due_ns = expires < review ? expires : review, look = now + LLM_WORKER_LOOK_NS;
+    uint64_t leaves = llm_weights_due(w);
+    due_ns = leaves < due_ns ? leaves : due_ns;
     bool looks = atomic_load_explicit(&w->incomplete, memory_order_relaxed);
     return looks && look < due_ns ? look : due_ns;
 }

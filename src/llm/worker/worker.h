@@ -82,7 +82,9 @@ struct llm_worker_options {
     uint32_t model_count;
     struct llm_engine_options engine;
     uint64_t grace_ns;
-    uint64_t upload_bytes; /* weights and KV of all clients together */
+    uint64_t idle_weights_ns; /* without a request for so long, a served model's weights leave the
+                               * device until the next; 0: they stay */
+    uint64_t upload_bytes;    /* weights and KV of all clients together */
     uint32_t share;        /* of upload_bytes and of KV memory, that one client may have at a time:
                             * percent; 0: all */
     uint32_t sequences;    /* of one client; 0: LLM_SEQUENCES_MAX */

@@ -1,19 +1,26 @@
 /* Two models under one limit of KV memory, turn by turn and without threads: the limit is never
  * passed, memory goes where requests are, and every text has the tokens that it has with memory of
- * its own.
+ * its own.  On a GPU, weights of models that nobody asks for leave it and come back, with the same
+ * tokens.
  *
  *     test-llm-kv-share [BACKEND]      cpu, or vulkan: 77 without a device */
 #include "unit.h"
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "device.h"
 #include "image.h"
+#include "llm/model/why.h"
+#include "llm/vulkan/memory.h"
 #include "llm/worker/impl.h"
 #include "page/limit.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     VOCAB = 300,
@@ -28,6 +35,7 @@ static const char *backend = "cpu";
 static struct image images[MODELS];
 static struct llm_file *files[MODELS];
 static char why[LLM_WHY_CHARS];
+static uint64_t idle_weights_ns; /* of the next rig */
 
 struct text {
     int model;
@@ -37,6 +45,7 @@ struct text {
     uint32_t tokens[CONTEXT], count; /* generated */
     struct llm_job *job;             /* NULL: not asked, or over */
     bool over;
+    int status; /* that is expected */
 };
 
 struct rig {
@@ -69,6 +78,7 @@ static void rig_open(struct rig *r, uint64_t limit_bytes, uint64_t min_bytes)
                                                .model_count = MODELS,
                                                .engine = {.backend = backend, .threads = 1},
                                                .sequences = LLM_SEQUENCES_MAX,
+                                               .idle_weights_ns = idle_weights_ns,
                                                .tokens = 1000,
                                                .batch = LLM_WORKER_BATCH_MAX};
     llm_jobs_init(&r->w.arrived);
@@ -115,8 +125,9 @@ static void ask(struct rig *r, struct text *t)
 static void hear(struct rig *r, struct text *t)
 {
     struct llm_job *job = t->job;
-    if (job->status)
-        fail_msg("%s", job->why);
+    if (job->status != t->status)
+        fail_msg("%d, not %d: %s", job->status, t->status, job->why);
+    memcpy(why, job->why, sizeof why);
     t->count = job->text.count - t->prompt_count;
     memcpy(t->tokens, job->text.tokens + t->prompt_count, t->count * sizeof *t->tokens);
     llm_text_fini(job);
@@ -410,6 +421,321 @@ static void another_process_gets_what_an_idle_model_holds(void **state)
     rig_close(&r);
 }
 
+/* ---- weights that leave and come back ----
+ *
+ * The device has gpu_bytes for weights, and each that returns takes a slice of its own. */
+
+static uint64_t gpu_bytes = UINT64_MAX, gpu_taken;
+static bool is_slow;
+static uint32_t returns; /* weights that came back */
+
+int __real_llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char *what,
+                             struct llm_vk_piece *out, char *cause);
+int __wrap_llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char *what,
+                             struct llm_vk_piece *out, char *cause);
+int __wrap_llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char *what,
+                             struct llm_vk_piece *out, char *cause)
+{
+    if (bytes > gpu_bytes || gpu_taken > gpu_bytes - bytes)
+        return llm_why(cause, -ENOMEM, "the GPU is full");
+    gpu_taken += bytes;
+    return __real_llm_vk_piece_take(m, bytes, what, out, cause);
+}
+
+void __real_llm_vk_piece_give(struct llm_vk_memory *m, struct llm_vk_piece *piece);
+void __wrap_llm_vk_piece_give(struct llm_vk_memory *m, struct llm_vk_piece *piece);
+void __wrap_llm_vk_piece_give(struct llm_vk_memory *m, struct llm_vk_piece *piece)
+{
+    gpu_taken -= piece->slab ? piece->bytes : 0;
+    __real_llm_vk_piece_give(m, piece);
+}
+
+/* KV pages find memory while weights take at most so much. */
+static uint64_t weights_beside_kv = UINT64_MAX;
+
+int __real_llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
+                               const char *what, struct llm_vk_block *out, char *cause);
+int __wrap_llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
+                               const char *what, struct llm_vk_block *out, char *cause);
+int __wrap_llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
+                               const char *what, struct llm_vk_block *out, char *cause)
+{
+    if (strcmp(what, "the KV cache") == 0 && gpu_taken > weights_beside_kv)
+        return llm_why(cause, -ENOMEM, "the GPU is full");
+    return __real_llm_vk_block_create(d, bytes, kind, what, out, cause);
+}
+
+int __real_llm_engine_weights_return(struct llm_engine *engine, char *cause);
+int __wrap_llm_engine_weights_return(struct llm_engine *engine, char *cause);
+int __wrap_llm_engine_weights_return(struct llm_engine *engine, char *cause)
+{
+    int rc = __real_llm_engine_weights_return(engine, cause);
+    returns += rc == -EAGAIN;
+    for (uint64_t began = hw_now_ns(); is_slow && hw_now_ns() - began < 25 * HW_MS;)
+        ; /* longer than a slice */
+    return rc;
+}
+
+static uint64_t aside(const struct rig *r)
+{
+    return hw_counter_load(&r->w.counts[LLM_COUNT_WEIGHTS_ASIDE]);
+}
+
+static uint64_t came_back(const struct rig *r, int model)
+{
+    return hw_buckets_count(&r->w.served[model]->notes[LLM_NOTE_RETURNED]);
+}
+
+/* With two texts, one of each model, told and to be asked. */
+static void idle_rig_open(struct rig *r, struct text told[2], struct text texts[2])
+{
+    struct hw_rng rng;
+    hw_rng_seed(&rng, 5);
+    make_texts(told, 2, &rng, 80, 10);
+    memcpy(texts, told, 2 * sizeof *texts);
+    idle_weights_ns = 1; /* as soon as no request is there */
+    rig_open(r, 0, 0);
+}
+
+static void idle_rig_close(struct rig *r)
+{
+    idle_weights_ns = 0;
+    gpu_bytes = UINT64_MAX;
+    is_slow = false;
+    rig_close(r);
+    assert_int_equal(gpu_taken, 0);
+}
+
+static void idle_weights_leave_the_gpu_and_come_back(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2], again[4];
+    struct rig r;
+    idle_rig_open(&r, told, texts);
+    uint64_t all = gpu_taken;
+    assert_true(all > 0);
+    turn(&r, texts, 0);
+    assert_int_equal(gpu_taken, 0);
+    assert_true(aside(&r) >= all); /* with what blocks have beside their pieces */
+    ask(&r, &texts[1]);
+    turn_until_over(&r, &texts[1], 1, 0);
+    assert_true(r.w.served[0]->is_aside); /* nobody asked for it */
+    assert_in_range(came_back(&r, 1), 1, 1);
+    turn(&r, texts, 0);
+    assert_int_equal(gpu_taken, 0);
+    for (int i = 0; i < 4; i++) { /* two of each at once: they come back once */
+        again[i] = told[i / 2];
+        ask(&r, &again[i]);
+    }
+    turn_until_over(&r, again, 4, 0);
+    assert_int_equal(came_back(&r, 0), 1);
+    assert_int_equal(came_back(&r, 1), 2);
+    assert_int_equal(texts[1].count, told[1].count);
+    for (int i = 0; i < 4; i++)
+        same(&told[i / 2], &again[i], 1);
+    same(&told[1], &texts[1], 1);
+    idle_rig_close(&r);
+}
+
+/* Weights come in slices, and the other model's steps are between them. */
+static void a_model_computes_while_another_comes_back(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2];
+    struct rig r;
+    idle_rig_open(&r, told, texts);
+    r.w.options.idle_weights_ns = 1000 * HW_SEC;
+    turn(&r, texts, 0);
+    r.w.served[1]->asked_ns = 0;
+    turn(&r, texts, 0);
+    assert_true(r.w.served[1]->is_aside && !r.w.served[0]->is_aside);
+    is_slow = true;
+    ask(&r, &texts[1]);
+    turn(&r, texts, 2);
+    assert_true(r.w.served[1]->is_aside && r.w.returns);
+    uint64_t steps = hw_counter_load(&r.w.counts[LLM_COUNT_STEPS]);
+    uint32_t before = returns;
+    ask(&r, &texts[0]);
+    for (int i = 0; i < 3; i++)
+        turn(&r, texts, 2);
+    assert_int_equal(returns, before + 3);
+    assert_int_equal(hw_counter_load(&r.w.counts[LLM_COUNT_STEPS]), steps + 3);
+    is_slow = false;
+    turn_until_over(&r, texts, 2, 0);
+    same(told, texts, 2);
+    idle_rig_close(&r);
+}
+
+/* The client goes, cancels, or the worker drains, while weights are on their way. */
+static void nobody_waits_for_weights_any_more(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2];
+    struct rig r;
+    idle_rig_open(&r, told, texts);
+    for (int how = 0; how < 3; how++) {
+        turn(&r, texts, 0);
+        is_slow = true;
+        ask(&r, &texts[0]);
+        turn(&r, texts, 1);
+        turn(&r, texts, 1);
+        assert_true(gpu_taken > 0 && r.w.served[0]->is_aside);
+        texts[0].status = how == 0 ? -ECANCELED : 0;
+        atomic_store(&r.client.gone, how == 0);
+        atomic_store(&texts[0].job->cancelled, how == 1);
+        atomic_store(&r.w.draining, how == 2);
+        turn(&r, texts, 1);
+        assert_true(texts[0].over);
+        assert_int_equal(gpu_taken, 0); /* what had come is given back */
+        atomic_store(&r.client.gone, false);
+        atomic_store(&r.w.draining, false);
+        is_slow = false;
+        texts[0] = told[0];
+    }
+    assert_int_equal(came_back(&r, 0), 0);
+    ask(&r, &texts[0]);
+    turn_until_over(&r, texts, 1, 0);
+    same(told, texts, 1);
+    idle_rig_close(&r);
+}
+
+static void a_gpu_without_room_fails_the_request_and_not_the_worker(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2];
+    struct rig r;
+    idle_rig_open(&r, told, texts);
+    turn(&r, texts, 0);
+    gpu_bytes = 1000;
+    texts[0].status = -ENOMEM;
+    ask(&r, &texts[0]);
+    turn_until_over(&r, texts, 1, 0);
+    assert_non_null(strstr(why, "the weights of a were put aside and cannot come back: "));
+    assert_non_null(strstr(why, "--kv-memory"));
+    assert_int_equal(gpu_taken, 0);
+    gpu_bytes = UINT64_MAX;
+    texts[0] = told[0];
+    ask(&r, &texts[0]);
+    turn_until_over(&r, texts, 1, 0);
+    same(told, texts, 1);
+    idle_rig_close(&r);
+}
+
+/* One model fits: it is loaded, the next in its place, and texts of both take turns. */
+static void models_that_do_not_fit_together_take_turns(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 3, ALL = 2 * ROUNDS };
+    static struct text told[2], texts[ALL];
+    struct rig r;
+    int left = ALL;
+    idle_rig_open(&r, told, texts);
+    uint64_t both = gpu_taken;
+    rig_close(&r);
+    gpu_bytes = both * 2 / 3;
+    idle_weights_ns = 1000 * HW_SEC; /* none leaves because its time has come */
+    rig_open(&r, 0, 0);
+    assert_true(r.w.served[0]->is_aside);
+    for (int i = 0; i < ALL; i++) {
+        texts[i] = told[i % 2];
+        ask(&r, &texts[i]);
+    }
+    while (left > 0) { /* a model that just ran is not put aside at once */
+        turn(&r, texts, ALL);
+        assert_true(gpu_taken <= gpu_bytes);
+        left = 0;
+        for (int i = 0; i < ALL; i++)
+            left += !texts[i].over;
+    }
+    for (int i = 0; i < ALL; i++)
+        same(&told[i % 2], &texts[i], 1);
+    idle_rig_close(&r);
+}
+
+static void kv_pages_take_the_place_of_idle_weights(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2];
+    struct rig r;
+    idle_rig_open(&r, told, texts);
+    r.w.options.idle_weights_ns = 1000 * HW_SEC;
+    weights_beside_kv = gpu_taken - 1;
+    llm_engine_kv_trim(r.w.served[1]->engine);
+    ask(&r, &texts[1]);
+    turn_until_over(&r, &texts[1], 1, 0);
+    assert_true(r.w.served[0]->is_aside);
+    same(&told[1], &texts[1], 1);
+    weights_beside_kv = UINT64_MAX;
+    idle_rig_close(&r);
+}
+
+/* Text after text of one model: one of the other has its turn all the same. */
+static void a_busy_model_lets_another_come_back(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2], waiting;
+    struct rig r;
+    idle_rig_open(&r, told, texts);
+    uint64_t both = gpu_taken;
+    rig_close(&r);
+    gpu_bytes = both * 2 / 3;
+    idle_weights_ns = 1000 * HW_SEC;
+    rig_open(&r, 0, 0);
+    ask(&r, &texts[1]);
+    turn(&r, texts, 2);
+    waiting = told[0];
+    ask(&r, &waiting);
+    struct text *both_texts = calloc(3, sizeof *both_texts);
+    assert_non_null(both_texts);
+    both_texts[0] = texts[1];
+    both_texts[1] = waiting;
+    while (!both_texts[1].over) {
+        turn(&r, both_texts, 3);
+        if (both_texts[0].over) { /* without a pause */
+            both_texts[0] = told[1];
+            ask(&r, &both_texts[0]);
+        }
+    }
+    same(&told[0], &both_texts[1], 1);
+    while (!both_texts[0].over)
+        turn(&r, both_texts, 1);
+    same(&told[1], &both_texts[0], 1);
+    free(both_texts);
+    idle_rig_close(&r);
+}
+
+/* Removed, it is still mapped; overwritten, its weights are others. */
+static void a_file_that_was_changed_does_not_come_back(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2];
+    struct llm_file *parsed = files[0];
+    char path[] = "/tmp/hawser-weights-XXXXXX";
+    struct rig r;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, images[0].bytes, images[0].size) == (ssize_t)images[0].size);
+    assert_int_equal(llm_file_open(path, &files[0], why), 0);
+    idle_rig_open(&r, told, texts);
+    turn(&r, texts, 0);
+    assert_int_equal(futimens(fd, (struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}), 0);
+    texts[0].status = -ESTALE;
+    for (int i = 0; i < 2; i++)
+        ask(&r, &texts[i]);
+    turn_until_over(&r, texts, 1, 0);
+    assert_non_null(strstr(why, "was overwritten since it was loaded; start the server again"));
+    turn_until_over(&r, texts, 2, 0);
+    same(&told[1], &texts[1], 1);
+    assert_int_equal(unlink(path), 0);
+    texts[0] = told[0];
+    ask(&r, &texts[0]);
+    turn_until_over(&r, texts, 1, 0);
+    same(told, texts, 1);
+    idle_rig_close(&r);
+    llm_file_close(files[0]);
+    files[0] = parsed;
+    close(fd);
+}
+
 static int make_models(void **state)
 {
     (void)state;
@@ -461,6 +787,14 @@ int main(int argc, char **argv)
     const struct CMUnitTest on_gpu[] = {
         cmocka_unit_test(memory_goes_where_requests_are),
         cmocka_unit_test(a_limit_that_moves_changes_no_token),
+        cmocka_unit_test(idle_weights_leave_the_gpu_and_come_back),
+        cmocka_unit_test(a_model_computes_while_another_comes_back),
+        cmocka_unit_test(nobody_waits_for_weights_any_more),
+        cmocka_unit_test(a_gpu_without_room_fails_the_request_and_not_the_worker),
+        cmocka_unit_test(models_that_do_not_fit_together_take_turns),
+        cmocka_unit_test(a_busy_model_lets_another_come_back),
+        cmocka_unit_test(kv_pages_take_the_place_of_idle_weights),
+        cmocka_unit_test(a_file_that_was_changed_does_not_come_back),
     };
     return strcmp(backend, "vulkan") == 0 ? cmocka_run_group_tests(on_gpu, make_models, drop_models)
                                           : cmocka_run_group_tests(tests, make_models, drop_models);
