@@ -82,6 +82,7 @@ static void json_model(struct hw_json *j, const struct page_limit_user *u)
     hw_json_put_u64(j, "used", u->state.used_bytes);
     hw_json_put_u64(j, "wanted", u->state.wanted_bytes);
     hw_json_put_u64(j, "min", u->min_bytes);
+    hw_json_put_u64(j, "priority", u->priority);
 }
 
 static void json_group(struct hw_json *j, const char *name, const struct cmd_kv_group *g)

@@ -37,8 +37,8 @@ struct limit_line {
     _Atomic uint64_t mapped;
     _Atomic uint32_t rank, trims;
     _Atomic uint64_t min, used, wanted, oldest, oldest_ns, busy_ns;
-    _Atomic uint32_t is_aside;
-    uint8_t pad[HW_CACHE_LINE - 20];
+    _Atomic uint32_t is_aside, priority;
+    uint8_t pad[HW_CACHE_LINE - 24];
     _Atomic char name[PAGE_LIMIT_NAME_CHARS];
 };
 
@@ -203,6 +203,7 @@ int page_limit_claim(struct page_limit *l, uint32_t rank, struct page_error *why
         atomic_store(&line->charged, 0);
         atomic_store(&line->mapped, 0);
         atomic_store(&line->min, 0);
+        atomic_store(&line->priority, 0);
         atomic_store(&line->name[0], '\0');
         atomic_store(&line->rank, rank);
         atomic_store(&line->trims, atomic_load(&l->file->head.trims));
@@ -213,13 +214,14 @@ int page_limit_claim(struct page_limit *l, uint32_t rank, struct page_error *why
     return page_fail(why, -EUSERS, 0, "%d processes share this limit already", PAGE_LIMIT_USERS);
 }
 
-void page_limit_name(struct page_limit *l, const char *name, uint64_t min_bytes)
+void page_limit_name(struct page_limit *l, const char *name, uint64_t min_bytes, uint32_t priority)
 {
     size_t len = strnlen(name, PAGE_LIMIT_NAME_CHARS - 1);
     assert(l->mine);
     for (size_t i = 0; i <= len; i++)
         atomic_store_explicit(&l->mine->name[i], i < len ? name[i] : '\0', memory_order_relaxed);
     atomic_store(&l->mine->min, min_bytes);
+    atomic_store(&l->mine->priority, priority);
 }
 
 static uint64_t add(uint64_t sum, uint64_t bytes)
@@ -378,6 +380,7 @@ size_t page_limit_users(struct page_limit *l, struct page_limit_user users[PAGE_
             .charged_bytes = atomic_load(&line->charged),
             .mapped_bytes = atomic_load_explicit(&line->mapped, memory_order_relaxed),
             .min_bytes = atomic_load(&line->min),
+            .priority = atomic_load(&line->priority),
             .state = {.used_bytes = atomic_load_explicit(&line->used, memory_order_relaxed),
                       .wanted_bytes = atomic_load_explicit(&line->wanted, memory_order_relaxed),
                       .oldest_bytes = atomic_load_explicit(&line->oldest, memory_order_relaxed),

@@ -50,6 +50,7 @@ struct page_limit_user {
     uint64_t charged_bytes; /* mapped, and held in reserve */
     uint64_t mapped_bytes;
     uint64_t min_bytes;
+    uint32_t priority;
     struct page_limit_state state;
     uint32_t trims; /* requests that it has answered */
 };
@@ -65,8 +66,8 @@ void page_limit_close(struct page_limit *l);
 
 /* Takes a line for this process, before it charges.  0 or -EUSERS. */
 int page_limit_claim(struct page_limit *l, uint32_t rank, struct page_error *why) MUST_CHECK;
-/* The line is that of a served model, with this minimum.  After claim. */
-void page_limit_name(struct page_limit *l, const char *name, uint64_t min_bytes);
+/* The line is that of a served model, with this minimum and priority.  After claim. */
+void page_limit_name(struct page_limit *l, const char *name, uint64_t min_bytes, uint32_t priority);
 
 /* 0, or -ENOSPC with a sentence that has the figures. */
 int page_limit_charge(struct page_limit *l, uint64_t bytes, struct page_error *why) MUST_CHECK;

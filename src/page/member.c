@@ -57,7 +57,7 @@ static int add_user(struct page_member *m, const char *path, const struct page_m
         page_limit_close(*limit);
         return rc;
     }
-    page_limit_name(*limit, c->models[m->count], c->min_bytes);
+    page_limit_name(*limit, c->models[m->count], c->min_bytes, c->priorities[m->count]);
     m->count++;
     return 0;
 }

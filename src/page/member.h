@@ -15,8 +15,9 @@ struct page_member_config {
     const char *group;         /* one that others may be in; NULL: one of its own */
     const char *const *models; /* names; the first one names a group of its own */
     uint32_t count;
-    uint64_t limit_bytes; /* of a group that has none yet */
-    uint64_t min_bytes;   /* of each model */
+    uint64_t limit_bytes;       /* of a group that has none yet */
+    uint64_t min_bytes;         /* of each model */
+    const uint32_t *priorities; /* one of each model */
 };
 
 struct page_member {

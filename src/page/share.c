@@ -34,13 +34,16 @@ static uint64_t set_aside(const struct page_share *models, size_t count, uint64_
     return rest;
 }
 
-/* The oldest request whose model was not looked at yet; count: there is none. */
+/* The oldest request of the highest priority whose model was not looked at yet; count: there is
+ * none. */
 static size_t oldest(const struct page_share *models, size_t count, const bool *seen)
 {
     size_t first = count;
     for (size_t i = 0; i < count; i++) {
-        if (!seen[i] && models[i].oldest_bytes &&
-            (first == count || models[i].oldest_ns > models[first].oldest_ns))
+        const struct page_share *m = &models[i], *f = &models[first < count ? first : i];
+        bool before =
+            m->priority != f->priority ? m->priority > f->priority : m->oldest_ns > f->oldest_ns;
+        if (!seen[i] && m->oldest_bytes && (first == count || before))
             first = i;
     }
     return first;
@@ -62,23 +65,34 @@ static uint64_t let_one_run(const struct page_share *models, size_t count, uint6
     return rest;
 }
 
-/* Equal parts of what is left to all whose needs are not met, until they are or nothing is left.
- * Each round meets a need or leaves less than a byte for each. */
+/* What a model needs on top of what it is given so far. */
+static uint64_t lacks(const struct page_share *models, size_t i, const uint64_t *targets)
+{
+    uint64_t need = need_of(&models[i]);
+    return need > targets[i] ? need - targets[i] : 0;
+}
+
+/* Equal parts of what is left to all of the highest priority whose needs are not met, until they
+ * are or nothing is left.  Each round meets a need or leaves less than a byte for each. */
 static uint64_t meet_needs(const struct page_share *models, size_t count, uint64_t rest,
                            uint64_t *targets)
 {
     for (;;) {
         size_t unmet = 0;
+        uint32_t priority = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (lacks(models, i, targets) && models[i].priority > priority)
+                priority = models[i].priority;
+        }
         for (size_t i = 0; i < count; i++)
-            unmet += need_of(&models[i]) > targets[i];
+            unmet += models[i].priority == priority && lacks(models, i, targets);
         uint64_t part = unmet ? rest / unmet : 0;
         if (part == 0)
             return rest;
         for (size_t i = 0; i < count; i++) {
-            uint64_t need = need_of(&models[i]);
-            uint64_t more = need > targets[i] ? least(need - targets[i], part) : 0;
-            targets[i] += more;
-            rest -= more;
+            uint64_t more = models[i].priority == priority ? lacks(models, i, targets) : 0;
+            targets[i] += least(more, part);
+            rest -= least(more, part);
         }
     }
 }

@@ -4,10 +4,10 @@
  * From the first to the last, as far as memory reaches:
  *
  *   1. each model's minimum is set aside for it
- *   2. each model's oldest request, the oldest of all first, has all that it needs or nothing: so
- *      one request always runs to its end
- *   3. what sequences use and waiting requests want: equal shares; what one model does not need is
- *      divided among the others
+ *   2. each model's oldest request has all that it needs or nothing, those of a higher priority
+ *      first, of equals the oldest: so one request always runs to its end
+ *   3. what sequences use and waiting requests want, by priority; models of one priority have equal
+ *      shares, and what one does not need is divided among the others
  *   4. models that had a request lately keep what they hold: a new request takes the place of its
  *      own model's prefixes, not of another's that is about as busy
  *   5. what models hold beyond that (prefixes, reserves, sequences between two requests): those
@@ -30,6 +30,7 @@
 enum { PAGE_SHARE_MODELS_MAX = 127 }; /* PAGE_LIMIT_USERS */
 
 struct page_share {
+    uint32_t priority;
     uint64_t min_bytes;
     uint64_t held_bytes;   /* charged to the limit */
     uint64_t used_bytes;   /* of those: by sequences */

@@ -51,6 +51,10 @@ const struct cmd_option service_llm_table[] = {
      "SIZE"},
     {"kv-min", 0, CMD_SIZE, AT(kv_min_bytes),
      "of that, set aside for each model [default: one eighth of an equal share]", "SIZE"},
+    {"kv-priority", 0, CMD_LIST, AT(priorities),
+     "of models that wait for KV memory, those of a higher priority get it first, down to what is "
+     "set aside for the others [default: 0]",
+     "NAME=N"},
     {"kv-group", 0, CMD_STRING, AT(kv_group),
      "share KV memory with the servers of this group; the first one's --kv-memory counts, and "
      "hawser kvctl limit changes it [default: a group of its own, named for the first model]",
@@ -163,6 +167,7 @@ enum {
     CONTEXTS = 16, /* of KV memory without --kv-memory */
     SHARE = 4,     /* and at most 1 / SHARE of what is free */
     MIN_SHARE = 8, /* 1 / MIN_SHARE of an equal share is set aside for each model */
+    PRIORITY_MAX = 100,
     GROWTH = 4, /* kvctl may raise the limit so many times: addresses are reserved at the start */
 };
 
@@ -249,11 +254,39 @@ static uint64_t default_kv_bytes(const struct llm_file *file, uint64_t context, 
 
 /* ---- KV memory ---- */
 
+static enum cmd_exit read_priorities(const struct service_llm *s, const struct cmd_list *items,
+                                     uint32_t priorities[LLM_SERVED_MODELS_MAX])
+{
+    for (size_t i = 0; i < items->count; i++) {
+        const char *item = items->items[i], *equals = strrchr(item, '=');
+        size_t length = equals ? (size_t)(equals - item) : 0;
+        uint32_t k = 0;
+        uint64_t n;
+        if (!equals || hw_parse_u64(equals + 1, 0, PRIORITY_MAX, &n))
+            return cmd_fail(CMD_USAGE,
+                            "serve: --kv-priority: '%s' is not a model and a number of 0 to %d, "
+                            "such as %s=1",
+                            item, PRIORITY_MAX, s->names[0]);
+        while (k < s->count &&
+               !(strlen(s->names[k]) == length && memcmp(s->names[k], item, length) == 0))
+            k++;
+        if (k == s->count)
+            return cmd_fail(CMD_USAGE, "serve: --kv-priority: there is no model '%.*s'",
+                            (int)length, item);
+        priorities[k] = (uint32_t)n;
+    }
+    return CMD_DONE;
+}
+
 static enum cmd_exit join_group(struct service_llm *s, const struct service_llm_options *o)
 {
     uint64_t bytes = o->kv_bytes, models = s->count;
     const char *names[LLM_SERVED_MODELS_MAX];
+    uint32_t priorities[LLM_SERVED_MODELS_MAX] = {0};
     struct page_error why;
+    enum cmd_exit code = read_priorities(s, &o->priorities, priorities);
+    if (code != CMD_DONE)
+        return code;
     for (uint32_t i = 0; i < s->count; i++) {
         names[i] = s->names[i];
         bytes += o->kv_bytes ? 0 : default_kv_bytes(s->files[i], o->context, s->count);
@@ -265,6 +298,7 @@ static enum cmd_exit join_group(struct service_llm *s, const struct service_llm_
     struct page_member_config config = {.group = o->kv_group,
                                         .models = names,
                                         .count = s->count,
+                                        .priorities = priorities,
                                         .limit_bytes = bytes,
                                         .min_bytes = models > 1 || o->kv_group ? min : 0};
     if (page_member_open(&s->kv_group, &config, &why))

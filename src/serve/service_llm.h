@@ -16,7 +16,8 @@
 extern const char *const service_llm_backends[]; /* NULL-terminated */
 
 struct service_llm_options {
-    struct cmd_list models; /* [NAME=]FILE each */
+    struct cmd_list models;     /* [NAME=]FILE each */
+    struct cmd_list priorities; /* NAME=N each */
     int backend, math;
     uint64_t threads, tp, context, kv_bytes, kv_min_bytes, grace_ns, idle_weights_ns, upload_bytes,
         sequences, tokens;

@@ -93,7 +93,8 @@ static struct page_share share_of(const struct page_limit_user *u, uint64_t now)
 {
     bool is_model = u->name[0] != '\0';
     uint64_t held = u->charged_bytes;
-    return (struct page_share){.min_bytes = u->min_bytes,
+    return (struct page_share){.priority = u->priority,
+                               .min_bytes = u->min_bytes,
                                .held_bytes = held,
                                .used_bytes = is_model ? u->state.used_bytes : held,
                                .wanted_bytes = u->state.wanted_bytes,

@@ -321,6 +321,12 @@ class Serving(Case):
         next(lines_of(holder.stdout.fileno()), None)
         return Host(holder.pid)
 
+    def test_a_priority_that_makes_no_sense_is_refused(self):
+        for given, told in (("one", "is not a model and a number of 0 to 100, such as one=1"),
+                            ("one=101", "is not a model"), ("two=1", "there is no model 'two'")):
+            self.expect(hawser("serve", "--no-devices", "--model", f"one={self.model}", "--kv-priority", given),
+                        USAGE, told)
+
     def test_kvctl_moves_memory_while_requests_run(self):
         """Two models under one limit that goes down and up: texts wait, and none changes."""
         other = self.dir / "other.gguf"
@@ -339,7 +345,7 @@ class Serving(Case):
 
         server = Server("--listen", "127.0.0.1:0", "--model", f"one={self.model}", "--model",
                         f"two={other}", "--threads", 1, "--http", "127.0.0.1:0", "--kv-memory",
-                        "2MiB", "--metrics", "127.0.0.1:0", env=env)
+                        "2MiB", "--kv-priority", "two=3", "--metrics", "127.0.0.1:0", env=env)
         try:
             self.assertIn("KV memory: 2MiB, group one", server.lines)
             asked = [(model, seed) for seed in range(6) for model in ("one", "two")]
@@ -355,7 +361,7 @@ class Serving(Case):
                         now = group()
                         held = sum(w["mapped"] + w["reserve"] for w in now["workers"])
                     self.assertEqual(now["limit"], limit)
-                    self.assertEqual([w["model"] for w in now["workers"]], ["one", "two"])
+                    self.assertEqual([(w["model"], w["priority"]) for w in now["workers"]], [("one", 0), ("two", 3)])
                 self.assertEqual([run.result() for run in runs], alone)
             self.assertIn("given back by 2 models", kvctl("trim", "one"))
             self.assertEqual([w["reserve"] for w in group()["workers"]], [0, 0])

@@ -35,7 +35,8 @@ static const char *backend = "cpu";
 static struct image images[MODELS];
 static struct llm_file *files[MODELS];
 static char why[LLM_WHY_CHARS];
-static uint64_t idle_weights_ns; /* of the next rig */
+static uint64_t idle_weights_ns; /* of the next rig, and the next */
+static uint32_t priorities[MODELS];
 
 struct text {
     int model;
@@ -70,7 +71,7 @@ static void rig_open(struct rig *r, uint64_t limit_bytes, uint64_t min_bytes)
                            : page_limit_open(NULL, &r->limits[i], &error),
                          0);
         assert_int_equal(page_limit_claim(r->limits[i], (uint32_t)i, &error), 0);
-        page_limit_name(r->limits[i], names[i], min_bytes);
+        page_limit_name(r->limits[i], names[i], min_bytes, priorities[i]);
         models[i].kv_limit = r->limits[i];
         page_limit_set(r->limits[i], limit_bytes);
     }
@@ -350,6 +351,47 @@ static void a_burst_finds_the_memory_of_an_idle_model(void **state)
     rig_close(&r);
 }
 
+/* When the last text of each model is over, in turns. */
+static void last_turns(uint32_t priority, uint64_t min_bytes, int last[MODELS])
+{
+    enum { EACH = 8 };
+    static struct text texts[MODELS * EACH];
+    struct rig r;
+    int left = MODELS * EACH;
+    priorities[1] = priority;
+    rig_open(&r, 4 * bytes_of(1, 192), min_bytes);
+    r.w.options.mixed_rows = 64; /* not found by timing */
+    for (uint32_t i = 0; i < MODELS * EACH; i++) {
+        texts[i] = text_of(i < EACH ? 0 : 1, 70, 60, i);
+        ask(&r, &texts[i]);
+    }
+    for (int turns = 1; left > 0; turns++) {
+        assert_true(turns < TURNS_MAX);
+        r.w.is_short = true; /* memory is looked at now, not within 20 ms */
+        turn(&r, texts, MODELS * EACH);
+        assert_true(page_limit_own(r.limits[0]) >= min_bytes);
+        left = 0;
+        for (int i = 0; i < MODELS * EACH; i++) {
+            last[i / EACH] = texts[i].over ? last[i / EACH] : turns;
+            left += !texts[i].over;
+        }
+    }
+    rig_close(&r);
+    priorities[1] = 0;
+}
+
+static void a_model_of_higher_priority_has_memory_first(void **state)
+{
+    (void)state;
+    int equal[MODELS], first[MODELS], kept[MODELS];
+    last_turns(0, 0, equal);
+    last_turns(1, 0, first);
+    last_turns(1, bytes_of(0, 256), kept); /* a text, and a page more */
+    assert_true(first[1] < equal[1] * 4 / 5);
+    assert_true(first[1] < first[0]);
+    assert_true(kept[1] < kept[0]);
+}
+
 /* Beside a text that decodes, and with turns for another model. */
 static void prompts_are_computed_in_the_order_they_came(void **state)
 {
@@ -396,7 +438,7 @@ static void another_process_gets_what_an_idle_model_holds(void **state)
     rig_open(&r, limit, 0);
     assert_int_equal(page_limit_open_same(r.limits[0], &other, &error), 0);
     assert_int_equal(page_limit_claim(other, 0, &error), 0);
-    page_limit_name(other, "other", 0);
+    page_limit_name(other, "other", 0, 0);
     for (int i = 0; i < 2; i++)
         ask(&r, &texts[i]);
     turn_until_over(&r, texts, 2, limit);
@@ -780,6 +822,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_limit_that_moves_changes_no_token),
         cmocka_unit_test(texts_that_do_not_fit_together_all_end),
         cmocka_unit_test(a_burst_finds_the_memory_of_an_idle_model),
+        cmocka_unit_test(a_model_of_higher_priority_has_memory_first),
         cmocka_unit_test(prompts_are_computed_in_the_order_they_came),
         cmocka_unit_test(another_process_gets_what_an_idle_model_holds),
     };

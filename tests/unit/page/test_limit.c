@@ -93,8 +93,8 @@ static void a_minimum_is_set_aside_for_its_model(void **state)
     struct page_error why;
     assert_int_equal(page_limit_open_same(a, &b, &why), 0);
     assert_int_equal(page_limit_claim(b, 1, &why), 0);
-    page_limit_name(a, "large", 0);
-    page_limit_name(b, "small", 30);
+    page_limit_name(a, "large", 0, 0);
+    page_limit_name(b, "small", 30, 2);
     page_limit_set(a, 100);
     assert_int_equal(page_limit_charge(a, 71, &why), -ENOSPC);
     assert_int_equal(page_limit_charge(a, 70, &why), 0);
@@ -113,6 +113,7 @@ static void a_minimum_is_set_aside_for_its_model(void **state)
     assert_string_equal(users[1].name, "small");
     assert_int_equal(users[1].line, page_limit_line(b));
     assert_int_equal(users[1].min_bytes, 30);
+    assert_int_equal(users[1].priority, 2);
     assert_int_equal(users[1].state.wanted_bytes, 2);
     assert_int_equal(users[1].trims, users[0].trims + 1);
     page_limit_close(b);

@@ -67,6 +67,29 @@ static void the_oldest_request_has_all_that_it_needs(void **state)
     assert_int_equal(t[1], 40);
 }
 
+static void a_higher_priority_is_met_first_down_to_the_minimum(void **state)
+{
+    (void)state;
+    struct page_share m[MODELS] = {
+        {.min_bytes = 10, .used_bytes = 60, .held_bytes = 60, .oldest_bytes = 60, .oldest_ns = 9},
+        {.priority = 1, .wanted_bytes = 500, .oldest_bytes = 50, .oldest_ns = 1},
+        {.priority = 1, .wanted_bytes = 30}};
+    uint64_t t[MODELS];
+    page_share_targets(m, MODELS, 100, t);
+    assert_int_equal(t[0], 10);
+    assert_int_equal(t[1], 70); /* 50, then equal shares of what is left to the two */
+    assert_int_equal(t[2], 20);
+    m[1].wanted_bytes = 50;
+    m[2].wanted_bytes = 0; /* it has what it needs: the rest goes down */
+    page_share_targets(m, MODELS, 100, t);
+    assert_int_equal(t[1], 50);
+    assert_int_equal(t[0], 50);
+    m[1].idle_ns = PAGE_SHARE_IDLE_NS; /* nobody waits there any more */
+    m[1].oldest_bytes = 0;
+    page_share_targets(m, MODELS, 100, t);
+    assert_true(t[0] >= 60);
+}
+
 static void what_nobody_needs_stays_with_the_last_that_was_busy(void **state)
 {
     (void)state;
@@ -114,7 +137,8 @@ static void random_targets_fit_the_limit_and_the_minimums(void **state)
         struct page_share m[MODELS];
         uint64_t t[MODELS], limit = 1 + hw_rng_below(&rng, 1000), mins = 0, claims = 0;
         for (int k = 0; k < MODELS; k++) {
-            m[k] = (struct page_share){.min_bytes = hw_rng_below(&rng, 200),
+            m[k] = (struct page_share){.priority = (uint32_t)hw_rng_below(&rng, 3),
+                                       .min_bytes = hw_rng_below(&rng, 200),
                                        .held_bytes = hw_rng_below(&rng, 800),
                                        .wanted_bytes = hw_rng_below(&rng, 400),
                                        .idle_ns = hw_rng_below(&rng, 2 * PAGE_SHARE_IDLE_NS)};
@@ -188,20 +212,25 @@ static struct page_share share_of(const struct line *l, uint32_t now)
 
 struct outcome {
     uint32_t in_time;
-    uint64_t moved; /* pages that a model gave back */
+    uint32_t of_each[2]; /* of those */
+    uint64_t moved;      /* pages that a model gave back */
 };
 
-/* A model's load in bursts, in turn, or both at once, steadily or in bursts. */
-enum load { ALTERNATES, STEADY, BOTH_BURST };
+/* A model's load in bursts, in turn, or both at once, steadily or in bursts; or more than fits. */
+enum load { ALTERNATES, STEADY, BOTH_BURST, OVERLOAD };
 
 static bool comes(enum load load, uint32_t model, uint32_t now, struct hw_rng *rng)
 {
     uint64_t per_mille = load == STEADY           ? 450
+                         : load == OVERLOAD       ? 700
                          : load == BOTH_BURST     ? (now % 100 < 10 ? 1000 : 0)
                          : now / 200 % 2 == model ? 900
                                                   : 0;
     return hw_rng_below(rng, 1000) < per_mille;
 }
+
+/* The first model's priority and the second one's minimum. */
+static uint32_t priority, min_pages;
 
 static struct outcome simulate(bool shared, enum load load, uint64_t seed)
 {
@@ -221,6 +250,8 @@ static struct outcome simulate(bool shared, enum load load, uint64_t seed)
             l->busy = l->running || l->first < l->count ? now : l->busy;
             m[k] = share_of(l, now);
         }
+        m[0].priority = priority;
+        m[1].min_bytes = min_pages;
         if (shared)
             page_share_targets(m, 2, LIMIT, t);
         for (int k = 0; k < 2; k++) {
@@ -233,13 +264,14 @@ static struct outcome simulate(bool shared, enum load load, uint64_t seed)
             struct line *l = &lines[k];
             uint64_t free = LIMIT - lines[1 - k].held, room = t[k] < free ? t[k] : free;
             uint32_t running = l->running;
-            o.in_time += start(l, now, room);
+            o.of_each[k] += start(l, now, room);
             uint64_t grown = l->held + (uint64_t)(l->running - running) * PAGES_EACH;
             l->held = grown < room ? grown : room > l->held ? room : l->held;
             assert_true(l->held >= (uint64_t)l->running * PAGES_EACH);
         }
         assert_true(lines[0].held + lines[1].held <= LIMIT);
     }
+    o.in_time = o.of_each[0] + o.of_each[1];
     return o;
 }
 
@@ -268,6 +300,26 @@ static void little_moves_between_models_that_are_equally_busy(void **state)
     }
 }
 
+/* Where both want more than there is, the first has nearly all of its requests in time, the second
+ * as many as its minimum lets run; where there is enough for both, nothing changes. */
+static void a_priority_decides_only_where_memory_is_short(void **state)
+{
+    (void)state;
+    min_pages = LIMIT / 4;
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        struct outcome equal = simulate(true, OVERLOAD, seed);
+        struct outcome steady = simulate(true, STEADY, seed);
+        priority = 1;
+        struct outcome first = simulate(true, OVERLOAD, seed);
+        struct outcome same = simulate(true, STEADY, seed);
+        priority = 0;
+        assert_true(first.of_each[0] > 2 * equal.of_each[0]);
+        assert_true(100 * first.of_each[0] >= 95 * (TICKS * 7 / 10));
+        assert_true(100 * same.in_time >= 99 * steady.in_time);
+    }
+    min_pages = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,12 +327,14 @@ int main(void)
         cmocka_unit_test(an_idle_model_gives_way_down_to_its_minimum),
         cmocka_unit_test(busy_models_share_alike_and_divide_what_one_does_not_need),
         cmocka_unit_test(the_oldest_request_has_all_that_it_needs),
+        cmocka_unit_test(a_higher_priority_is_met_first_down_to_the_minimum),
         cmocka_unit_test(what_nobody_needs_stays_with_the_last_that_was_busy),
         cmocka_unit_test(a_request_takes_the_place_of_its_own_models_prefixes),
         cmocka_unit_test(minimums_past_the_limit_count_for_nothing),
         cmocka_unit_test(random_targets_fit_the_limit_and_the_minimums),
         cmocka_unit_test(shared_memory_serves_more_where_loads_alternate),
         cmocka_unit_test(little_moves_between_models_that_are_equally_busy),
+        cmocka_unit_test(a_priority_decides_only_where_memory_is_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
