@@ -261,6 +261,15 @@ static enum cmd_exit limit(const char *name, const char *size)
         return cmd_fail(CMD_USAGE, "kvctl: limit: '%s' is not a size such as 16GiB, or none", size);
     if (cmd_kv_open(&g, name, &why))
         return cmd_fail(CMD_FAILED, "kvctl: %s", why.text);
+    uint64_t most = page_limit_most(g.limit);
+    if (most && bytes > most) {
+        cmd_kv_close(&g);
+        return cmd_fail(CMD_FAILED,
+                        "kvctl: limit: the models of %s can have %s at most, since that is what "
+                        "their servers reserved addresses for; start them with a larger "
+                        "--kv-memory",
+                        name, hw_format_size(text, most));
+    }
     page_limit_set(g.limit, bytes);
     wait_for_room(&g);
     uint64_t excess = page_limit_excess(g.limit);

@@ -28,7 +28,9 @@ struct limit_head {
     uint32_t magic, version;
     _Atomic uint64_t limit;
     _Atomic uint32_t trims;
-    uint8_t pad[HW_CACHE_LINE - 20];
+    uint32_t none;
+    _Atomic uint64_t most;
+    uint8_t pad[HW_CACHE_LINE - 32];
 };
 
 struct limit_line {
@@ -319,6 +321,16 @@ void page_limit_set_own(struct page_limit *l, uint64_t bytes)
 uint64_t page_limit_own(const struct page_limit *l)
 {
     return atomic_load(&((struct page_limit *)(uintptr_t)l)->own);
+}
+
+void page_limit_set_most(struct page_limit *l, uint64_t bytes)
+{
+    atomic_store(&l->file->head.most, bytes);
+}
+
+uint64_t page_limit_most(const struct page_limit *l)
+{
+    return atomic_load(&l->file->head.most);
 }
 
 void page_limit_set(struct page_limit *l, uint64_t bytes)

@@ -82,6 +82,11 @@ void page_limit_note_state(struct page_limit *l, const struct page_limit_state *
 void page_limit_set_own(struct page_limit *l, uint64_t bytes);
 uint64_t page_limit_own(const struct page_limit *l);
 
+/* How high the limit may be raised: models reserve addresses when they are loaded.  0: as one
+ * likes. */
+void page_limit_set_most(struct page_limit *l, uint64_t bytes);
+uint64_t page_limit_most(const struct page_limit *l);
+
 /* 0: no limit. */
 void page_limit_set(struct page_limit *l, uint64_t bytes);
 uint64_t page_limit_get(const struct page_limit *l);

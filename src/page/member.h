@@ -16,6 +16,7 @@ struct page_member_config {
     const char *const *models; /* names; the first one names a group of its own */
     uint32_t count;
     uint64_t limit_bytes;       /* of a group that has none yet */
+    uint64_t most_bytes;        /* to which that may be raised */
     uint64_t min_bytes;         /* of each model */
     const uint32_t *priorities; /* one of each model */
 };

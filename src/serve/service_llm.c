@@ -300,6 +300,7 @@ static enum cmd_exit join_group(struct service_llm *s, const struct service_llm_
                                         .count = s->count,
                                         .priorities = priorities,
                                         .limit_bytes = bytes,
+                                        .most_bytes = bytes * GROWTH,
                                         .min_bytes = models > 1 || o->kv_group ? min : 0};
     if (page_member_open(&s->kv_group, &config, &why))
         return cmd_fail(CMD_FAILED, "serve: KV memory: %s", why.text);

@@ -126,16 +126,18 @@ static int make_pools(struct llm_kv_cache *cache, const struct llm_kv_shape *sha
     return rc;
 }
 
-static int count_pages(const struct llm_config *config, uint64_t bytes, struct llm_kv_shape *shape,
-                       char *why)
+/* A limit may be raised later, so there are more pages than it allows now. */
+static int count_pages(const struct llm_config *config, uint64_t bytes,
+                       const struct page_limit *limit, struct llm_kv_shape *shape, char *why)
 {
     uint64_t page = UINT64_C(2) * LLM_KV_POSITIONS * shape->row_values * sizeof(uint16_t);
-    uint64_t pages = bytes / page;
+    uint64_t pages = bytes / page, now = limit ? page_limit_get(limit) : 0;
     char have[HW_FORMAT_CHARS], need[HW_FORMAT_CHARS];
-    if (pages < config->layers)
+    now = now && now < bytes ? now : bytes;
+    if (now / page < config->layers)
         return llm_why(why, -ENOMEM,
                        "%s of KV memory are too little: a page of each layer, %s, is the least",
-                       hw_format_size(have, bytes), hw_format_size(need, page * config->layers));
+                       hw_format_size(have, now), hw_format_size(need, page * config->layers));
     shape->pages = pages < PAGE_COUNT_MAX ? (uint32_t)pages : PAGE_COUNT_MAX;
     return 0;
 }
@@ -156,7 +158,7 @@ int llm_kv_cache_create(struct llm_backend *backend, const struct llm_config *co
                         struct llm_kv_cache **out, char *why)
 {
     struct llm_kv_shape shape = {.row_values = config->kv_heads * config->head_dim};
-    int rc = count_pages(config, bytes, &shape, why);
+    int rc = count_pages(config, bytes, limit, &shape, why);
     if (rc)
         return rc;
     struct llm_kv_cache *cache = calloc(1, sizeof *cache);

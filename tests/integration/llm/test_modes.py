@@ -226,7 +226,7 @@ class BadInput(Modes):
 
     def test_too_little_kv_memory_names_the_least(self):
         self.expect(hawser("serve", "--no-devices", "--listen", "127.0.0.1:0", "--model", self.model,
-                           "--kv-memory", "1KiB"), FAILED, "too little", "a page of each layer, ")
+                           "--kv-memory", "1KiB"), FAILED, ": 1KiB of KV memory are too little", "a page of each layer, ")
 
     def test_limits_are_refusals(self):
         server = self.serve("--max-upload", "4KiB", "--max-tokens", 8)

@@ -363,6 +363,9 @@ class Serving(Case):
                     self.assertEqual(now["limit"], limit)
                     self.assertEqual([(w["model"], w["priority"]) for w in now["workers"]], [("one", 0), ("two", 3)])
                 self.assertEqual([run.result() for run in runs], alone)
+            self.expect(hawser("kvctl", "limit", "one", "9MiB", env=env), FAILED, "can have 8MiB at most",
+                        "--kv-memory")
+            self.assertEqual(group()["limit"], 8 << 20)
             self.assertIn("given back by 2 models", kvctl("trim", "one"))
             self.assertEqual([w["reserve"] for w in group()["workers"]], [0, 0])
             self.assertRegex(kvctl("list"), r"(?m)^one +1 +two +\d+ ")
