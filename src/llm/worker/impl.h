@@ -113,6 +113,7 @@ struct llm_text {
     uint32_t count;
     size_t room;
     uint32_t score, scores_end;  /* tokens of the request to score; as many as are left */
+    uint64_t came_ns;            /* hw_now_ns when it arrived */
     uint64_t number;             /* texts begin in this order */
     bool decodes;                /* the request's tokens are computed, a token was sampled */
     bool waits;                  /* began, and lost its rows to another: until there is memory */
@@ -280,6 +281,7 @@ enum llm_model_note {
     LLM_NOTE_ROWS,      /* of a step */
     LLM_NOTE_STORED,    /* bytes of a sequence, at once */
     LLM_NOTE_FETCHED,   /* bytes of a sequence, at once */
+    LLM_NOTE_WAITED,    /* ns of a text until there was memory for it */
     LLM_NOTE_RETURNED,  /* ns until weights that were put aside were back */
     LLM_NOTES
 };

@@ -20,7 +20,7 @@ static const double sequence_edges[] = {1, 2, 4, 8, 16, 32, 64};
 static const double row_edges[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 static const double byte_edges[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18,   1 << 20,
                                     1 << 22, 1 << 24, 1 << 26, 1LL << 28, 1LL << 30};
-static const double second_edges[] = {0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60};
+static const double second_edges[] = {0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60};
 static_assert(LLM_WORKER_BATCH_MAX == 64 && LLM_WORKER_STEP_ROWS == 1024,
               "the largest step has an edge");
 
@@ -35,6 +35,9 @@ static const struct hw_buckets_def note_defs[LLM_NOTES] = {
     [LLM_NOTE_FETCHED] = {"llm_kv_fetched_bytes", "vllm:kv_offload_load_size",
                           "KV of a sequence that came from the store for one restore",
                           HW_EDGES(byte_edges), 1},
+    [LLM_NOTE_WAITED] = {"llm_text_wait_seconds", NULL,
+                         "from when a worker has a text until there is KV memory for it to begin",
+                         HW_EDGES(second_edges), 1e-9},
     [LLM_NOTE_RETURNED] = {"llm_weights_return_seconds", NULL,
                            "from a request until weights that were put aside were back",
                            HW_EDGES(second_edges), 1e-9},

@@ -4,6 +4,7 @@
  * page more for each; so long it waits, and none overtakes it.  A text alone always begins.  Memory
  * may run out all the same, since texts grow: then the youngest text gives its rows up and waits
  * again.  The oldest is never the one, so each text ends. */
+#include "base/clock.h"
 #include "base/grow.h"
 #include "llm/model/why.h"
 #include "llm/worker/impl.h"
@@ -77,6 +78,7 @@ int llm_text_check(struct llm_worker *w, struct llm_job *job)
 {
     const struct llm_generate *g = &job->request.generate;
     struct llm_text *t = &job->text;
+    t->came_ns = hw_now_ns();
     t->model = llm_model_named(w, g->model, job->why);
     if (!t->model)
         return -ENOENT;
@@ -155,6 +157,7 @@ static int begin(struct llm_worker *w, struct llm_job *job)
     job->seq = s;
     job->client->texts++;
     t->number = ++w->texts_begun;
+    hw_buckets_note(&t->model->notes[LLM_NOTE_WAITED], hw_now_ns() - t->came_ns);
     job->done = 0;
     t->end.shared = llm_text_adopt(w, job, false);
     if (t->end.shared == 0 && !llm_text_scores(job))

@@ -49,7 +49,9 @@ static const struct hw_buckets_def note_defs[HTTP_NOTES] = {
     [HTTP_NOTE_BETWEEN] = {"http_between_tokens_seconds", "vllm:inter_token_latency_seconds",
                            "from a token to the next", HW_EDGES(second_edges), 1e-9},
     [HTTP_NOTE_QUEUE] = {"http_queue_seconds", "vllm:request_queue_time_seconds",
-                         "from a request until a worker has it", HW_EDGES(second_edges), 1e-9},
+                         "from a request until a worker has it, where it may wait for KV memory "
+                         "(llm_text_wait_seconds)",
+                         HW_EDGES(second_edges), 1e-9},
     [HTTP_NOTE_TOTAL] = {"http_text_seconds", "vllm:e2e_request_latency_seconds",
                          "from a request to the end of its text", HW_EDGES(second_edges), 1e-9},
     [HTTP_NOTE_PROMPT] = {"http_text_prompt_tokens", "vllm:request_prompt_tokens",

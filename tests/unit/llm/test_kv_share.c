@@ -311,8 +311,22 @@ static void texts_that_do_not_fit_together_all_end(void **state)
     rig_open(&r, limit, 0);
     for (int i = 0; i < 4; i++)
         ask(&r, &texts[i]);
+    turn(&r, texts, 4);
+    uint64_t all_there = hw_now_ns(), one_over = 0, waited = 0, begun = 0;
+    while (!one_over) {
+        turn(&r, texts, 4);
+        for (int i = 0; i < 4; i++)
+            one_over = texts[i].over ? hw_now_ns() : one_over;
+    }
     turn_until_over(&r, texts, 4, limit);
     same(told, texts, 4);
+    for (int i = 0; i < MODELS; i++) {
+        const struct hw_buckets *b = &r.w.served[i]->notes[LLM_NOTE_WAITED];
+        waited += atomic_load(&b->sum);
+        begun += hw_buckets_count(b);
+    }
+    assert_int_equal(begun, 4);
+    assert_true(waited >= one_over - all_there); /* the last began after the first was over */
     rig_close(&r);
 }
 
