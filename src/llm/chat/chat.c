@@ -13,12 +13,29 @@ static const char chatml[] =
     "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
     "{% endif %}";
 
-/* Qwen, DeepSeek and most others; Mistral; Cohere; ByteDance. */
+/* Qwen, DeepSeek and most others; Mistral; Cohere; ByteDance; Tencent; MiniMax M3; Google; and
+ * those whose answers are messages of their own. */
 static const struct llm_chat_marks reasoning_marks[] = {
-    {"<think>", "</think>"},
-    {"[THINK]", "[/THINK]"},
-    {"<|START_THINKING|>", "<|END_THINKING|>"},
-    {"<seed:think>", "</seed:think>"},
+    {.open = "<think>", .close = "</think>"},
+    {.open = "[THINK]", .close = "[/THINK]"},
+    {.open = "<|START_THINKING|>", .close = "<|END_THINKING|>"},
+    {.open = "<seed:think>", .close = "</seed:think>"},
+    {.tell = ":opensource", .open = "<think:opensource>", .close = "</think:opensource>"},
+    {.open = "<mm:think>", .close = "</mm:think>"},
+    {.open = "<|channel>thought", .close = "<channel|>"},
+    {.tell = "<|channel|>analysis",
+     .open = "<|channel|>analysis<|message|>",
+     .close = "<|end|>",
+     .drop = {"<|start|>assistant", "<|channel|>final<|message|>",
+              "<|channel|>commentary<|message|>", "<|end|>"}},
+    {.tell = "<|tool_call:begin|>",
+     .open = "<|think|>",
+     .close = "<|end|>",
+     .drop = {"<|begin|>assistant", "<|content|>", "<|end|>"}},
+    {.tell = "<|open|>",
+     .open = "<|open|>think<|sep|>",
+     .close = "<|close|>think<|sep|>",
+     .drop = {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"}},
 };
 
 struct llm_chat {
@@ -64,9 +81,10 @@ static int set_template(struct llm_chat *chat, const char *text, size_t bytes, c
         return err;
     chat->form = llm_tools_form_of(text, bytes);
     for (size_t i = 0; i < ARRAY_LEN(reasoning_marks) && !chat->reasoning; i++) {
-        const char *close = reasoning_marks[i].close;
-        if (memmem(text, bytes, close, strlen(close)))
-            chat->reasoning = &reasoning_marks[i];
+        const struct llm_chat_marks *marks = &reasoning_marks[i];
+        const char *tell = marks->tell ? marks->tell : marks->close;
+        if (memmem(text, bytes, tell, strlen(tell)))
+            chat->reasoning = marks;
     }
     chat->knows_developer = memmem(text, bytes, "developer", 9) != NULL;
     return 0;
@@ -174,16 +192,9 @@ bool llm_chat_ends_open(const struct llm_chat_marks *marks, const char *prompt, 
 const char *llm_chat_piece(const struct llm_chat_marks *marks, const struct llm_vocab *vocab,
                            uint32_t token, size_t *bytes)
 {
-    const char *piece = llm_vocab_piece(vocab, token, false, bytes);
-    const char *names[] = {marks->open, marks->close};
-    for (size_t i = 0; *bytes == 0 && token < vocab->count && i < ARRAY_LEN(names); i++) {
-        const struct gguf_string *name = &vocab->tokens[token].text;
-        if (name->bytes == strlen(names[i]) && memcmp(name->text, names[i], name->bytes) == 0) {
-            *bytes = name->bytes;
-            return names[i];
-        }
-    }
-    return piece;
+    const char *const texts[] = {marks->open,    marks->close,   marks->drop[0],
+                                 marks->drop[1], marks->drop[2], marks->drop[3]};
+    return llm_vocab_mark(vocab, token, texts, ARRAY_LEN(texts), bytes);
 }
 
 /* ---- checks ---- */

@@ -35,12 +35,15 @@ enum llm_tools_form llm_chat_tools_form(const struct llm_chat *chat);
 /* What a model writes around its reasoning, before the answer. */
 struct llm_chat_marks {
     const char *open, *close;
+    const char *drop[4]; /* around parts of the answer, which are no content; reasoning may then
+                            also follow such a part */
+    const char *tell;    /* a template that holds it is of such a model; NULL: `close` */
 };
 /* Told from the template, too.  NULL: the model does not reason; else static. */
 const struct llm_chat_marks *llm_chat_reasoning(const struct llm_chat *chat);
 /* The prompt ends within reasoning: the model does not write the opening mark again. */
 bool llm_chat_ends_open(const struct llm_chat_marks *marks, const char *prompt, size_t bytes);
-/* As llm_vocab_piece, but a control token that is one of the marks has its name as its text. */
+/* As llm_vocab_piece, but a control token within the marks has its name as its text. */
 const char *llm_chat_piece(const struct llm_chat_marks *marks, const struct llm_vocab *vocab,
                            uint32_t token, size_t *bytes);
 

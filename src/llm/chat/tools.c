@@ -6,118 +6,18 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-/* \1 is the function's name, \2 its arguments, \3 an id that may be left out. */
-static const struct tools_shape shapes[] = {
-    [LLM_TOOLS_NONE] = {.tells = {NULL}},
-    [LLM_TOOLS_HERMES] = {.tells = {"<tool_call>"},
-                          .open = "<tool_call>",
-                          .close = "</tool_call>",
-                          .list = true,
-                          .parameters = true, /* Qwen 3 Coder */
-                          .call = "<tool_call>\n{\"name\": \"\1\", \"arguments\": \2}\n"
-                                  "</tool_call>",
-                          .between = "\n"},
-    /* Its templates refuse an answer with several calls. */
-    [LLM_TOOLS_LLAMA] = {.tells = {"<|python_tag|>", "\"parameters\": "},
-                         .open = "<|python_tag|>",
-                         .whole_text = true,
-                         .list = true,
-                         .call = "{\"name\": \"\1\", \"parameters\": \2}"},
-    [LLM_TOOLS_MISTRAL] = {.tells = {"[TOOL_CALLS]"},
-                           .open = "[TOOL_CALLS]",
-                           .after_name = "[ARGS]",
-                           .list = true,
-                           .begin = "[TOOL_CALLS][",
-                           .call = "{\"name\": \"\1\", \"arguments\": \2\3}",
-                           .between = ", ",
-                           .end = "]"},
-    [LLM_TOOLS_MISTRAL_NAMED] = {.tells = {"[ARGS]"},
-                                 .open = "[TOOL_CALLS]",
-                                 .after_name = "[ARGS]",
-                                 .list = true,
-                                 .call = "[TOOL_CALLS]\1[ARGS]\2",
-                                 .between = ""},
-    [LLM_TOOLS_TAGGED] = {.tells = {"<function="},
-                          .open = "<function=",
-                          .after_name = ">",
-                          .close = "</function>",
-                          .call = "<function=\1>\2</function>",
-                          .between = "\n"},
-    [LLM_TOOLS_GRANITE] = {.tells = {"<|tool_call|>"}, /* Phi-4 mini, too, which closes it */
-                           .open = "<|tool_call|>",
-                           .close = "<|/tool_call|>",
-                           .list = true,
-                           .begin = "<|tool_call|>[",
-                           .call = "{\"name\": \"\1\", \"arguments\": \2}",
-                           .between = ", ",
-                           .end = "]"},
-    [LLM_TOOLS_NEMOTRON] = {.tells = {"<TOOLCALL>"},
-                            .open = "<TOOLCALL>",
-                            .close = "</TOOLCALL>",
-                            .list = true,
-                            .begin = "<TOOLCALL>[",
-                            .call = "{\"name\": \"\1\", \"arguments\": \2}",
-                            .between = ", ",
-                            .end = "]</TOOLCALL>"},
-    [LLM_TOOLS_APRIEL] = {.tells = {"<tool_calls>["},
-                          .open = "<tool_calls>",
-                          .close = "</tool_calls>",
-                          .list = true,
-                          .begin = "<tool_calls>[",
-                          .call = "{\"name\": \"\1\", \"arguments\": \2}",
-                          .between = ", ",
-                          .end = "]</tool_calls>"},
-    [LLM_TOOLS_COMMAND] = {.tells = {"<|START_ACTION|>"},
-                           .open = "<|START_ACTION|>",
-                           .close = "<|END_ACTION|>",
-                           .list = true,
-                           .begin = "<|START_ACTION|>[\n",
-                           .call = "    {\"tool_call_id\": \"0\", \"tool_name\": \"\1\", "
-                                   "\"parameters\": \2}",
-                           .between = ",\n",
-                           .end = "\n]<|END_ACTION|>"},
-};
-
-const struct tools_shape *llm_tools_shape(enum llm_tools_form form)
-{
-    return &shapes[form];
-}
-
-enum llm_tools_form llm_tools_form_of(const char *text, size_t bytes)
-{
-    /* A template that shows several marks is told by the first of these. */
-    static const enum llm_tools_form order[] = {
-        LLM_TOOLS_APRIEL,   LLM_TOOLS_HERMES,  LLM_TOOLS_MISTRAL_NAMED,
-        LLM_TOOLS_MISTRAL,  LLM_TOOLS_TAGGED,  LLM_TOOLS_GRANITE,
-        LLM_TOOLS_NEMOTRON, LLM_TOOLS_COMMAND, LLM_TOOLS_LLAMA};
-    for (size_t i = 0; i < ARRAY_LEN(order); i++) {
-        const char *const *tells = shapes[order[i]].tells;
-        for (size_t k = 0; k < ARRAY_LEN(shapes[0].tells) && tells[k]; k++) {
-            if (memmem(text, bytes, tells[k], strlen(tells[k])))
-                return order[i];
-        }
-    }
-    return LLM_TOOLS_NONE;
-}
-
 const char *llm_tools_piece(enum llm_tools_form form, const struct llm_vocab *vocab, uint32_t token,
                             size_t *bytes)
 {
-    const char *piece = llm_vocab_piece(vocab, token, false, bytes);
-    const char *marks[] = {shapes[form].open, shapes[form].after_name, shapes[form].close};
-    for (size_t i = 0; *bytes == 0 && token < vocab->count && i < ARRAY_LEN(marks); i++) {
-        const struct gguf_string *name = &vocab->tokens[token].text;
-        if (marks[i] && name->bytes == strlen(marks[i]) &&
-            memcmp(name->text, marks[i], name->bytes) == 0) {
-            *bytes = name->bytes;
-            return marks[i];
-        }
-    }
-    return piece;
+    const struct tools_shape *s = llm_tools_shape(form);
+    const char *const texts[] = {s->open[0], s->open[1], s->open[2],  s->heads[0], s->heads[1],
+                                 s->tag,     s->tag_end, s->close[0], s->close[1], s->close[2]};
+    return llm_vocab_mark(vocab, token, texts, ARRAY_LEN(texts), bytes);
 }
 
 /* ---- the parser ---- */
@@ -128,8 +28,7 @@ struct buffer {
 };
 
 struct call {
-    char id[TOOLS_ID_CHARS + 1];
-    char *name;
+    char *id, *name;
     struct buffer arguments;
 };
 
@@ -149,7 +48,6 @@ enum state {
 
 struct llm_tools {
     const struct tools_shape *shape;
-    enum llm_tools_form form;
     json_t *names; /* object: of each function that can be called the parameters; NULL: any */
     struct call *calls;
     size_t call_count;
@@ -168,8 +66,7 @@ int llm_tools_create(enum llm_tools_form form, const json_t *tools, struct llm_t
     struct llm_tools *t = calloc(1, sizeof *t);
     if (!t)
         return -ENOMEM;
-    t->form = form;
-    t->shape = &shapes[form];
+    t->shape = llm_tools_shape(form);
     t->plain = form == LLM_TOOLS_NONE;
     t->names = tools ? json_object() : NULL;
     bool failed = tools && !t->names;
@@ -194,6 +91,7 @@ void llm_tools_destroy(struct llm_tools *t)
     if (!t)
         return;
     for (size_t i = 0; i < t->call_count; i++) {
+        free(t->calls[i].id);
         free(t->calls[i].name);
         free(t->calls[i].arguments.text);
     }
@@ -254,10 +152,14 @@ static size_t walk(struct place *p, const char *text, size_t bytes)
     return bytes;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
 static size_t skip_blanks(const struct buffer *b, size_t at)
 {
-    while (at < b->bytes && (b->text[at] == ' ' || b->text[at] == '\n' || b->text[at] == '\r' ||
-                             b->text[at] == '\t'))
+    while (at < b->bytes && is_blank(b->text[at]))
         at++;
     return at;
 }
@@ -265,15 +167,31 @@ static size_t skip_blanks(const struct buffer *b, size_t at)
 /* ---- calls ---- */
 
 /* Mistral's templates take ids of nine letters and digits only. */
-static void make_id(char id[TOOLS_ID_CHARS + 1])
+static char *make_id(const struct tools_shape *shape, const char *name, size_t number)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     uint8_t random[TOOLS_ID_CHARS];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
+    char *id = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&id, &bytes);
+    if (!out)
+        return NULL;
+    if (!shape->id && getrandom(random, sizeof random, 0) != sizeof random)
         memset(random, 0, sizeof random);
-    for (size_t i = 0; i < TOOLS_ID_CHARS; i++)
-        id[i] = letters[random[i] % (sizeof letters - 1)];
-    id[TOOLS_ID_CHARS] = 0;
+    for (size_t i = 0; !shape->id && i < TOOLS_ID_CHARS; i++)
+        fputc(letters[random[i] % (sizeof letters - 1)], out);
+    for (const char *c = shape->id; c && *c; c++) {
+        if (*c == '\1')
+            fputs(name, out);
+        else if (*c == '\2')
+            fprintf(out, "%zu", number);
+        else
+            fputc(*c, out);
+    }
+    if (fclose(out) == 0)
+        return id;
+    free(id);
+    return NULL;
 }
 
 static bool is_known(const struct llm_tools *t, const char *name)
@@ -300,9 +218,12 @@ static int add_call(struct llm_tools *t, const char *name, size_t bytes)
         return -ENOMEM;
     t->calls = grown;
     grown[t->call_count] = (struct call){.name = copy_name(name, bytes)};
-    if (!grown[t->call_count].name)
+    struct call *call = &grown[t->call_count];
+    call->id = call->name ? make_id(t->shape, call->name, t->call_count) : NULL;
+    if (!call->id) {
+        free(call->name);
         return -ENOMEM;
-    make_id(grown[t->call_count].id);
+    }
     t->call_count++;
     return 0;
 }
@@ -430,32 +351,8 @@ static int look_object(struct llm_tools *t, size_t at, bool ended)
     if (rc <= 0)
         return rc ? rc : LOOK_CONTENT;
     drop(&t->held, at + n);
-    t->state = t->list ? STATE_LIST : STATE_CLOSE;
+    t->state = STATE_LIST;
     return LOOK_CALL;
-}
-
-/* NAME[ARGS]{ or NAME>{ at `at`. */
-static int look_named(struct llm_tools *t, size_t at, bool ended)
-{
-    const char *stop = t->shape->after_name;
-    const char *found = memmem(t->held.text + at, t->held.bytes - at, stop, strlen(stop));
-    size_t limit = found ? (size_t)(found - t->held.text) : t->held.bytes;
-    for (size_t i = at; i < limit; i++) {
-        /* Names of functions are ASCII; OpenAI allows letters, digits, '_' and '-'. */
-        if (strchr("{}\"\n<>", t->held.text[i]) || (unsigned char)t->held.text[i] >= 0x80 ||
-            limit - at > TOOLS_NAME_BYTES_MAX)
-            return LOOK_CONTENT;
-    }
-    if (!found)
-        return undecided(ended);
-    size_t from = skip_blanks(&t->held, limit + strlen(stop));
-    if (from == t->held.bytes)
-        return undecided(ended);
-    if (t->held.text[from] != '{' || !is_known_at(t, at, limit - at))
-        return LOOK_CONTENT;
-    t->bare = true;
-    int err = begin_call(t, at, limit - at, from);
-    return err ? err : LOOK_CALL;
 }
 
 /* Whether the held text has mark at `at`, or what may become it. */
@@ -464,6 +361,75 @@ static bool may_begin(const struct llm_tools *t, size_t at, const char *mark)
     size_t n = strlen(mark), left = t->held.bytes - at;
     return memcmp(t->held.text + at, mark, left < n ? left : n) == 0;
 }
+
+/* ---- patterns ---- */
+
+struct span {
+    size_t at, bytes;
+};
+
+enum { PATTERN_NAME = 1, PATTERN_VALUE, PATTERN_KEY, PATTERN_ANY };
+
+static bool is_literal(char c)
+{
+    return (unsigned char)c > PATTERN_ANY && !is_blank(c);
+}
+
+/* Names of functions are ASCII; OpenAI allows letters, digits, '_' and '-'. */
+static size_t name_run(const char *text, size_t bytes, char stop)
+{
+    size_t n = 0;
+    while (n < bytes && !strchr("{}\"\n<> \t\r", text[n]) && (unsigned char)text[n] < 0x80 &&
+           text[n] != stop)
+        n++;
+    return n;
+}
+
+/* Bytes before the literal text that `pattern` begins with; where that is not there, those that are
+ * certainly before it. */
+static size_t run_to(const char *pattern, const char *text, size_t bytes, bool *there)
+{
+    size_t n = 0;
+    while (is_literal(pattern[n]))
+        n++;
+    const char *found = memmem(text, bytes, pattern, n);
+    *there = found != NULL;
+    return found ? (size_t)(found - text) : bytes - (bytes < n ? bytes : n - 1);
+}
+
+/* Reads the text from *at to end.  LOOK_CALL: the pattern fits, and *at is behind it. */
+static enum look match(const char *pattern, const char *text, size_t end, size_t *at,
+                       struct span found[PATTERN_ANY + 1])
+{
+    for (const char *p = pattern; *p; p++) {
+        size_t from = *at;
+        if (is_blank(*p)) {
+            while (*at < end && is_blank(text[*at]))
+                ++*at;
+            continue;
+        }
+        if (from == end)
+            return LOOK_WAIT;
+        if (is_literal(*p)) {
+            if (text[from] != *p)
+                return LOOK_CONTENT;
+            ++*at;
+            continue;
+        }
+        bool there = true;
+        size_t n = *p == PATTERN_NAME ? name_run(text + from, end - from, p[1])
+                                      : run_to(p + 1, text + from, end - from, &there);
+        if (*p != PATTERN_VALUE && n > TOOLS_NAME_BYTES_MAX)
+            return LOOK_CONTENT;
+        if (!there || from + n == end)
+            return LOOK_WAIT;
+        found[(size_t)*p] = (struct span){from, n};
+        *at = from + n;
+    }
+    return LOOK_CALL;
+}
+
+/* ---- calls that are a name and arguments ---- */
 
 /* The value of a parameter: text where the schema says so, else JSON if it is any. */
 static json_t *tagged_value(const json_t *schema, const char *text, size_t bytes)
@@ -478,85 +444,124 @@ static json_t *tagged_value(const json_t *schema, const char *text, size_t bytes
     return value ? value : json_stringn(text, bytes);
 }
 
-/* What lies between the tags, and where it ends; NULL: it is not there. */
-static const char *between(const char *from, const char *end, const char *open, const char *close,
-                           size_t *bytes)
+/* The arguments from `at` to `end`; NULL: something else is among them. */
+static json_t *tagged_arguments(const struct llm_tools *t, const struct span *name, size_t at,
+                                size_t end)
 {
-    const char *at = memmem(from, (size_t)(end - from), open, strlen(open));
-    at = at ? at + strlen(open) : NULL;
-    const char *to = at ? memmem(at, (size_t)(end - at), close, strlen(close)) : NULL;
-    *bytes = to ? (size_t)(to - at) : 0;
-    return to ? at : NULL;
-}
-
-static json_t *tagged_arguments(const struct llm_tools *t, const char *name, const char *from,
-                                const char *end)
-{
+    const char *text = t->held.text;
     json_t *arguments = json_object();
-    size_t key_bytes, bytes;
-    const char *key, *value;
-    while ((key = between(from, end, "<parameter=", ">", &key_bytes)) &&
-           (value = between(key + key_bytes, end, ">", "</parameter>", &bytes))) {
-        char *copy = copy_name(key, key_bytes);
-        const json_t *schema = json_object_get(json_object_get(t->names, name), copy ? copy : "");
+    char *function = copy_name(text + name->at, name->bytes);
+    const json_t *schemas = function ? json_object_get(t->names, function) : NULL;
+    while (arguments && (at = skip_blanks(&t->held, at)) < end) {
+        struct span found[PATTERN_ANY + 1] = {0};
+        if (match(t->shape->tag, text, end, &at, found) != LOOK_CALL) {
+            json_decref(arguments);
+            arguments = NULL;
+            break;
+        }
+        const struct span *key = &found[PATTERN_KEY], *value = &found[PATTERN_VALUE];
+        char *copy = copy_name(text + key->at, key->bytes);
         /* A value that is no UTF-8 is left out. */
         if (copy)
-            (void)json_object_set_new(arguments, copy, tagged_value(schema, value, bytes));
+            (void)json_object_set_new(
+                arguments, copy,
+                tagged_value(json_object_get(schemas, copy), text + value->at, value->bytes));
         free(copy);
-        from = value + bytes;
     }
+    free(function);
     return arguments;
 }
 
-/* <function=NAME>, its parameters, </function> at `at`: taken as a whole.  LOOK_* or -ENOMEM. */
-static int look_tagged(struct llm_tools *t, size_t at, bool ended)
+/* A call whose name is known and whose arguments are tags from `at` on: taken as a whole.  LOOK_*
+ * or -ENOMEM. */
+static int look_tagged(struct llm_tools *t, const struct span *name, size_t at, bool ended)
 {
-    static const char open[] = "<function=", close[] = "</function>";
-    if (!may_begin(t, at, open))
-        return LOOK_CONTENT;
-    const char *text = t->held.text;
-    const char *end = memmem(text + at, t->held.bytes - at, close, sizeof close - 1);
+    const char *text = t->held.text, *tag_end = t->shape->tag_end;
+    const char *end = memmem(text + at, t->held.bytes - at, tag_end, strlen(tag_end));
     if (!end)
         return undecided(ended);
-    size_t name_bytes;
-    const char *name = between(text + at, end, open, ">", &name_bytes);
-    if (!name || !is_known_at(t, (size_t)(name - text), name_bytes))
+    json_t *arguments = tagged_arguments(t, name, at, (size_t)(end - text));
+    if (!arguments)
         return LOOK_CONTENT;
-    int err = add_call(t, name, name_bytes);
-    if (err)
-        return err;
-    struct call *call = &t->calls[t->call_count - 1];
-    json_t *arguments = tagged_arguments(t, call->name, name + name_bytes, end);
-    char *json = arguments ? json_dumps(arguments, 0) : NULL;
-    err = json ? put(&call->arguments, json, strlen(json)) : -ENOMEM;
-    free(json);
+    char *json = json_dumps(arguments, 0);
     json_decref(arguments);
+    int err = json ? add_call(t, text + name->at, name->bytes) : -ENOMEM;
+    if (!err)
+        err = put(&t->calls[t->call_count - 1].arguments, json, strlen(json));
+    free(json);
     if (err)
         return err;
-    drop(&t->held, (size_t)(end - text) + sizeof close - 1);
+    drop(&t->held, (size_t)(end - text) + strlen(tag_end));
     t->state = STATE_CLOSE;
     return LOOK_CALL;
 }
 
-/* A call after what opens it. */
-static int look_call(struct llm_tools *t, size_t at, bool ended)
+/* A call that begins as one of the form's heads, at `at`.  LOOK_* or -ENOMEM. */
+static int look_named(struct llm_tools *t, const char *head, size_t at, bool ended)
 {
+    struct span found[PATTERN_ANY + 1] = {0};
+    const struct span *name = &found[PATTERN_NAME];
+    enum look fits = match(head, t->held.text, t->held.bytes, &at, found);
+    if (fits != LOOK_CALL)
+        return fits == LOOK_WAIT ? (int)undecided(ended) : LOOK_CONTENT;
+    if (!is_known_at(t, name->at, name->bytes))
+        return LOOK_CONTENT;
     at = skip_blanks(&t->held, at);
     if (at == t->held.bytes)
         return undecided(ended);
-    bool list = t->shape->list && t->held.text[at] == '[';
-    if (list) {
-        at = skip_blanks(&t->held, at + 1);
-        if (at == t->held.bytes)
-            return undecided(ended);
+    if (t->held.text[at] != '{')
+        return t->shape->tag ? look_tagged(t, name, at, ended) : LOOK_CONTENT;
+    t->bare = head[0] != '{';
+    int err = begin_call(t, name->at, name->bytes, at);
+    return err ? err : LOOK_CALL;
+}
+
+/* A call in any of the form's ways. */
+static int look_one(struct llm_tools *t, size_t at, bool ended)
+{
+    bool wait = false;
+    for (size_t i = 0; i < ARRAY_LEN(t->shape->heads) && t->shape->heads[i]; i++) {
+        int found = look_named(t, t->shape->heads[i], at, ended);
+        if (found < 0 || found == LOOK_CALL)
+            return found;
+        wait = wait || found == LOOK_WAIT;
     }
-    t->list = list;
     t->bare = false;
-    if (t->held.text[at] == '{' && (list || !t->shape->after_name || t->shape->list))
-        return look_object(t, at, ended);
-    if (!list && t->shape->parameters)
-        return look_tagged(t, at, ended);
-    return list || !t->shape->after_name ? LOOK_CONTENT : look_named(t, at, ended);
+    int found = t->held.text[at] == '{' ? look_object(t, at, ended) : (int)LOOK_CONTENT;
+    return found == LOOK_CONTENT && wait ? (int)LOOK_WAIT : found;
+}
+
+/* Which of the form's opening marks, from the k-th on, the text may have at `at`; or how many there
+ * are. */
+static size_t opening(const struct llm_tools *t, size_t k, size_t at)
+{
+    while (k < TOOLS_MARKS_MAX && !(t->shape->open[k] && may_begin(t, at, t->shape->open[k])))
+        k++;
+    return k;
+}
+
+/* A call or a list of calls, after marks that may open it from the k-th on. */
+static int look_call(struct llm_tools *t, size_t k, size_t at, bool ended)
+{
+    for (;;) {
+        size_t next = opening(t, k, at), blanks = skip_blanks(&t->held, at);
+        if (blanks == t->held.bytes)
+            return undecided(ended);
+        if (next == TOOLS_MARKS_MAX) {
+            next = opening(t, k, blanks);
+            at = blanks;
+        }
+        if (next == TOOLS_MARKS_MAX)
+            break;
+        at += strlen(t->shape->open[next]);
+        if (at > t->held.bytes)
+            return undecided(ended);
+        k = next + 1;
+    }
+    t->list = t->shape->list && t->held.text[at] == '[';
+    if (t->list)
+        at = skip_blanks(&t->held, at + 1);
+    return at == t->held.bytes ? (int)undecided(ended) : look_one(t, at, ended);
 }
 
 /* ---- states: 1 to go on, 0 for more text, or -ENOMEM ---- */
@@ -564,7 +569,7 @@ static int look_call(struct llm_tools *t, size_t at, bool ended)
 /* Llama writes calls as the whole text, with ';' between and perhaps a tag before. */
 static int look_whole_text(struct llm_tools *t, bool ended)
 {
-    size_t at = skip_blanks(&t->held, 0), n = strlen(t->shape->open);
+    size_t at = skip_blanks(&t->held, 0);
     if (at < t->held.bytes && t->call_count > 0 && t->held.text[at] == ';')
         at = skip_blanks(&t->held, at + 1);
     if (at == t->held.bytes) {
@@ -572,43 +577,38 @@ static int look_whole_text(struct llm_tools *t, bool ended)
             drop(&t->held, at);
         return undecided(ended);
     }
-    if (may_begin(t, at, t->shape->open)) {
-        if (t->held.bytes - at < n)
-            return undecided(ended);
-        at += n;
-    }
-    return look_call(t, at, ended);
+    return look_call(t, 0, at, ended);
 }
 
 static int on_text(struct llm_tools *t, bool ended)
 {
-    const char *open = t->shape->open;
     size_t at = 0;
     if (t->plain)
         return give_out(t, t->held.bytes);
     if (t->after_call && !t->shape->whole_text) {
-        drop(&t->held, skip_blanks(&t->held, 0));
-        t->after_call = t->held.bytes == 0;
+        while (at < t->held.bytes && is_blank(t->held.text[at]) &&
+               opening(t, 0, at) == TOOLS_MARKS_MAX)
+            at++;
+        drop(&t->held, at);
+        t->after_call = t->held.bytes == 0 || is_blank(t->held.text[0]);
+        at = 0;
     }
-    while (!t->shape->whole_text && at < t->held.bytes && !may_begin(t, at, open))
+    while (!t->shape->whole_text && at < t->held.bytes && opening(t, 0, at) == TOOLS_MARKS_MAX)
         at++;
     int err = give_out(t, at);
     if (err || t->held.bytes == 0)
         return err;
-    int found;
-    if (t->shape->whole_text)
-        found = look_whole_text(t, ended);
-    else if (t->held.bytes < strlen(open))
-        found = undecided(ended);
-    else
-        found = look_call(t, strlen(open), ended);
+    int found = t->shape->whole_text ? look_whole_text(t, ended) : look_call(t, 0, 0, ended);
     if (found < 0 || found == LOOK_CALL)
         return found < 0 ? found : 1;
     if (found == LOOK_WAIT && t->held.bytes <= LLM_TOOL_CALL_BYTES_MAX)
         return 0;
     /* No call: its first byte is content, and the rest is looked at again. */
     t->plain = t->shape->whole_text;
-    err = t->held.bytes ? give_out(t, 1) : 0;
+    if (t->after_call && t->held.bytes && !t->plain)
+        drop(&t->held, 1);
+    else if (t->held.bytes)
+        err = give_out(t, 1);
     return err ? err : 1;
 }
 
@@ -635,40 +635,44 @@ static int on_object(struct llm_tools *t)
     drop(&t->held, walk(&t->place, t->held.text, t->held.bytes));
     if (t->place.depth > 0)
         return 0;
-    t->state = t->list ? STATE_LIST : STATE_CLOSE;
+    t->state = STATE_LIST;
     return 1;
 }
 
+/* Some forms write one object after the other without a list. */
 static int on_list(struct llm_tools *t, bool ended)
 {
     size_t at = skip_blanks(&t->held, 0);
-    if (at < t->held.bytes && t->held.text[at] == ',')
+    if (t->list && at < t->held.bytes && t->held.text[at] == ',')
         at = skip_blanks(&t->held, at + 1);
     if (at == t->held.bytes)
         return 0;
     int found = LOOK_CONTENT;
-    if (t->held.text[at] == '{' && t->call_count < LLM_TOOL_CALLS_MAX)
-        found = look_object(t, at, ended);
-    else if (t->held.text[at] == ']')
+    if (t->held.text[at] == '{' && t->call_count < LLM_TOOL_CALLS_MAX &&
+        (t->list || !t->shape->whole_text))
+        found = look_one(t, at, ended);
+    else if (t->list && t->held.text[at] == ']')
         drop(&t->held, at + 1);
-    if (found < 0 || found == LOOK_WAIT)
-        return found < 0 ? found : t->held.bytes > LLM_TOOL_CALL_BYTES_MAX;
-    if (found == LOOK_CONTENT)
+    if (found < 0 || (found == LOOK_WAIT && t->held.bytes <= LLM_TOOL_CALL_BYTES_MAX))
+        return found < 0 ? found : 0;
+    if (found != LOOK_CALL)
         t->state = STATE_CLOSE;
     return 1;
 }
 
 static int on_close(struct llm_tools *t, bool ended)
 {
-    const char *close = t->shape->close;
     size_t at = skip_blanks(&t->held, 0);
-    if (close && at == t->held.bytes && !ended)
+    if (t->shape->close[0] && at == t->held.bytes && !ended)
         return 0;
-    if (close && may_begin(t, at, close)) {
-        size_t n = strlen(close), left = t->held.bytes - at;
+    for (size_t i = 0; i < TOOLS_MARKS_MAX && t->shape->close[i]; i++) {
+        size_t n = strlen(t->shape->close[i]), left = t->held.bytes - at;
+        if (!may_begin(t, at, t->shape->close[i]))
+            continue;
         if (left < n && !ended)
             return 0;
         drop(&t->held, left < n ? t->held.bytes : at + n);
+        return 1;
     }
     t->state = STATE_TEXT;
     t->after_call = true;

@@ -4,15 +4,9 @@
  * clear; what is no call comes out as content.  Once the function's name and the key of its
  * arguments are there, it is a call: its arguments come out as they are generated, and are JSON
  * only if the model wrote JSON.  A call that is written in another order is taken as a whole.
- *   HERMES         <tool_call>{"name": ..., "arguments": {...}}</tool_call>, several; or within it
- *                  <function=NAME><parameter=KEY>VALUE</parameter>...</function>
- *   LLAMA          {"name": ..., "parameters": {...}} as the whole text, several with ';' between,
- *                  after <|python_tag|> or not
- *   MISTRAL        [TOOL_CALLS] and an array of {"name", "arguments", "id"}
- *   MISTRAL_NAMED  [TOOL_CALLS]NAME[ARGS]{...}, several
- *   TAGGED         <function=NAME>{...}</function>, several
- *   GRANITE, NEMOTRON, APRIEL   a tag and an array of {"name", "arguments"}
- *   COMMAND        <|START_ACTION|> and an array of {"tool_name", "parameters"}
+ * A form is a row of tools_shape.c: marks before a call, then an object {"name", "arguments"}, or
+ * the name and arguments in JSON, or the name and a tag for each argument; the last comes out as a
+ * whole.
  * The grammar of a form makes a model write calls of the request's functions and nothing else.
  *
  * Trust: a model's text is any bytes, of which arguments are given out only if they are UTF-8.
@@ -27,15 +21,33 @@
 
 enum llm_tools_form {
     LLM_TOOLS_NONE, /* calls are not looked for */
+    /* A template that shows marks of several is told by the first of these: */
+    LLM_TOOLS_HARMONY,
+    LLM_TOOLS_DSML,
+    LLM_TOOLS_DEEPSEEK_FENCED,
+    LLM_TOOLS_DEEPSEEK,
+    LLM_TOOLS_KIMI,
+    LLM_TOOLS_KIMI_TAGGED,
+    LLM_TOOLS_SOLAR,
+    LLM_TOOLS_HUNYUAN,
+    LLM_TOOLS_GLM,
+    LLM_TOOLS_MINIMAX,
+    LLM_TOOLS_SEED,
+    LLM_TOOLS_MINICPM,
+    LLM_TOOLS_APERTUS,
+    LLM_TOOLS_GIGACHAT,
+    LLM_TOOLS_APRIEL,
     LLM_TOOLS_HERMES,
-    LLM_TOOLS_LLAMA,
-    LLM_TOOLS_MISTRAL,
+    LLM_TOOLS_LINES,
     LLM_TOOLS_MISTRAL_NAMED,
+    LLM_TOOLS_MISTRAL,
     LLM_TOOLS_TAGGED,
     LLM_TOOLS_GRANITE,
     LLM_TOOLS_NEMOTRON,
-    LLM_TOOLS_APRIEL,
+    LLM_TOOLS_FUNCTOOLS,
     LLM_TOOLS_COMMAND,
+    LLM_TOOLS_COMMAND_FENCED,
+    LLM_TOOLS_LLAMA,
     LLM_TOOLS_FORMS, /* how many there are */
 };
 
@@ -73,8 +85,7 @@ json_t *llm_tools_call(const struct llm_tools *tools, size_t index, bool begin);
 /* The arguments of a call so far: bytes; *text is valid until the next call. */
 size_t llm_tools_arguments(const struct llm_tools *tools, size_t index, const char **text);
 
-/* As llm_vocab_piece, but a control token that is a mark of the form has its name as its text:
- * Mistral's and Llama's vocabularies have such marks. */
+/* As llm_vocab_piece, but a control token within a mark of the form has its name as its text. */
 const char *llm_tools_piece(enum llm_tools_form form, const struct llm_vocab *vocab, uint32_t token,
                             size_t *bytes);
 

@@ -13,32 +13,26 @@ struct writer {
     struct schema_text *out;
 };
 
-/* The control token that a mark is, or -1. */
-static int64_t control_of(const struct llm_vocab *vocab, const char *mark)
-{
-    uint32_t token;
-    size_t bytes;
-    if (!vocab || llm_vocab_encode(vocab, mark, strlen(mark), true, &token, 1) != 1)
-        return -1;
-    (void)llm_vocab_piece(vocab, token, false, &bytes);
-    return bytes == 0 ? (int64_t)token : -1;
-}
-
-/* If a control token's mark begins at text: writes it and yields its bytes; else 0. */
+/* If the name of a control token begins at text: writes the token and yields the name's bytes; else
+ * 0. */
 static size_t put_mark(const struct writer *w, const char *text)
 {
-    const char *marks[] = {w->shape->open, w->shape->after_name, w->shape->close};
-    for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
-        size_t n = marks[i] ? strlen(marks[i]) : 0;
-        if (n == 0 || strncmp(text, marks[i], n) != 0)
-            continue;
-        int64_t token = control_of(w->vocab, marks[i]);
-        if (token >= 0) {
-            llm_schema_putf(w->out, "<[%lld]> ", (long long)token);
-            return n;
-        }
-    }
-    return 0;
+    const char *end = strchr("<[", *text) ? strchr(text, *text == '<' ? '>' : ']') : NULL;
+    size_t n = end ? (size_t)(end - text) + 1 : 0, bytes;
+    uint32_t token;
+    if (n == 0 || !w->vocab || llm_vocab_encode(w->vocab, text, n, true, &token, 1) != 1)
+        return 0;
+    (void)llm_vocab_piece(w->vocab, token, false, &bytes);
+    if (bytes > 0)
+        return 0;
+    llm_schema_putf(w->out, "<[%u]> ", token);
+    return n;
+}
+
+/* A place where something of the request is written. */
+static bool is_place(char c)
+{
+    return c >= '\1' && c <= '\3';
 }
 
 /* A piece of a form: literals, marks, and a function's name and arguments in their places. */
@@ -46,10 +40,10 @@ static void put_form(const struct writer *w, const char *text, const char *name,
 {
     while (text && *text) {
         size_t n = put_mark(w, text);
-        if (n == 0 && *text > '\3') {
+        if (n == 0 && !is_place(*text)) {
             do
                 n++;
-            while (text[n] > '\3' && text[n] != '<' && text[n] != '[');
+            while (text[n] && !is_place(text[n]) && text[n] != '<' && text[n] != '[');
             llm_schema_literal(w->out, text, n);
             llm_schema_puts(w->out, " ");
         } else if (n == 0) {

@@ -433,3 +433,21 @@ const char *llm_vocab_piece(const struct llm_vocab *vocab, uint32_t token, bool 
     *bytes = piece.bytes;
     return piece.text;
 }
+
+const char *llm_vocab_mark(const struct llm_vocab *vocab, uint32_t token, const char *const *texts,
+                           size_t count, size_t *bytes)
+{
+    const char *piece = llm_vocab_piece(vocab, token, false, bytes);
+    if (*bytes > 0 || token >= vocab->count || vocab->tokens[token].text.bytes == 0)
+        return piece;
+    const struct gguf_string *name = &vocab->tokens[token].text;
+    for (size_t i = 0; i < count; i++) {
+        const char *found =
+            texts[i] ? memmem(texts[i], strlen(texts[i]), name->text, name->bytes) : NULL;
+        if (found) {
+            *bytes = name->bytes;
+            return found;
+        }
+    }
+    return piece;
+}

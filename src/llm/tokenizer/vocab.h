@@ -45,5 +45,9 @@ int64_t llm_vocab_encode(const struct llm_vocab *vocab, const char *text, size_t
  * first: it begins a text, so SentencePiece's leading space is dropped. */
 const char *llm_vocab_piece(const struct llm_vocab *vocab, uint32_t token, bool first,
                             size_t *bytes);
+/* The same within a text, but a control token whose name is in one of `texts`, of which some may be
+ * NULL, has its name as its text. */
+const char *llm_vocab_mark(const struct llm_vocab *vocab, uint32_t token, const char *const *texts,
+                           size_t count, size_t *bytes);
 
 #endif

@@ -187,39 +187,83 @@ static int add_reasoning(struct http_choice *choice, bool last)
     return rc;
 }
 
+/* Where in the answer the next mark is, and its bytes; where it may begin, and 0; or the end. */
+static size_t find_mark(const struct http_choice *choice, bool last, size_t *bytes, bool *thinks)
+{
+    const struct llm_chat_marks *marks = choice->exchange->reasoning;
+    const struct http_text *t = &choice->text;
+    *bytes = 0;
+    for (size_t at = choice->fed; marks && marks->drop[0] && at < t->shown; at++) {
+        size_t left = t->shown - at;
+        bool may_be = false;
+        for (size_t i = 0; i <= ARRAY_LEN(marks->drop); i++) {
+            *thinks = i == ARRAY_LEN(marks->drop);
+            const char *mark = *thinks ? marks->open : marks->drop[i];
+            size_t n = mark ? strlen(mark) : 0;
+            if (n == 0 || memcmp(t->text + at, mark, left < n ? left : n) != 0)
+                continue;
+            may_be = !last;
+            *bytes = left >= n ? n : 0;
+            if (*bytes)
+                return at;
+        }
+        if (may_be)
+            return at;
+    }
+    return t->shown;
+}
+
+/* What is new of the answer: content and tool calls, up to reasoning that may follow it. */
+static int add_answer(struct http_choice *choice, bool last)
+{
+    static const struct http_stops none;
+    const struct http_text *t = &choice->text;
+    const char *content = t->text ? t->text + choice->fed : "";
+    bool thinks = false;
+    size_t mark, to = find_mark(choice, last, &mark, &thinks), bytes = to - choice->fed;
+    int rc = 0;
+    if (bytes > 0 && choice->tools)
+        rc = llm_tools_feed(choice->tools, content, bytes, &content, &bytes);
+    if (rc == 0 && bytes > 0)
+        rc = http_text_add(&choice->content, &none, content, bytes);
+    choice->fed = to + mark;
+    if (!thinks || mark == 0)
+        return rc;
+    choice->thinking = HTTP_THINKING;
+    if (rc == 0 && choice->reasoning.len)
+        rc = http_text_add(&choice->reasoning, &none, "\n\n", 2);
+    return rc;
+}
+
 /* Looks for reasoning and then for tool calls in what is new of the text. */
 static int find_parts(struct http_choice *choice, bool last)
 {
     static const struct http_stops none;
     const struct http_text *t = &choice->text;
     const char *content;
-    size_t bytes;
+    size_t bytes, before;
     int rc = 0;
     if (!choice->tools && !choice->exchange->reasoning)
         return 0;
     if (choice->thinking == HTTP_THINKING_BEGINS && !find_reasoning(choice, last))
         return 0;
-    if (choice->thinking == HTTP_THINKING)
-        rc = add_reasoning(choice, last);
-    if (choice->thinking == HTTP_THINKING_ENDS) {
-        choice->fed = skip_blanks(t, choice->fed);
-        if (choice->fed < t->shown)
-            choice->thinking = HTTP_THOUGHT;
-    }
-    if (rc || (choice->thinking != HTTP_THOUGHT && !last))
+    do {
+        before = choice->fed;
+        if (choice->thinking == HTTP_THINKING)
+            rc = add_reasoning(choice, last);
+        if (choice->thinking == HTTP_THINKING_ENDS) {
+            choice->fed = skip_blanks(t, choice->fed);
+            if (choice->fed < t->shown)
+                choice->thinking = HTTP_THOUGHT;
+        }
+        if (rc == 0 && choice->thinking == HTTP_THOUGHT)
+            rc = add_answer(choice, last);
+    } while (rc == 0 && choice->fed > before);
+    if (rc || !last || !choice->tools)
         return rc;
-    size_t from = choice->fed, to = t->shown;
-    choice->fed = to;
-    if (!choice->tools)
-        return to > from ? http_text_add(&choice->content, &none, t->text + from, to - from) : 0;
-    if (to > from)
-        rc = llm_tools_feed(choice->tools, t->text + from, to - from, &content, &bytes);
-    if (rc == 0 && to > from)
-        rc = http_text_add(&choice->content, &none, content, bytes);
-    if (rc == 0 && last)
-        rc = llm_tools_end(choice->tools, &content, &bytes);
+    rc = llm_tools_end(choice->tools, &content, &bytes);
     /* Where nothing but calls is wanted, what is left is the beginning of one. */
-    if (rc == 0 && last && !choice->exchange->request.must_call)
+    if (rc == 0 && !choice->exchange->request.must_call)
         rc = http_text_add(&choice->content, &none, content, bytes);
     return rc;
 }
@@ -281,7 +325,7 @@ static int add_token(struct http_choice *choice, const struct llm_generated *tok
     size_t len;
     const char *piece = llm_tools_piece(choice->tools ? x->form : LLM_TOOLS_NONE, x->model->vocab,
                                         token->token, &len);
-    if (len == 0 && x->reasoning && choice->thinking <= HTTP_THINKING)
+    if (len == 0 && x->reasoning && (choice->thinking <= HTTP_THINKING || x->reasoning->drop[0]))
         piece = llm_chat_piece(x->reasoning, x->model->vocab, token->token, &len);
     if (x->request.logprobs && note_logprob(choice, token))
         return -ENOMEM;

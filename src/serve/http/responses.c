@@ -245,7 +245,7 @@ static void put_reasoning(struct http_choice *choice, bool end)
         put_part_of(choice, "response.content_part.added", "rs", 0, "part",
                     reasoning_part(choice, true), "", NULL);
     }
-    if (to > from)
+    if (to > from && !choice->reasoning_ended)
         put_part_of(choice, "response.reasoning_text.delta", "rs", 0, "delta",
                     json_stringn(text->text + from, to - from), "", NULL);
     choice->reasoning_sent = to;

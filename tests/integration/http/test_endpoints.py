@@ -16,6 +16,7 @@ import threading
 import unittest
 import urllib.parse
 
+from families import CALLS, FAMILIES, TOOLS, written
 from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, gateway, in_threads, service,
                  state, text_of, wait_for, wait_ready, with_template, worker)
 
@@ -973,6 +974,48 @@ class Tools(Case):
             message = call(front.url, path, asked)[2]["choices"][0]["message"]
             self.assertEqual((message["content"], message["reasoning_content"], len(message["tool_calls"])), (None, "a", 1))
             self.check_reasoning_items(front, asked)
+
+    def test_families(self):
+        """Calls as models of several families write them."""
+        path = "/v1/chat/completions"
+        for name, (template, control, grammar, thought) in FAMILIES.items():
+            with self.subTest(name), service(model=with_template(self.dir, template, control)) as front:
+                asked = {"messages": [{"role": "user", "content": "a"}], "tools": TOOLS, "max_tokens": 300,
+                         "grammar": grammar}
+                choice, = call(front.url, path, asked)[2]["choices"]
+                message = choice["message"]
+                made = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"]]
+                self.assertEqual((message["content"], message.get("reasoning_content"), made, choice["finish_reason"]),
+                                 ("Well.", thought, CALLS, "tool_calls"))
+                chunks = list(Stream(front.url, path, asked))
+                deltas = [c["choices"][0]["delta"] for c in chunks]
+                self.assertEqual("".join(d.get("reasoning_content", "") for d in deltas) or None, thought)
+                self.assertEqual(text_of(chunks), "Well.")
+                arguments = {}
+                for part in (c for d in deltas for c in d.get("tool_calls", [])):
+                    arguments[part["index"]] = arguments.get(part["index"], "") + part["function"]["arguments"]
+                self.assertEqual(list(map(json.loads, arguments.values())), [a for _, a in CALLS])
+                forced = {**asked, "tool_choice": "required", "temperature": 0, "grammar": None}
+                message = call(front.url, path, forced)[2]["choices"][0]["message"]
+                self.assertEqual((message["content"], message.get("reasoning_content")), (None, None))
+                self.assertIn(message["tool_calls"][0]["function"]["name"], dict(CALLS))
+
+    def test_messages_of_an_answer(self):
+        """Marks between messages of an answer are no content, with tools and without."""
+        template, control, _, _ = FAMILIES["gpt-oss"]
+        thought, final = (1500, "analysis", 1501, "Hm.", 1503, 1502, "assistant"), (1500, "final", 1501, "So.")
+        said = (1500, "commentary", 1501, "Well.", 1503, 1502, "assistant")
+        with service(model=with_template(self.dir, template, control)) as front:
+            for parts, content, reasoning in (
+                    (thought + final, "So.", "Hm."), (final, "So.", None), (thought + said + final, "Well.So.", "Hm."),
+                    (thought + said + thought + final, "Well.So.", "Hm.\n\nHm."), (("So <|cha",), "So <|cha", None)):
+                for tools in ({}, {"tools": TOOLS}):
+                    asked = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 99, "grammar": written(*parts)}
+                    asked.update(tools)
+                    message = call(front.url, "/v1/chat/completions", asked)[2]["choices"][0]["message"]
+                    self.assertEqual((message["content"], message.get("reasoning_content")), (content, reasoning))
+                    chunks = list(Stream(front.url, "/v1/chat/completions", asked))
+                    self.assertEqual(text_of(chunks), content)
 
     def check_reasoning_items(self, front, asked):
         """The same as items of the Responses API, whole and streamed."""

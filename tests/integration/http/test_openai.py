@@ -6,6 +6,7 @@ import pathlib
 import tempfile
 import unittest
 
+from families import CALLS, FAMILIES, TOOLS
 from rig import NAME, call, counter, service, wait_for, with_template
 from npm import install_or_skip, run_node  # rig has told where
 
@@ -13,6 +14,7 @@ from npm import install_or_skip, run_node  # rig has told where
 FOLDERS = {version: pathlib.Path(os.environ["HAWSER_OPENAI_DIR"]) / version for version in ("4", "7")}
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 SCRIPT = pathlib.Path(__file__).resolve().parent / "openai_client.mjs"
+TOOLS_SCRIPT = SCRIPT.with_name("openai_tools.mjs")
 
 
 class OpenAI(unittest.TestCase):
@@ -20,6 +22,20 @@ class OpenAI(unittest.TestCase):
         for version, folder in FOLDERS.items():
             with self.subTest(version):
                 self.check(folder)
+
+    def test_calls_of_families(self):
+        package = list(FOLDERS.values())[-1]
+        for name, (template, control, grammar, thought) in FAMILIES.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder, \
+                    service(model=with_template(folder, template, control)) as front:
+                asked = {"messages": [{"role": "user", "content": "a"}], "tools": TOOLS, "max_tokens": 300,
+                         "grammar": grammar}
+                result = run_node(package, TOOLS_SCRIPT, front.url + "/v1", NAME, json.dumps(asked))
+                self.assertEqual(result.returncode, 0, result.stderr)
+                for got in json.loads(result.stdout):
+                    made = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in got["tool_calls"]]
+                    self.assertEqual((got["content"], got.get("reasoning_content") or None, made, got["finish_reason"]),
+                                     ("Well.", thought, CALLS, "tool_calls"))
 
     def check(self, package):
         with tempfile.TemporaryDirectory() as folder, \

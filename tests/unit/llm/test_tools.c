@@ -68,7 +68,8 @@ static void expect(enum llm_tools_form form, const char *text, const char *conte
         for (size_t k = 0; k < json_array_size(a.calls); k++) {
             const json_t *call = json_array_get(a.calls, k);
             const json_t *function = json_object_get(call, "function");
-            assert_int_equal(strlen(json_string_value(json_object_get(call, "id"))), 9);
+            if (form != LLM_TOOLS_KIMI)
+                assert_int_equal(strlen(json_string_value(json_object_get(call, "id"))), 9);
             snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s(%s)", k ? " " : "",
                      json_string_value(json_object_get(function, "name")),
                      json_string_value(json_object_get(function, "arguments")));
@@ -190,6 +191,141 @@ static void lists_are_tagged(void **state)
            "<|START_ACTION|>[{\"tool_name\": \"other\"}]<|END_ACTION|>", "");
 }
 
+/* What models of these forms write, two calls after a sentence; `calls` are the same of all. */
+static const struct {
+    enum llm_tools_form form;
+    const char *text;
+} written[] = {
+    {LLM_TOOLS_HARMONY,
+     " to=functions.get_weather<|channel|>commentary json<|message|>{\"city\": \"Rom\", "
+     "\"days\": 3}<|call|><|channel|>commentary to=functions.noop "
+     "<|constrain|>json<|message|>{}"},
+    {LLM_TOOLS_DSML,
+     "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
+     "name=\"city\" string=\"true\">Rom</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+     "string=\"false\">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke "
+     "name=\"noop\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
+    {LLM_TOOLS_DSML,
+     "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
+     "name=\"city\" string=\"true\">Rom</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+     "string=\"false\">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke "
+     "name=\"noop\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"},
+    {LLM_TOOLS_DEEPSEEK_FENCED,
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+     "{\"city\": \"Rom\", \"days\": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function"
+     "<｜tool▁sep｜>noop\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+    {LLM_TOOLS_DEEPSEEK,
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Rom\", "
+     "\"days\": 3}<｜tool▁call▁end｜><｜tool▁call▁begin｜>noop<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+     "<｜tool▁calls▁end｜>"},
+    {LLM_TOOLS_KIMI,
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+     "<|tool_call_argument_begin|>{\"city\": \"Rom\", \"days\": 3}<|tool_call_end|>"
+     "<|tool_call_begin|>functions.noop:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+     "<|tool_calls_section_end|>"},
+    {LLM_TOOLS_KIMI_TAGGED,
+     "<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|><|open|>argument "
+     "key=\"city\" type=\"string\"<|sep|>Rom<|close|>argument<|sep|><|open|>argument "
+     "key=\"days\" type=\"number\"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|><|open|>call "
+     "tool=\"noop\" index=\"2\"<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message"
+     "<|sep|>"},
+    {LLM_TOOLS_SOLAR,
+     "<|tool_calls|><|tool_call:begin|>abc<|tool_call:name|>get_weather<|tool_call:args|>"
+     "{\"city\": \"Rom\", \"days\": 3}<|tool_call:end|><|tool_call:begin|>def<|tool_call:name|>"
+     "noop<|tool_call:args|>{}<|tool_call:end|>"},
+    {LLM_TOOLS_HUNYUAN,
+     "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+     "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Rom"
+     "</arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n"
+     "<arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n"
+     "<tool_call:opensource>noop<tool_sep:opensource>\n</tool_call:opensource>\n"
+     "</tool_calls:opensource>"},
+    {LLM_TOOLS_GLM,
+     "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rom</arg_value>\n"
+     "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n<tool_call>noop\n"
+     "</tool_call>"},
+    {LLM_TOOLS_GLM, "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rom</arg_value>"
+                    "<arg_key>days</arg_key><arg_value>3</arg_value></tool_call><tool_call>noop"
+                    "</tool_call>"},
+    {LLM_TOOLS_MINIMAX,
+     "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Rom"
+     "</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"noop\">\n"
+     "</invoke>\n</minimax:tool_call>"},
+    {LLM_TOOLS_SEED,
+     "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rom</parameter>\n"
+     "<parameter=days>3</parameter>\n</function>\n</seed:tool_call>\n<seed:tool_call>\n"
+     "<function=noop>\n</function>\n</seed:tool_call>"},
+    {LLM_TOOLS_MINICPM, "<function name=\"get_weather\"><param name=\"city\">Rom</param><param "
+                        "name=\"days\">3</param></function>\n<function name=\"noop\"></function>"},
+    {LLM_TOOLS_APERTUS, "<|tools_prefix|>[{\"get_weather\": {\"city\": \"Rom\", \"days\": 3}}, "
+                        "{\"noop\": {}}]<|tools_suffix|>"},
+    {LLM_TOOLS_GIGACHAT,
+     "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": "
+     "{\"city\": \"Rom\", \"days\": 3}}<|function_call|>{\"name\": \"noop\", \"arguments\": {}}"
+     "<|message_sep|>\n\n"},
+    {LLM_TOOLS_LINES,
+     "<tool_calls>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rom\", \"days\": "
+     "3}}\n{\"name\": \"noop\", \"arguments\": {}}\n</tool_calls>"},
+    {LLM_TOOLS_MISTRAL_NAMED, "[TOOL_CALLS]get_weather[CALL_ID]abcdefghi[ARGS]{\"city\": \"Rom\", "
+                              "\"days\": 3}[TOOL_CALLS]noop[CALL_ID]abcdefghj[ARGS]{}"},
+    {LLM_TOOLS_FUNCTOOLS, "functools[{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+                          "\"Rom\", \"days\": 3}}, {\"name\": \"noop\", \"arguments\": {}}]"},
+    {LLM_TOOLS_COMMAND_FENCED,
+     "Action:\n```json\n[\n    {\n        \"tool_name\": \"get_weather\",\n        "
+     "\"parameters\": {\"city\": \"Rom\", \"days\": 3}\n    },\n    {\n        \"tool_name\": "
+     "\"noop\",\n        \"parameters\": {}\n    }\n]```"},
+};
+
+static void models_of_other_families_write_calls(void **state)
+{
+    (void)state;
+    static const char calls[] = "get_weather({\"city\": \"Rom\", \"days\": 3}) noop({})";
+    for (size_t i = 0; i < ARRAY_LEN(written); i++) {
+        char text[1024], want[1024];
+        snprintf(text, sizeof text, "Well.%s", written[i].text);
+        expect(written[i].form, text, "Well.", calls);
+        snprintf(text, sizeof text, "%s\n", written[i].text);
+        expect(written[i].form, text, "", calls);
+        /* A name that is not offered: no byte is lost. */
+        char *name = strstr(strcpy(want, written[i].text), "get_weather");
+        *name = 'b';
+        char *second = strstr(want, "noop");
+        *second = 'b';
+        expect(written[i].form, want, want, "");
+        /* Cut off in the name. */
+        name[4] = 0;
+        expect(written[i].form, want, want, "");
+    }
+}
+
+static void what_is_among_tagged_arguments_makes_them_text(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "<tool_call>noop and more</tool_call>",
+        "<tool_call>noop<arg_key>a</arg_key>1</tool_call>",
+        "<tool_call>noop<arg_key>a</arg_key><arg_value>1</tool_call>",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        expect(LLM_TOOLS_GLM, texts[i], texts[i], "");
+}
+
+static void an_id_that_the_template_shows_names_the_function(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.noop:7<|tool_call_argument_begin|"
+        ">"
+        "{}<|tool_call_end|><|tool_call_begin|>functions.noop:8<|tool_call_argument_begin|>{}";
+    struct answer a;
+    parse(LLM_TOOLS_KIMI, text, 5, &a);
+    assert_int_equal(json_array_size(a.calls), 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_string_equal(json_string_value(json_object_get(json_array_get(a.calls, i), "id")),
+                            i ? "functions.noop:1" : "functions.noop:0");
+    json_decref(a.calls);
+}
+
 static void without_a_form_all_is_content(void **state)
 {
     (void)state;
@@ -242,7 +378,16 @@ static void arguments_come_out_as_they_are_written(void **state)
 
 /* ---- grammars ---- */
 
-static const char *const marks[] = {"[TOOL_CALLS]", "[ARGS]", "<tool_call>", "\": \"", "}}"};
+static const char *const marks[] = {"[TOOL_CALLS]",
+                                    "[ARGS]",
+                                    "<tool_call>",
+                                    "\": \"",
+                                    "}}",
+                                    "<|channel|>",
+                                    "<|message|>",
+                                    "<|constrain|>",
+                                    "<｜tool▁calls▁begin｜>",
+                                    "<｜tool▁sep｜>"};
 
 /* The text of a random walk through the grammar. */
 static void walk(const struct llm_vocab *vocab, enum llm_tools_form form, const char *gbnf,
@@ -372,6 +517,26 @@ static void a_call_that_never_ends_becomes_content(void **state)
     llm_tools_destroy(t);
 }
 
+static void nor_does_the_second_of_a_list(void **state)
+{
+    (void)state;
+    static const char head[] = "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"x\": \"";
+    struct llm_tools *t;
+    const char *content;
+    size_t bytes, all = 0;
+    char text[4096];
+    memset(text, 'x', sizeof text);
+    assert_int_equal(llm_tools_create(LLM_TOOLS_MISTRAL, NULL, &t), 0);
+    assert_int_equal(llm_tools_feed(t, head, sizeof head - 1, &content, &bytes), 0);
+    for (size_t i = 0; i < LLM_TOOL_CALL_BYTES_MAX / sizeof text + 1 && !all; i++) {
+        assert_int_equal(llm_tools_feed(t, text, sizeof text, &content, &bytes), 0);
+        all += bytes;
+    }
+    assert_true(all > LLM_TOOL_CALL_BYTES_MAX);
+    assert_int_equal(llm_tools_count(t), 1);
+    llm_tools_destroy(t);
+}
+
 static void a_template_tells_its_form(void **state)
 {
     (void)state;
@@ -388,6 +553,11 @@ static void a_template_tells_its_form(void **state)
         {"<TOOLCALL>[", LLM_TOOLS_NEMOTRON},
         {"<tool_call> '\\n<tool_calls>['", LLM_TOOLS_APRIEL},
         {"<|START_ACTION|>[ \"parameters\": ", LLM_TOOLS_COMMAND},
+        {"<|channel|>analysis<|message|>", LLM_TOOLS_HARMONY},
+        {"<｜tool▁sep｜>' + name + '\\n```json", LLM_TOOLS_DEEPSEEK_FENCED},
+        {"<｜tool▁sep｜>", LLM_TOOLS_DEEPSEEK},
+        {"```json", LLM_TOOLS_NONE},
+        {"<tool_call>name<arg_key>", LLM_TOOLS_GLM},
         {"<|im_start|>", LLM_TOOLS_NONE},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
@@ -429,12 +599,16 @@ int main(void)
         cmocka_unit_test(functions_are_tagged),
         cmocka_unit_test(lists_are_tagged),
         cmocka_unit_test(parameters_are_tagged),
+        cmocka_unit_test(models_of_other_families_write_calls),
+        cmocka_unit_test(what_is_among_tagged_arguments_makes_them_text),
+        cmocka_unit_test(an_id_that_the_template_shows_names_the_function),
         cmocka_unit_test(without_a_form_all_is_content),
         cmocka_unit_test(text_is_held_back_only_while_it_may_be_a_call),
         cmocka_unit_test(arguments_come_out_as_they_are_written),
         cmocka_unit_test(a_grammar_writes_calls_that_are_read_back),
         cmocka_unit_test(a_grammar_names_what_it_cannot_write),
         cmocka_unit_test(a_call_that_never_ends_becomes_content),
+        cmocka_unit_test(nor_does_the_second_of_a_list),
         cmocka_unit_test(a_template_tells_its_form),
         cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
     };
