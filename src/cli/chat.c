@@ -143,10 +143,13 @@ static enum cmd_exit connect_again(struct chat *c)
 
 static enum cmd_exit generate(struct chat *c, const char *prompt, size_t bytes)
 {
+    const struct llm_chat_marks *marks = c->template ? llm_chat_reasoning(c->template) : NULL;
     uint32_t *tokens, count;
     enum cmd_exit code = llm_client_encode(&c->client, prompt, bytes, &tokens, &count);
     if (code != CMD_DONE)
         return code;
+    struct llm_answer *answer =
+        marks ? llm_answer_create(marks, llm_chat_ends_open(marks, prompt, bytes)) : NULL;
     struct llm_client_text text = {.tokens = tokens,
                                    .token_count = count,
                                    .most = (uint32_t)c->o->most,
@@ -154,6 +157,7 @@ static enum cmd_exit generate(struct chat *c, const char *prompt, size_t bytes)
                                    .stops = &c->o->stops,
                                    .begins = c->template != NULL,
                                    .out = stdout,
+                                   .answer = answer,
                                    .interrupted = &interrupted};
     if (c->has_last)
         llm_client_figures_fini(&c->last);
@@ -162,6 +166,7 @@ static enum cmd_exit generate(struct chat *c, const char *prompt, size_t bytes)
     c->has_last = true;
     putchar('\n');
     fflush(stdout);
+    llm_answer_destroy(answer);
     free(tokens);
     return code;
 }
@@ -336,7 +341,8 @@ const struct cmd_command cmd_chat = {
                    "TEXT, /clear, /stats, /help, /quit.\n"
                    "\n"
                    "Without a terminal each line of standard input is a question, and only answers "
-                   "go to standard output.",
+                   "go to standard output.  A model's reasoning is dim on a terminal and nowhere "
+                   "else.",
     .options = options,
     .environment = cmd_connect_env,
     .examples = "hawser chat gpu1:28100\n"

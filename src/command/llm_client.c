@@ -141,8 +141,8 @@ struct output {
     const struct llm_client *client;
     const struct llm_client_text *text;
     struct llm_client_figures *figures;
-    bool is_terminal, begun;
-    char *held; /* may begin a stop string */
+    bool is_terminal, begun, thought; /* thought: reasoning was the last that was shown */
+    char *held;                       /* may begin a stop string */
     size_t held_len, held_room;
     uint64_t began_ns, id;
     int status;
@@ -151,21 +151,46 @@ struct output {
     pthread_cond_t changed;
 };
 
-static void put(struct output *o, const char *bytes, size_t len)
+static void show(const struct output *o, const char *bytes, size_t len)
 {
+    for (size_t i = 0; i < len && o->text->out; i++) {
+        unsigned char ch = (unsigned char)bytes[i];
+        bool drives = (ch < 0x20 && ch != '\n' && ch != '\t') || ch == 0x7f;
+        fputc(o->is_terminal && drives ? '?' : ch, o->text->out);
+    }
+}
+
+static int put_part(void *user, bool reasoning, const char *bytes, size_t len)
+{
+    struct output *o = user;
     struct llm_client_figures *f = o->figures;
-    char *larger = len ? realloc(f->text, f->text_len + len + 1) : NULL;
+    if (reasoning && o->is_terminal) {
+        fputs("\033[2m", o->text->out);
+        show(o, bytes, len);
+        fputs("\033[0m", o->text->out);
+        o->thought = true;
+    }
+    char *larger = reasoning ? NULL : realloc(f->text, f->text_len + len + 1);
     if (larger) {
         f->text = larger;
         memcpy(f->text + f->text_len, bytes, len);
         f->text_len += len;
         f->text[f->text_len] = '\0';
     }
-    for (size_t i = 0; i < len && o->text->out; i++) {
-        unsigned char ch = (unsigned char)bytes[i];
-        bool drives = (ch < 0x20 && ch != '\n' && ch != '\t') || ch == 0x7f;
-        fputc(o->is_terminal && drives ? '?' : ch, o->text->out);
-    }
+    if (!reasoning && o->thought)
+        fputs("\n\n", o->text->out);
+    o->thought = o->thought && reasoning;
+    if (!reasoning)
+        show(o, bytes, len);
+    return 0;
+}
+
+static void put(struct output *o, const char *bytes, size_t len, bool last)
+{
+    if (!o->text->answer && len)
+        (void)put_part(o, false, bytes, len);
+    if (o->text->answer && llm_answer_feed(o->text->answer, bytes, len, last, put_part, o))
+        return; /* memory is short everywhere */
 }
 
 /* Where a stop string begins in what is held; held_len: nowhere. */
@@ -209,7 +234,7 @@ static void take(struct output *o, const char *bytes, size_t len)
     size_t stop = find_stop(o);
     o->figures->stopped = stop < o->held_len;
     size_t shown = o->figures->stopped ? stop : o->held_len - count_doubtful(o);
-    put(o, o->held, shown);
+    put(o, o->held, shown, false);
     memmove(o->held, o->held + shown, o->held_len - shown);
     o->held_len -= shown;
 }
@@ -227,6 +252,8 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
         size_t bytes;
         const char *piece = llm_vocab_piece(o->client->vocab, tokens[i].token,
                                             o->text->begins && !o->begun, &bytes);
+        if (bytes == 0 && o->text->answer)
+            piece = llm_answer_piece(o->text->answer, o->client->vocab, tokens[i].token, &bytes);
         o->begun |= bytes > 0;
         take(o, piece, bytes);
     }
@@ -242,8 +269,7 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
 static void on_end(void *user, int status, const struct llm_generate_end *end, const char *why)
 {
     struct output *o = user;
-    if (!o->figures->stopped)
-        put(o, o->held, o->held_len);
+    put(o, o->held, o->figures->stopped ? 0 : o->held_len, true);
     pthread_mutex_lock(&o->lock);
     o->figures->total_ns = hw_now_ns() - o->began_ns;
     o->status = status;

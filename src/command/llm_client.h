@@ -11,6 +11,7 @@
 
 #include "command/command.h"
 #include "command/connect.h"
+#include "llm/chat/answer.h"
 #include "llm/client/connection.h"
 #include "llm/tokenizer/vocab.h"
 
@@ -39,6 +40,8 @@ struct llm_client_text {
     bool begins;                  /* nothing is shown before it: a leading space is dropped */
     const char *before;           /* shown before the first token; NULL: nothing */
     FILE *out;                    /* NULL: nowhere */
+    struct llm_answer *answer;    /* tells reasoning apart, which is shown on a terminal only, dim;
+                                     NULL: there is none */
     const volatile sig_atomic_t *interrupted; /* NULL: nobody interrupts; else ends the text when
                                                * it is not 0 */
 };
@@ -49,7 +52,7 @@ struct llm_client_figures {
     uint64_t first_ns, total_ns; /* since the request */
     uint32_t first_count;        /* tokens that came with the first */
     uint64_t sent, received;     /* bytes of the connection */
-    char *text;                  /* what was shown; heap */
+    char *text;                  /* what was shown but reasoning; heap */
     size_t text_len;
 };
 

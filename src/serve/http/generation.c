@@ -119,7 +119,7 @@ static void wake(struct http_exchange *x)
 
 const struct http_text *http_choice_text(const struct http_choice *choice)
 {
-    return choice->tools || choice->exchange->reasoning ? &choice->content : &choice->text;
+    return choice->tools || choice->answer ? &choice->content : &choice->text;
 }
 
 bool http_choice_has_call(const struct http_choice *choice)
@@ -137,102 +137,16 @@ bool http_choice_has_news(const struct http_choice *choice)
            choice->reasoning.shown > choice->reasoning_sent || http_choice_has_call(choice);
 }
 
-static size_t skip_blanks(const struct http_text *t, size_t at)
-{
-    while (at < t->shown && strchr(" \n\r\t", t->text[at]))
-        at++;
-    return at;
-}
-
-/* The opening mark, after blanks.  False: more text decides. */
-static bool find_reasoning(struct http_choice *choice, bool last)
-{
-    const char *open = choice->exchange->reasoning->open;
-    const struct http_text *t = &choice->text;
-    size_t at = skip_blanks(t, 0), n = strlen(open), left = t->shown - at;
-    bool may_be = left == 0 || memcmp(t->text + at, open, left < n ? left : n) == 0;
-    if (may_be && left < n && !last)
-        return false;
-    choice->thinking = may_be && left >= n ? HTTP_THINKING : HTTP_THOUGHT;
-    if (choice->thinking == HTTP_THINKING)
-        choice->fed = at + n;
-    return true;
-}
-
-/* Reasoning up to the closing mark, without blanks at its ends. */
-static int add_reasoning(struct http_choice *choice, bool last)
+static int put_part(void *user, bool reasoning, const char *text, size_t bytes)
 {
     static const struct http_stops none;
-    const char *close = choice->exchange->reasoning->close;
-    const struct http_text *t = &choice->text;
-    size_t n = strlen(close);
-    if (choice->reasoning.len == 0)
-        choice->fed = skip_blanks(t, choice->fed);
-    const char *from = t->text + choice->fed;
-    const char *found =
-        t->shown > choice->fed ? memmem(from, t->shown - choice->fed, close, n) : NULL;
-    size_t to = found ? (size_t)(found - t->text) : t->shown;
-    /* What may be the beginning of the mark waits, and so do blanks. */
-    size_t kept = !found && !last ? (to - choice->fed < n ? to - choice->fed : n - 1) : 0;
-    while (kept > 0 && memcmp(t->text + to - kept, close, kept) != 0)
-        kept--;
-    size_t end = to - kept;
-    while (end > choice->fed && strchr(" \n\r\t", t->text[end - 1]))
-        end--;
-    int rc =
-        end > choice->fed ? http_text_add(&choice->reasoning, &none, from, end - choice->fed) : 0;
-    choice->fed = found ? to + n : end;
-    if (found || last)
-        choice->thinking = found ? HTTP_THINKING_ENDS : HTTP_THOUGHT;
-    return rc;
-}
-
-/* Where in the answer the next mark is, and its bytes; where it may begin, and 0; or the end. */
-static size_t find_mark(const struct http_choice *choice, bool last, size_t *bytes, bool *thinks)
-{
-    const struct llm_chat_marks *marks = choice->exchange->reasoning;
-    const struct http_text *t = &choice->text;
-    *bytes = 0;
-    for (size_t at = choice->fed; marks && marks->drop[0] && at < t->shown; at++) {
-        size_t left = t->shown - at;
-        bool may_be = false;
-        for (size_t i = 0; i <= ARRAY_LEN(marks->drop); i++) {
-            *thinks = i == ARRAY_LEN(marks->drop);
-            const char *mark = *thinks ? marks->open : marks->drop[i];
-            size_t n = mark ? strlen(mark) : 0;
-            if (n == 0 || memcmp(t->text + at, mark, left < n ? left : n) != 0)
-                continue;
-            may_be = !last;
-            *bytes = left >= n ? n : 0;
-            if (*bytes)
-                return at;
-        }
-        if (may_be)
-            return at;
-    }
-    return t->shown;
-}
-
-/* What is new of the answer: content and tool calls, up to reasoning that may follow it. */
-static int add_answer(struct http_choice *choice, bool last)
-{
-    static const struct http_stops none;
-    const struct http_text *t = &choice->text;
-    const char *content = t->text ? t->text + choice->fed : "";
-    bool thinks = false;
-    size_t mark, to = find_mark(choice, last, &mark, &thinks), bytes = to - choice->fed;
+    struct http_choice *choice = user;
     int rc = 0;
-    if (bytes > 0 && choice->tools)
-        rc = llm_tools_feed(choice->tools, content, bytes, &content, &bytes);
-    if (rc == 0 && bytes > 0)
-        rc = http_text_add(&choice->content, &none, content, bytes);
-    choice->fed = to + mark;
-    if (!thinks || mark == 0)
-        return rc;
-    choice->thinking = HTTP_THINKING;
-    if (rc == 0 && choice->reasoning.len)
-        rc = http_text_add(&choice->reasoning, &none, "\n\n", 2);
-    return rc;
+    if (!reasoning && choice->tools)
+        rc = llm_tools_feed(choice->tools, text, bytes, &text, &bytes);
+    return rc ? rc
+              : http_text_add(reasoning ? &choice->reasoning : &choice->content, &none, text,
+                              bytes);
 }
 
 /* Looks for reasoning and then for tool calls in what is new of the text. */
@@ -240,31 +154,22 @@ static int find_parts(struct http_choice *choice, bool last)
 {
     static const struct http_stops none;
     const struct http_text *t = &choice->text;
-    const char *content;
-    size_t bytes, before;
+    const char *more = t->text ? t->text + choice->fed : "";
+    size_t bytes = t->shown - choice->fed;
     int rc = 0;
-    if (!choice->tools && !choice->exchange->reasoning)
+    if (!choice->tools && !choice->answer)
         return 0;
-    if (choice->thinking == HTTP_THINKING_BEGINS && !find_reasoning(choice, last))
-        return 0;
-    do {
-        before = choice->fed;
-        if (choice->thinking == HTTP_THINKING)
-            rc = add_reasoning(choice, last);
-        if (choice->thinking == HTTP_THINKING_ENDS) {
-            choice->fed = skip_blanks(t, choice->fed);
-            if (choice->fed < t->shown)
-                choice->thinking = HTTP_THOUGHT;
-        }
-        if (rc == 0 && choice->thinking == HTTP_THOUGHT)
-            rc = add_answer(choice, last);
-    } while (rc == 0 && choice->fed > before);
+    choice->fed = t->shown;
+    if (choice->answer)
+        rc = llm_answer_feed(choice->answer, more, bytes, last, put_part, choice);
+    else if (bytes)
+        rc = put_part(choice, false, more, bytes);
     if (rc || !last || !choice->tools)
         return rc;
-    rc = llm_tools_end(choice->tools, &content, &bytes);
+    rc = llm_tools_end(choice->tools, &more, &bytes);
     /* Where nothing but calls is wanted, what is left is the beginning of one. */
     if (rc == 0 && !choice->exchange->request.must_call)
-        rc = http_text_add(&choice->content, &none, content, bytes);
+        rc = http_text_add(&choice->content, &none, more, bytes);
     return rc;
 }
 
@@ -325,11 +230,11 @@ static int add_token(struct http_choice *choice, const struct llm_generated *tok
     size_t len;
     const char *piece = llm_tools_piece(choice->tools ? x->form : LLM_TOOLS_NONE, x->model->vocab,
                                         token->token, &len);
-    if (len == 0 && x->reasoning && (choice->thinking <= HTTP_THINKING || x->reasoning->drop[0]))
-        piece = llm_chat_piece(x->reasoning, x->model->vocab, token->token, &len);
+    if (len == 0 && choice->answer)
+        piece = llm_answer_piece(choice->answer, x->model->vocab, token->token, &len);
     if (x->request.logprobs && note_logprob(choice, token))
         return -ENOMEM;
-    choice->reasoning_tokens += choice->thinking == HTTP_THINKING;
+    choice->reasoning_tokens += choice->answer && llm_answer_is_thinking(choice->answer);
     int rc = http_text_add(&choice->text, &x->request.stops, piece, len);
     return rc ? rc : find_parts(choice, false);
 }
@@ -614,10 +519,11 @@ static int prepare(struct http_exchange *x)
         /* A grammar is of the whole text: what it allows tells whether there is reasoning. */
         bool open = x->reasoning && !r->grammar && !x->grammar &&
                     llm_chat_ends_open(x->reasoning, text, bytes);
-        for (uint32_t i = 0; i < x->choice_count; i++)
-            x->choices[i].thinking = open           ? HTTP_THINKING
-                                     : x->reasoning ? HTTP_THINKING_BEGINS
-                                                    : HTTP_THOUGHT;
+        for (uint32_t i = 0; rc == 0 && x->reasoning && i < x->choice_count; i++) {
+            x->choices[i].answer = llm_answer_create(x->reasoning, open);
+            if (!x->choices[i].answer)
+                rc = no_memory(&x->error);
+        }
         free(text);
         return rc;
     }
@@ -716,6 +622,7 @@ static void free_choice(struct http_choice *choice)
     http_text_fini(&choice->content);
     http_text_fini(&choice->scored);
     llm_tools_destroy(choice->tools);
+    llm_answer_destroy(choice->answer);
     for (uint32_t i = 0; i < choice->logprob_count; i++)
         free(choice->logprobs[i].top);
     free(choice->logprobs);

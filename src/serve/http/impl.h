@@ -20,7 +20,7 @@
 #define HAWSER_SERVE_HTTP_IMPL_H
 
 #include "base/clock.h"
-#include "llm/chat/chat.h"
+#include "llm/chat/answer.h"
 #include "llm/client/connection.h"
 #include "llm/model/file.h"
 #include "llm/tokenizer/vocab.h"
@@ -309,9 +309,6 @@ struct http_logprob {
     uint32_t top_count;
 };
 
-/* Where in a text that may begin with reasoning. */
-enum http_thinking { HTTP_THINKING_BEGINS, HTTP_THINKING, HTTP_THINKING_ENDS, HTTP_THOUGHT };
-
 /* One text of an answer. */
 struct http_choice {
     struct http_sequence sequence;
@@ -319,8 +316,8 @@ struct http_choice {
     uint32_t index;
     uint32_t prompt; /* which of the request's */
     struct http_text text;
-    size_t fed; /* bytes of the text that were looked at for what follows */
-    enum http_thinking thinking;
+    size_t fed;                 /* bytes of the text that were looked at for what follows */
+    struct llm_answer *answer;  /* finds reasoning in the text; NULL: not looked for */
     struct http_text reasoning; /* what the text begins with */
     uint32_t reasoning_tokens;
     struct llm_tools *tools;  /* finds calls in the text; NULL: not asked for */

@@ -351,7 +351,7 @@ void http_responses_events(struct http_exchange *x)
         put_event(x, "response.created", json_pack("{s:o}", "response", response_of(x, true)));
         put_event(x, "response.in_progress", json_pack("{s:o}", "response", response_of(x, true)));
     }
-    put_reasoning(choice, last || choice->thinking == HTTP_THOUGHT);
+    put_reasoning(choice, last || (choice->answer && llm_answer_has_thought(choice->answer)));
     put_delta(choice, last);
     for (size_t i = choice->calls_ended; choice->tools && i < llm_tools_count(choice->tools); i++)
         put_call(choice, i);

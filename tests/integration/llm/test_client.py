@@ -16,8 +16,10 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "http"))
 from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Server,
                      clean_environment, hawser)
+from rig import with_template
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models/kjv.gguf"
 PROMPT = "And God said"
@@ -263,6 +265,26 @@ class Client(Case):
         t.type("\x03")
         t.read_until("> ")
         t.type("/quit\r")
+        self.assertEqual(t.close(), DONE)
+
+
+class Reasoning(Case):
+    def test_chat_shows_reasoning_on_a_terminal_only(self):
+        template = "{{ messages[-1].content }}{% if messages[-1].content != 'b' %}<think>{% else %}</think>{% endif %}"
+        server = Server("--listen", "127.0.0.1:0", "--model", with_template(self.dir, template), "--threads", 1)
+        self.addCleanup(server.stop)
+        address = server.addresses[0]
+        result = hawser("chat", address, "--temperature", 0, "-n", 8, input="And God said\nb\n")
+        self.expect(result, DONE)
+        thought, said = result.stdout[0], result.stdout[1:]
+        self.assertEqual(thought, "\n", "all of the first answer is reasoning")
+        self.assertGreater(len(said), 2)
+        t = Terminal("chat", address, "--temperature", "0", "-n", "8")
+        t.read_until("> ")
+        t.type("And God said\r")
+        t.read_until("\r\n")
+        self.assertRegex(t.read_until("> "), r"\x1b\[2m[^\x1b]+\x1b\[0m")
+        t.type("\x04")
         self.assertEqual(t.close(), DONE)
 
 
