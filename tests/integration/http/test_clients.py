@@ -225,6 +225,15 @@ class Clients(unittest.TestCase):
             self.assertTrue(answer.startswith(f"HTTP/1.1 {status} ".encode()) and answer.endswith(b"\r\n\r\n"), answer)
             self.assertRegex(answer, rb"Content-Length: [1-9]")
 
+    def test_offers_of_other_protocols(self):
+        """A server may ignore them; HTTP/2 without an offer is refused in HTTP/1.1."""
+        for offer in ("h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA", "websocket"):
+            head = f"Connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: {offer}\r\n"
+            answer = self.talk(self.post(CHAT, head=head))
+            self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer)
+            self.assertIn(b'"object":"chat.completion"', answer)
+        self.assertTrue(self.talk(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").startswith(b"HTTP/1.1 505 "))
+
     def test_what_is_declared_as_the_body_does_not_matter(self):
         for kind in ("application/json; charset=utf-8", "text/plain", "application/x-www-form-urlencoded"):
             status, _, body = call(self.url, "/v1/chat/completions", CHAT, headers={"Content-Type": kind})
