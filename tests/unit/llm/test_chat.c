@@ -189,6 +189,18 @@ static void marks_of_reasoning_are_told_from_the_template(void **state)
     }
 }
 
+static void reasoning_goes_back_to_a_template_that_calls_it_thinking(void **state)
+{
+    (void)state;
+    static const char text[] = "{% for m in messages %}[{{ m.thinking }}]{% endfor %}";
+    expect(text,
+           "[{\"role\": \"user\", \"content\": \"a\"},"
+           " {\"role\": \"assistant\", \"content\": null, \"reasoning_content\": \"b\"},"
+           " {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": "
+           "\"c\"}], \"reasoning_content\": \"d\"}]",
+           NULL, "[][b][]");
+}
+
 static void chatml_stands_in_when_asked(void **state)
 {
     (void)state;
@@ -267,6 +279,7 @@ int main(void)
         cmocka_unit_test(a_file_brings_its_templates),
         cmocka_unit_test(chatml_stands_in_when_asked),
         cmocka_unit_test(marks_of_reasoning_are_told_from_the_template),
+        cmocka_unit_test(reasoning_goes_back_to_a_template_that_calls_it_thinking),
         cmocka_unit_test(a_prompt_begins_with_one_bos),
         cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
     };
