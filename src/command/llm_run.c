@@ -1,9 +1,9 @@
 #include "command/llm_run.h"
 
 #include "base/clock.h"
+#include "base/report/output.h"
 #include "base/rng.h"
 #include "base/units.h"
-#include "llm/model/output.h"
 #include "rpc/resume/resume.h"
 
 #include <errno.h>
@@ -433,9 +433,9 @@ static int write_piece(void *user, const void *bytes, size_t size)
 }
 
 /* What comes is a model, or the file does not appear. */
-static enum cmd_exit fetch_into(struct llm_run *r, struct llm_output *to)
+static enum cmd_exit fetch_into(struct llm_run *r, struct hw_output *to)
 {
-    char place[LLM_OUTPUT_PLACE_CHARS];
+    char place[HW_OUTPUT_PLACE_CHARS];
     int rc = llm_remote_fetch_file(r->remote, write_piece, to->stream, r->why);
     if (rc == 0 && fflush(to->stream))
         rc = -errno;
@@ -443,7 +443,7 @@ static enum cmd_exit fetch_into(struct llm_run *r, struct llm_output *to)
         return cmd_fail(CMD_FAILED, "llm: cannot write %s: %s", r->o->download, strerror(-rc));
     if (rc)
         return fail_run(r, rc);
-    if (llm_file_open(llm_output_place(to, place), &r->file, r->why))
+    if (llm_file_open(hw_output_place(to, place), &r->file, r->why))
         return cmd_fail(CMD_FAILED, "llm: what the worker sent: %s", r->why);
     return CMD_DONE;
 }
@@ -459,14 +459,14 @@ static enum cmd_exit fail_output(const struct llm_run *r, int rc)
 enum cmd_exit llm_run_download(const struct llm_run_options *options, FILE *out)
 {
     struct llm_run r = {.o = options};
-    struct llm_output to;
-    int rc = llm_output_open(&to, options->download, false, 0, r.why);
+    struct hw_output to;
+    int rc = hw_output_open(&to, options->download, false, 0, r.why);
     if (rc)
         return fail_output(&r, rc);
     enum cmd_exit code = connect_worker(&r);
     if (code == CMD_DONE)
         code = fetch_into(&r, &to);
-    rc = llm_output_finish(&to, code == CMD_DONE ? 0 : -ECANCELED, r.why);
+    rc = hw_output_finish(&to, code == CMD_DONE ? 0 : -ECANCELED, r.why);
     if (code == CMD_DONE && rc)
         code = fail_output(&r, rc);
     if (code == CMD_DONE)

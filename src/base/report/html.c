@@ -6,8 +6,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/report/bench.h"
@@ -134,58 +132,29 @@ int hw_html_end(struct hw_html *html)
     return html->error;
 }
 
-static int open_page(struct hw_page *page, const char *path)
-{
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return -EISDIR;
-    page->path = strdup(path);
-    if (!page->path || asprintf(&page->temporary, "%s.part", path) < 0) {
-        free(page->path);
-        return -ENOMEM;
-    }
-    page->html.out = fopen(page->temporary, "we");
-    if (page->html.out)
-        return 0;
-    int rc = -errno;
-    free(page->path);
-    free(page->temporary);
-    return rc;
-}
-
 int hw_page_begin(struct hw_page *page, const char *path, const char *title)
 {
-    int rc = open_page(page, path);
+    char why[HW_OUTPUT_WHY_CHARS];
+    int rc = hw_output_open(&page->file, path, true, 0, why);
     if (rc == 0)
-        hw_html_begin(&page->html, page->html.out, title);
-    return rc;
-}
-
-static int close_page(struct hw_page *page, int rc)
-{
-    if (fclose(page->html.out) && rc == 0)
-        rc = -errno;
-    if (rc == 0 && rename(page->temporary, page->path))
-        rc = -errno;
-    if (rc)
-        unlink(page->temporary);
-    free(page->path);
-    free(page->temporary);
+        hw_html_begin(&page->html, page->file.stream, title);
     return rc;
 }
 
 int hw_page_end(struct hw_page *page, int rc)
 {
+    char why[HW_OUTPUT_WHY_CHARS];
     int ended = hw_html_end(&page->html);
-    return close_page(page, rc ? rc : ended);
+    return hw_output_finish(&page->file, rc ? rc : ended, why);
 }
 
 int hw_page_check(const char *path)
 {
-    struct hw_page page;
-    int rc = open_page(&page, path);
+    char why[HW_OUTPUT_WHY_CHARS];
+    struct hw_output file;
+    int rc = hw_output_open(&file, path, true, 0, why);
     if (rc == 0)
-        (void)close_page(&page, -ECANCELED); /* an error, so the file at path stays */
+        (void)hw_output_finish(&file, -ECANCELED, why); /* an error, so the file at path stays */
     return rc;
 }
 

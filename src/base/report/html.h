@@ -15,6 +15,7 @@
 
 #include "base/attr.h"
 #include "base/hist.h"
+#include "base/report/output.h"
 #include "base/report/table.h"
 #include "base/units.h"
 
@@ -36,14 +37,14 @@ void hw_html_begin(struct hw_html *html, FILE *out, const char *title);
 /* Flushes.  0 or the first negative errno. */
 int hw_html_end(struct hw_html *html) MUST_CHECK;
 
-/* A page in a file, which appears whole or not at all: it is written as path.part first. */
+/* A page in a file, which appears whole or not at all. */
 struct hw_page {
     struct hw_html html;
-    char *path, *temporary; /* heap */
+    struct hw_output file;
 };
 /* Whether begin would succeed, to be asked before a long measurement.  0 or a negative errno. */
 int hw_page_check(const char *path) MUST_CHECK;
-/* 0 or a negative errno; end only after 0. */
+/* 0 or a negative errno; end only after 0.  path stays the caller's until then. */
 int hw_page_begin(struct hw_page *page, const char *path, const char *title) MUST_CHECK;
 /* rc: what went wrong meanwhile, or 0.  Returns the first error; on one the old file stays. */
 int hw_page_end(struct hw_page *page, int rc) MUST_CHECK;

@@ -365,24 +365,15 @@ static int run_point(struct bench *b, uint32_t at)
 
 static enum cmd_exit write_page(const char *path, const struct bkv_set *set)
 {
-    if (!path)
-        return CMD_DONE;
-    FILE *out = fopen(path, "w");
-    int rc = out ? bkv_report_html(set, out) : -errno;
-    if (out && fclose(out) && rc == 0)
-        rc = -errno;
+    int rc = path ? bkv_report_html(set, path) : 0;
     return rc ? cmd_fail(CMD_FAILED, "benchkv: %s: %s", path, strerror(-rc)) : CMD_DONE;
 }
 
 /* Before the measurement: a path that cannot be written must not cost its minutes. */
 static enum cmd_exit check_page(const struct benchkv_options *o)
 {
-    FILE *out = o->report ? fopen(o->report, "a") : NULL;
-    if (o->report && !out)
-        return cmd_fail(CMD_FAILED, "benchkv: %s: %s", o->report, strerror(errno));
-    if (out)
-        (void)fclose(out);
-    return CMD_DONE;
+    int rc = o->report ? hw_page_check(o->report) : 0;
+    return rc ? cmd_fail(CMD_FAILED, "benchkv: %s: %s", o->report, strerror(-rc)) : CMD_DONE;
 }
 
 static enum cmd_exit report(struct bench *b)

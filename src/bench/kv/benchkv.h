@@ -197,6 +197,6 @@ struct bkv_set {
 /* 0 or a negative errno. */
 int bkv_report_text(const struct bkv_set *set, FILE *out) MUST_CHECK;
 int bkv_report_json(const struct bkv_set *set, FILE *out) MUST_CHECK;
-int bkv_report_html(const struct bkv_set *set, FILE *out) MUST_CHECK;
+int bkv_report_html(const struct bkv_set *set, const char *path) MUST_CHECK;
 
 #endif

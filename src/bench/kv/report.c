@@ -734,11 +734,9 @@ static int html_sections(struct hw_html *html, const struct bkv_set *s)
     return 0;
 }
 
-int bkv_report_html(const struct bkv_set *s, FILE *out)
+int bkv_report_html(const struct bkv_set *s, const char *path)
 {
-    struct hw_html html;
-    hw_html_begin(&html, out, "benchkv");
-    int rc = html_sections(&html, s);
-    int written = hw_html_end(&html);
-    return rc ? rc : written;
+    struct hw_page page;
+    int rc = hw_page_begin(&page, path, "benchkv");
+    return rc ? rc : hw_page_end(&page, html_sections(&page.html, s));
 }

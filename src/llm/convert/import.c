@@ -1,5 +1,6 @@
 #include "llm/convert/import.h"
 
+#include "base/report/output.h"
 #include "llm/convert/json_file.h"
 #include "llm/convert/rope_config.h"
 #include "llm/convert/tensor_copy.h"
@@ -7,7 +8,6 @@
 #include "llm/model/file.h"
 #include "llm/model/format/gguf_write.h"
 #include "llm/model/model.h"
-#include "llm/model/output.h"
 #include "wire/le.h"
 
 #include <assert.h>
@@ -427,7 +427,7 @@ static int write_tensor(struct job *j, struct gguf_writer *w, uint32_t i, char *
     return 0;
 }
 
-static int write_stream(struct job *j, const struct llm_output *output, char *why)
+static int write_stream(struct job *j, const struct hw_output *output, char *why)
 {
     const struct llm_tensor_table *tensors = &j->gguf.tensors;
     struct gguf_writer w;
@@ -496,10 +496,10 @@ static int import(struct job *j, char *why)
         err = make_pairs(j, why);
     if (!err)
         err = check_result(j, why);
-    struct llm_output output;
+    struct hw_output output;
     if (!err)
-        err = llm_output_open(&output, j->import->path, j->import->overwrite, j->bytes, why);
-    return err ? err : llm_output_finish(&output, write_stream(j, &output, why), why);
+        err = hw_output_open(&output, j->import->path, j->import->overwrite, j->bytes, why);
+    return err ? err : hw_output_finish(&output, write_stream(j, &output, why), why);
 }
 
 int llm_import_write(const struct llm_import *request, struct llm_imported *out, char *why)

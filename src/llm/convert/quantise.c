@@ -1,9 +1,9 @@
 #include "llm/convert/quantise.h"
 
+#include "base/report/output.h"
 #include "llm/cpu/pool.h"
 #include "llm/model/format/gguf_write.h"
 #include "llm/model/model.h"
-#include "llm/model/output.h"
 
 #include <errno.h>
 #include <math.h>
@@ -184,7 +184,7 @@ static int write_weights(const struct llm_quantise *q, const struct llm_file *fi
 }
 
 static int write_stream(const struct llm_quantise *q, const struct llm_file *file,
-                        const struct llm_output *output, char *why)
+                        const struct hw_output *output, char *why)
 {
     struct gguf_writer w;
     struct job job;
@@ -205,11 +205,11 @@ static int write_stream(const struct llm_quantise *q, const struct llm_file *fil
 int llm_quantise_write(const struct llm_quantise *q, const struct llm_file *file, const char *path,
                        char *why)
 {
-    struct llm_output output;
+    struct hw_output output;
     int err = check_source(q, file, why);
     if (!err)
-        err = llm_output_open(&output, path, q->overwrite, llm_quantise_bytes(q, file), why);
+        err = hw_output_open(&output, path, q->overwrite, llm_quantise_bytes(q, file), why);
     if (err)
         return err;
-    return llm_output_finish(&output, write_stream(q, file, &output, why), why);
+    return hw_output_finish(&output, write_stream(q, file, &output, why), why);
 }

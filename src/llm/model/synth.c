@@ -1,10 +1,10 @@
 #include "llm/model/synth.h"
 
+#include "base/report/output.h"
 #include "base/rng.h"
 #include "llm/model/arch.h"
 #include "llm/model/byte_text.h"
 #include "llm/model/format/gguf_write.h"
-#include "llm/model/output.h"
 #include "llm/model/why.h"
 
 #include <assert.h>
@@ -600,13 +600,13 @@ int llm_synth_write(const struct llm_synth *s, const char *path, char *why)
     if (tally.tensors > LLM_TENSORS_MAX)
         return llm_why(why, -EINVAL, "%" PRIu64 " tensors; %d at most", tally.tensors,
                        LLM_TENSORS_MAX);
-    struct llm_output out;
+    struct hw_output out;
     uint64_t needed = tally.bytes + (uint64_t)s->config.vocab * VOCAB_BYTES_EACH;
-    err = llm_output_open(&out, path, true, needed, why);
+    err = hw_output_open(&out, path, true, needed, why);
     if (err)
         return err;
     err = write_stream(s, out.stream, &tally);
     if (err)
         llm_why_set(why, "cannot write %s: %s", path, strerror(-err));
-    return llm_output_finish(&out, err, why);
+    return hw_output_finish(&out, err, why);
 }

@@ -1,19 +1,30 @@
-#include "llm/model/output.h"
+#include "base/report/output.h"
 
 #include "base/units.h"
-#include "llm/model/why.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+static int fail(char *why, int error, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static int fail(char *why, int error, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, HW_OUTPUT_WHY_CHARS, fmt, args);
+    va_end(args);
+    return error;
+}
+
 static int exists(const char *path, char *why)
 {
-    return llm_why(why, -EEXIST, "%s is there already; --force replaces it", path);
+    return fail(why, -EEXIST, "%s is there already; --force replaces it", path);
 }
 
 static int check_room(int fd, const char *path, uint64_t needed, char *why)
@@ -25,8 +36,8 @@ static int check_room(int fd, const char *path, uint64_t needed, char *why)
     uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (needed <= room)
         return 0;
-    return llm_why(why, -ENOSPC, "%s needs %s; the disk has %s free", path,
-                   hw_format_size(need, needed), hw_format_size(have, room));
+    return fail(why, -ENOSPC, "%s needs %s; the disk has %s free", path,
+                hw_format_size(need, needed), hw_format_size(have, room));
 }
 
 /* A file without a name is gone with the process, however that ends.  -1 where the file system has
@@ -39,18 +50,18 @@ static int open_unnamed(const char *path)
     return fd;
 }
 
-static int open_part(struct llm_output *o, uint64_t needed, char *why)
+static int open_part(struct hw_output *o, uint64_t needed, char *why)
 {
     int fd = open_unnamed(o->path);
     o->is_named = fd < 0;
     if (o->is_named)
         fd = open(o->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
-        return llm_why(why, -errno, "cannot make %s: %s", o->part, strerror(errno));
+        return fail(why, -errno, "cannot make %s: %s", o->path, strerror(errno));
     int err = check_room(fd, o->path, needed, why);
     if (!err) {
         o->stream = fdopen(fd, "wb");
-        err = o->stream ? 0 : llm_why(why, -ENOMEM, "out of memory");
+        err = o->stream ? 0 : fail(why, -ENOMEM, "out of memory");
     }
     if (err) {
         close(fd);
@@ -60,14 +71,18 @@ static int open_part(struct llm_output *o, uint64_t needed, char *why)
     return err;
 }
 
-int llm_output_open(struct llm_output *output, const char *path, bool overwrite, uint64_t needed,
-                    char *why)
+int hw_output_open(struct hw_output *output, const char *path, bool overwrite, uint64_t needed,
+                   char *why)
 {
-    struct llm_output o = {.path = path, .overwrite = overwrite};
-    if (!overwrite && access(path, F_OK) == 0)
+    struct hw_output o = {.path = path, .overwrite = overwrite};
+    struct stat st;
+    bool is_there = stat(path, &st) == 0;
+    if (is_there && !overwrite)
         return exists(path, why);
+    if (is_there && S_ISDIR(st.st_mode))
+        return fail(why, -EISDIR, "%s is a folder", path);
     if (asprintf(&o.part, "%s.%d.part", path, (int)getpid()) < 0)
-        return llm_why(why, -ENOMEM, "out of memory");
+        return fail(why, -ENOMEM, "out of memory");
     int err = open_part(&o, needed, why);
     if (err) {
         free(o.part);
@@ -77,29 +92,29 @@ int llm_output_open(struct llm_output *output, const char *path, bool overwrite,
     return 0;
 }
 
-const char *llm_output_place(const struct llm_output *o, char buf[LLM_OUTPUT_PLACE_CHARS])
+const char *hw_output_place(const struct hw_output *o, char buf[HW_OUTPUT_PLACE_CHARS])
 {
     if (o->is_named)
         return o->part;
-    snprintf(buf, LLM_OUTPUT_PLACE_CHARS, "/proc/self/fd/%d", fileno(o->stream));
+    snprintf(buf, HW_OUTPUT_PLACE_CHARS, "/proc/self/fd/%d", fileno(o->stream));
     return buf;
 }
 
-static int name_part(struct llm_output *o, char *why)
+static int name_part(struct hw_output *o, char *why)
 {
-    char self[LLM_OUTPUT_PLACE_CHARS];
-    if (linkat(AT_FDCWD, llm_output_place(o, self), AT_FDCWD, o->part, AT_SYMLINK_FOLLOW))
-        return llm_why(why, -errno, "cannot make %s: %s", o->part, strerror(errno));
+    char self[HW_OUTPUT_PLACE_CHARS];
+    if (linkat(AT_FDCWD, hw_output_place(o, self), AT_FDCWD, o->part, AT_SYMLINK_FOLLOW))
+        return fail(why, -errno, "cannot make %s: %s", o->part, strerror(errno));
     o->is_named = true;
     return 0;
 }
 
 /* link refuses a name that somebody took meanwhile. */
-static int name_it(const struct llm_output *o, char *why)
+static int name_it(const struct hw_output *o, char *why)
 {
     if (o->overwrite) {
         if (rename(o->part, o->path))
-            return llm_why(why, -errno, "cannot name it %s: %s", o->path, strerror(errno));
+            return fail(why, -errno, "cannot name it %s: %s", o->path, strerror(errno));
         return 0;
     }
     if (link(o->part, o->path) == 0) {
@@ -109,23 +124,23 @@ static int name_it(const struct llm_output *o, char *why)
     if (errno == EEXIST)
         return exists(o->path, why);
     if (rename(o->part, o->path)) /* a file system without links */
-        return llm_why(why, -errno, "cannot name it %s: %s", o->path, strerror(errno));
+        return fail(why, -errno, "cannot name it %s: %s", o->path, strerror(errno));
     return 0;
 }
 
-int llm_output_finish(struct llm_output *o, int err, char *why)
+int hw_output_finish(struct hw_output *o, int err, char *why)
 {
     if (!err && (fflush(o->stream) || fsync(fileno(o->stream))))
-        err = llm_why(why, -errno, "cannot write %s: %s", o->part, strerror(errno));
+        err = fail(why, -errno, "cannot write %s: %s", o->path, strerror(errno));
     if (!err && !o->is_named)
         err = name_part(o, why);
     if (fclose(o->stream) && !err)
-        err = llm_why(why, -errno, "cannot write %s: %s", o->part, strerror(errno));
+        err = fail(why, -errno, "cannot write %s: %s", o->path, strerror(errno));
     if (!err)
         err = name_it(o, why);
     if (err && o->is_named)
         (void)unlink(o->part);
     free(o->part);
-    *o = (struct llm_output){0};
+    *o = (struct hw_output){0};
     return err;
 }
