@@ -200,6 +200,15 @@ class RespCase(RespDoor):
         self.assertEqual(client("STRLEN", "file"), len(large))
         self.expect(kv("get", "file", self.dir / "out"), DONE)
         self.assertEqual((self.dir / "out").read_bytes(), large)
+        (self.dir / "out").write_text("the old file")  # stays where the new one cannot be written whole
+        limited = subprocess.run(["sh", "-c", 'trap "" XFSZ; ulimit -f 64; exec "$@"', "sh", HAWSER, "kv", "--socket",
+                                  self.dir / "kvd", "get", "file", self.dir / "out"], env=clean_environment(),
+                                 capture_output=True, text=True, timeout=TIMEOUT)
+        self.expect(limited, FAILED, "cannot write", "File too large")
+        self.assertEqual((self.dir / "out").read_text(), "the old file")
+        self.assertEqual(sorted(self.dir.glob("out*")), [self.dir / "out"])
+        self.expect(kv("get", "file", "/dev/full"), FAILED, "cannot write /dev/full: No space left on device")
+        self.expect(kv("get", "file", self.dir), FAILED, "Is a directory")
         self.assertEqual(self.expect(kv("get", "a"), DONE).stdout, "two")
         self.expect(kv("put", "--only-new", "a", self.dir / "in"), FAILED, "the name has a value already")
         self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")
