@@ -154,8 +154,8 @@ int hw_page_check(const char *path)
     struct hw_output file;
     int rc = hw_output_open(&file, path, true, 0, why);
     if (rc == 0)
-        (void)hw_output_finish(&file, -ECANCELED, why); /* an error, so the file at path stays */
-    return rc;
+        rc = hw_output_finish(&file, -ECANCELED, why); /* an error, so the file at path stays */
+    return rc == -ECANCELED ? 0 : rc;
 }
 
 void hw_html_heading(struct hw_html *html, const char *text)
