@@ -65,13 +65,14 @@
  *           and would disturb them, or counts on them, once they are done
  *   ASK     {u64 queue, u64 number}   somebody waits for this batch after all: report it
  *   RESULTS {u64 queue, u64 number, u64 query pool, u64 use, u32 first, u32 count, u32 values}
- *           before the report of that batch, push the results of these queries, which have so many
- *           values each; at most VN_RESULTS_BYTES.  The server may forget it where many are asked
- * for HOLD    {u32 count, count x {u32 bytes, name, proof}} which of these does the upload cache
- * have (transfer/upload.h)?  Answered with count x u8; the server holds what is 1 until the next
- * HOLD REUSE   {u64 memory, u64 offset, u32 index} as WRITE, with what item `index` of the last
- * HOLD names KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written
- * there
+ *           before the report of that batch push the results of these queries, of so many values
+ *           each; VN_RESULTS_BYTES at most.  Where many are asked for, the server may forget some
+ *   HOLD    {u32 count, count x {u32 bytes, name, proof}}
+ *           which of these does the upload cache have (transfer/upload.h)?  Answered with count x
+ *           u8; the server holds what is 1 until the next HOLD
+ *   REUSE   {u64 memory, u64 offset, u32 index}
+ *           as WRITE, with what item `index` of the last HOLD names
+ *   KEEP    {u64 memory, u64 offset, u32 bytes}   the cache may keep what was written there
  *
  *   a range is {u64 memory, u64 offset, u64 bytes}, in SUBMIT with VN_RANGE_FILLED in bytes where
  *   the batch writes every byte of it, and VN_RANGE_AWAITED where the client wants every byte of
