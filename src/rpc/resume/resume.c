@@ -347,7 +347,7 @@ int rpc_resume_tick(struct rpc_ep *ep, uint64_t now)
 void rpc_ep_resume_failed(struct rpc_ep *ep, int error)
 {
     struct rpc_resume *r = ep->resume;
-    if (!rpc_resume_is_told(error))
+    if (error != -ECONNREFUSED)
         r->told_ns = 0;
     else if (r->told_ns == 0)
         r->told_ns = hw_looks_at(&r->looks, rpc_ep_now(ep));

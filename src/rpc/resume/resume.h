@@ -90,7 +90,8 @@ int rpc_ep_resume(struct rpc_ep *ep, struct rpc_transport *connection, const voi
  * known to be cut or not.  As rpc_ep_resume. */
 int rpc_ep_resume_accept(struct rpc_ep *ep, struct rpc_transport *connection, uint32_t id,
                          uint64_t received) MUST_CHECK;
-/* The connector's, when an attempt has failed with this error: it waits as for an end like that. */
+/* The connector's, when an attempt has failed with this error.  Only a host that refuses the
+ * connection tells that the peer is gone: what was taken and then ended may have been cut again. */
 void rpc_ep_resume_failed(struct rpc_ep *ep, int error);
 /* The connector's, when the acceptor says that there is nothing to resume. */
 void rpc_ep_resume_refused(struct rpc_ep *ep, const char *why);

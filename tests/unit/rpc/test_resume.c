@@ -519,6 +519,7 @@ static void attempts_that_fail_say_how_long_to_wait(void **state)
         {true, {-ETIMEDOUT, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
         {false, {-ECONNREFUSED, -ECONNREFUSED}, RPC_RESUME_TOLD_NS},
         {false, {-ECONNREFUSED, -EHOSTUNREACH}, WINDOW_SECONDS * HW_SEC},
+        {false, {-ECONNRESET, -ESHUTDOWN}, WINDOW_SECONDS * HW_SEC}, /* cut in its handshake */
         {false, {-EHOSTUNREACH, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
