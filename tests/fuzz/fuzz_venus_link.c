@@ -343,7 +343,12 @@ static void start(void)
     rig.fence = make_object(VK_OBJECT_TYPE_FENCE);
     rig.timeline = make_object(VK_OBJECT_TYPE_SEMAPHORE);
     rig.timeline->timeline = true;
-    rig.query_pool = make_object(VK_OBJECT_TYPE_QUERY_POOL);
+    VkQueryPoolCreateInfo queries = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                     .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                     .queryCount = QUERIES};
+    VkQueryPool pool;
+    require(ENTRY(query, vkCreateQueryPool)(DEVICE, &queries, NULL, &pool) == VK_SUCCESS);
+    rig.query_pool = VNC_OBJECT(vn_object, pool);
     rig.memories[0] = make_memory(NULL);
     rig.memories[1] = make_memory(vnc_fetch_pages);
     require(vn_region_move(rig.memories[0]->region, guarded + GUARD_BYTES, false) == 0);

@@ -418,6 +418,18 @@ static void make_early_or_ask(void)
     wire_fill_len(&m.made, hole);
 }
 
+static void make_results(void)
+{
+    size_t hole = begin_op(VN_OP_RESULTS);
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_QUEUE, number()));
+    wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(4));
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_QUERY_POOL, number()));
+    wire_put_u64(&m.made, below(4));
+    for (int i = 0; i < 3; i++)
+        wire_put_u32(&m.made, one_in(8) ? (uint32_t)hw_rng_u64(&m.rng) : below(3));
+    wire_fill_len(&m.made, hole);
+}
+
 /* Pieces of uploads; one is held from the start (fuzz_venus_stream.c), three pages long. */
 static void make_hold(void)
 {
@@ -503,7 +515,8 @@ static void make_units(bool recorded)
         make_again,         make_again,         make_map,        make_map,          make_delta,
         make_delta,         make_read,          make_submission, make_submission,   make_update,
         make_early_or_ask,  make_memory,        make_queue,      make_device,       make_hold,
-        make_reuse_or_keep, make_reuse_or_keep, make_write,      make_demand_paged, make_fetch};
+        make_reuse_or_keep, make_reuse_or_keep, make_write,      make_demand_paged, make_fetch,
+        make_results};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);
