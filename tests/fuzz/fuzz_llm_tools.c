@@ -1,8 +1,8 @@
-/* An answer that may hold tool calls; the first byte chooses the form.  Content and calls are the
- * same whether the text comes at once or byte by byte. */
+/* An answer that may hold reasoning and tool calls; the first byte chooses the form.  Reasoning,
+ * content and calls are the same whether the text comes at once or byte by byte. */
 #include "fuzz.h"
 
-#include "llm/chat/tools.h"
+#include "llm/chat/answer.h"
 
 #include <string.h>
 
@@ -50,6 +50,56 @@ static char *parse(enum llm_tools_form form, const char *text, size_t bytes, siz
     return all;
 }
 
+/* Answer and reasoning. */
+struct parts {
+    char *text[2];
+    size_t bytes[2], most;
+};
+
+static int put(void *user, bool reasoning, const char *text, size_t bytes)
+{
+    struct parts *p = user;
+    require(bytes > 0 && p->bytes[reasoning] + bytes <= p->most);
+    memcpy(p->text[reasoning] + p->bytes[reasoning], text, bytes);
+    p->bytes[reasoning] += bytes;
+    return 0;
+}
+
+static void split(const struct llm_chat_marks *marks, const char *text, size_t bytes, size_t step,
+                  struct parts *out)
+{
+    struct llm_answer *a = llm_answer_create(marks, false);
+    out->most = 2 * bytes + 2; /* newlines between reasonings */
+    out->text[0] = malloc(out->most);
+    out->text[1] = malloc(out->most);
+    require(a && out->text[0] && out->text[1]);
+    for (size_t at = 0; at < bytes; at += step) {
+        size_t left = bytes - at;
+        require(!llm_answer_feed(a, text + at, left < step ? left : step, false, put, out));
+    }
+    require(!llm_answer_feed(a, "", 0, true, put, out));
+    llm_answer_destroy(a);
+}
+
+static void compare_parts(size_t kind, const char *text, size_t bytes)
+{
+    static const char *const tells[] = {"</think>", "<|channel|>analysis", "<|open|>",
+                                        "<|tool_call:begin|>"};
+    static struct llm_chat *chats[ARRAY_LEN(tells)];
+    const char *tell = tells[kind %= ARRAY_LEN(tells)];
+    char why[LLM_WHY_CHARS];
+    require(chats[kind] || !llm_chat_create_text(tell, strlen(tell), "", "", &chats[kind], why));
+    struct parts whole = {0}, pieces = {0};
+    split(llm_chat_reasoning(chats[kind]), text, bytes, bytes + 1, &whole);
+    split(llm_chat_reasoning(chats[kind]), text, bytes, 1, &pieces);
+    for (int i = 0; i < 2; i++) {
+        require(whole.bytes[i] == pieces.bytes[i] &&
+                memcmp(whole.text[i], pieces.text[i], whole.bytes[i]) == 0);
+        free(whole.text[i]);
+        free(pieces.text[i]);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0 || size > 4096)
@@ -61,5 +111,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(strcmp(whole, pieces) == 0);
     free(whole);
     free(pieces);
+    compare_parts(data[0], text, size - 1);
     return 0;
 }
