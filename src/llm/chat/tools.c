@@ -431,17 +431,43 @@ static enum look match(const char *pattern, const char *text, size_t end, size_t
 
 /* ---- calls that are a name and arguments ---- */
 
-/* The value of a parameter: text where the schema says so, else JSON if it is any. */
+/* The schema allows a string.  As deep as a request may be. */
+static bool takes_text(const json_t *schema)
+{
+    static const char *const lists[] = {"anyOf", "oneOf", "enum", "type"};
+    const json_t *type = json_object_get(schema, "type");
+    if (json_is_string(type))
+        return strcmp(json_string_value(type), "string") == 0;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        const json_t *list = json_object_get(schema, lists[i]);
+        for (size_t k = 0; k < json_array_size(list); k++) {
+            const json_t *one = json_array_get(list, k);
+            const char *word = json_string_value(one);
+            if (word ? list != type || strcmp(word, "string") == 0 : takes_text(one))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* The value of a parameter: text where the schema allows that, else JSON if it is any, or one of
+ * Python's words, which templates show. */
 static json_t *tagged_value(const json_t *schema, const char *text, size_t bytes)
 {
-    const char *type = json_string_value(json_object_get(schema, "type"));
     if (bytes > 0 && text[0] == '\n')
         text++, bytes--;
     if (bytes > 0 && text[bytes - 1] == '\n')
         bytes--;
-    json_t *value =
-        type && strcmp(type, "string") == 0 ? NULL : json_loadb(text, bytes, JSON_DECODE_ANY, NULL);
-    return value ? value : json_stringn(text, bytes);
+    if (takes_text(schema))
+        return json_stringn(text, bytes);
+    json_t *value = json_loadb(text, bytes, JSON_DECODE_ANY, NULL);
+    if (value || json_object_size(schema) == 0)
+        return value ? value : json_stringn(text, bytes);
+    if (bytes == 4 && memcmp(text, "True", 4) == 0)
+        return json_true();
+    if (bytes == 5 && memcmp(text, "False", 5) == 0)
+        return json_false();
+    return bytes == 4 && memcmp(text, "None", 4) == 0 ? json_null() : json_stringn(text, bytes);
 }
 
 /* The arguments from `at` to `end`; NULL: something else is among them. */

@@ -298,6 +298,50 @@ static void models_of_other_families_write_calls(void **state)
     }
 }
 
+static void a_schema_says_what_a_tagged_value_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *text, *value;
+    } cases[] = {
+        {"{\"type\": \"string\"}", "3", "\"3\""},
+        {"{\"type\": [\"null\", \"string\"]}", "3", "\"3\""},
+        {"{\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}", "3", "\"3\""},
+        {"{\"enum\": [\"3\", \"4\"]}", "3", "\"3\""},
+        {"{\"enum\": [3, 4]}", "3", "3"},
+        {"{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"null\"}]}", "3", "3"},
+        {"{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"null\"}]}", "None", "null"},
+        {"{\"type\": \"boolean\"}", "True", "true"},
+        {"{\"type\": \"boolean\"}", "\nFalse\n", "false"},
+        {"{\"type\": \"object\"}", "{'a'", "\"{'a'\""},
+        {"{}", "True", "\"True\""},
+        {"{}", "true", "true"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char tools[512], text[256], wanted[64];
+        const char *content, *arguments;
+        size_t bytes;
+        struct llm_tools *t;
+        snprintf(tools, sizeof tools,
+                 "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": "
+                 "%s}}}}]",
+                 cases[i].schema);
+        snprintf(text, sizeof text,
+                 "<tool_call><function=f><parameter=a>%s</parameter></function></tool_call>",
+                 cases[i].text);
+        snprintf(wanted, sizeof wanted, "{\"a\": %s}", cases[i].value);
+        json_t *offered = json_loads(tools, 0, NULL);
+        assert_int_equal(llm_tools_create(LLM_TOOLS_HERMES, offered, &t), 0);
+        assert_int_equal(llm_tools_feed(t, text, strlen(text), &content, &bytes), 0);
+        assert_int_equal(llm_tools_count(t), 1);
+        bytes = llm_tools_arguments(t, 0, &arguments);
+        assert_int_equal(bytes, strlen(wanted));
+        assert_memory_equal(arguments, wanted, bytes);
+        llm_tools_destroy(t);
+        json_decref(offered);
+    }
+}
+
 static void what_is_among_tagged_arguments_makes_them_text(void **state)
 {
     (void)state;
@@ -600,6 +644,7 @@ int main(void)
         cmocka_unit_test(lists_are_tagged),
         cmocka_unit_test(parameters_are_tagged),
         cmocka_unit_test(models_of_other_families_write_calls),
+        cmocka_unit_test(a_schema_says_what_a_tagged_value_is),
         cmocka_unit_test(what_is_among_tagged_arguments_makes_them_text),
         cmocka_unit_test(an_id_that_the_template_shows_names_the_function),
         cmocka_unit_test(without_a_form_all_is_content),
