@@ -2,6 +2,7 @@
 #include "bench/kv/benchkv.h"
 
 #include "base/report/bench.h"
+#include "base/report/html.h"
 #include "base/report/progress.h"
 #include "base/units.h"
 #include "bench/bench.h"
