@@ -52,13 +52,6 @@ struct bench {
     enum kv_result failed;
 };
 
-static struct kv_block_key key_of(uint64_t n)
-{
-    struct kv_block_key key = {.len = sizeof(n)};
-    memcpy(key.bytes, &n, sizeof(n));
-    return key;
-}
-
 /* ---- what is measured: a block, or several; each returns how many ---- */
 
 static void note(struct bench *b, enum kv_result result)
@@ -76,7 +69,7 @@ static uint64_t side_memcpy(struct bench *b, uint64_t block)
 
 static uint64_t side_get(struct bench *b, uint64_t block)
 {
-    struct kv_block_key key = key_of(block);
+    struct kv_block_key key = bench_block_key(block);
     uint32_t len;
     note(b, kv_block_get(b->client, &key, b->buffer, (uint32_t)b->o->size, &len));
     return 1;
@@ -85,7 +78,7 @@ static uint64_t side_get(struct bench *b, uint64_t block)
 /* A copy under a lease, not verified: what the store itself costs a reader. */
 static uint64_t side_leased(struct bench *b, uint64_t block)
 {
-    struct kv_block_key key = key_of(block);
+    struct kv_block_key key = bench_block_key(block);
     struct kv_block_ref ref;
     enum kv_result result = kv_block_lease(b->client, &key, &ref);
     note(b, result);
@@ -99,7 +92,7 @@ static uint64_t side_leased(struct bench *b, uint64_t block)
 /* Without a copy of its own: the reader hashes what it reads where it lies. */
 static uint64_t side_in_place(struct bench *b, uint64_t block)
 {
-    struct kv_block_key key = key_of(block);
+    struct kv_block_key key = bench_block_key(block);
     struct kv_block_ref ref;
     enum kv_result result = kv_block_lease(b->client, &key, &ref);
     note(b, result);
@@ -121,7 +114,7 @@ static uint64_t side_checksum(struct bench *b, uint64_t block)
 /* Before a put, and not part of it. */
 static void forget(struct bench *b, uint64_t block)
 {
-    struct kv_block_key key = key_of(block);
+    struct kv_block_key key = bench_block_key(block);
     (void)kv_block_delete(b->client, &key);
 }
 
@@ -133,7 +126,7 @@ static void forget_remote(struct bench *b, uint64_t block)
 /* The caller's copy into the staging area, and the daemon's into the arena. */
 static uint64_t side_put(struct bench *b, uint64_t block)
 {
-    struct kv_block_key key = key_of(block);
+    struct kv_block_key key = bench_block_key(block);
     note(b, kv_block_put(b->client, &key, 0, b->plain + block * b->o->size, (uint32_t)b->o->size));
     return 1;
 }

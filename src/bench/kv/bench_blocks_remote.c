@@ -29,7 +29,7 @@ struct remote_blocks {
     int fds[2]; /* ours, the raw sender's */
 };
 
-static struct kv_block_key key_of(uint64_t n)
+struct kv_block_key bench_block_key(uint64_t n)
 {
     struct kv_block_key key = {.len = sizeof(n)};
     memcpy(key.bytes, &n, sizeof(n));
@@ -79,13 +79,13 @@ enum kv_result remote_blocks_pour(struct remote_blocks *r, uint64_t block)
 
 void remote_blocks_delete(struct remote_blocks *r, uint64_t block)
 {
-    struct kv_block_key key = key_of(r->keys[block]);
+    struct kv_block_key key = bench_block_key(r->keys[block]);
     (void)kv_block_delete(r->client, &key);
 }
 
 enum kv_result remote_blocks_put(struct remote_blocks *r, uint64_t block)
 {
-    struct kv_block_key key = key_of(r->keys[block]);
+    struct kv_block_key key = bench_block_key(r->keys[block]);
     return kv_block_put(r->client, &key, 0, r->o.data + block * r->o.size, (uint32_t)r->o.size);
 }
 
@@ -95,7 +95,7 @@ enum kv_result remote_blocks_lease(struct remote_blocks *r, uint64_t block, uint
     struct kv_block_ref refs[REMOTE_BATCH];
     enum kv_result results[REMOTE_BATCH], worst = KV_OK;
     for (uint64_t i = 0; i < count; i++)
-        keys[i] = key_of(r->keys[block + i]);
+        keys[i] = bench_block_key(r->keys[block + i]);
     kv_block_lease_many(r->client, keys, (uint32_t)count, refs, results);
     for (uint64_t i = 0; i < count; i++) {
         if (results[i] == KV_OK)
@@ -159,7 +159,7 @@ static void choose_keys(struct remote_blocks *r)
     uint64_t far_id = kv_member_id(names[FAR]);
     uint32_t owners[KV_COPIES_MAX];
     for (uint64_t n = 0, found = 0; found < r->o.blocks; n++) {
-        struct kv_block_key key = key_of(n);
+        struct kv_block_key key = bench_block_key(n);
         (void)kv_view_owners(&r->view, kv_block_hash(&key), 1, owners);
         if (r->view.members[owners[0]].id == far_id)
             r->keys[found++] = n;

@@ -10,12 +10,16 @@
 #define HAWSER_BENCH_KV_BENCH_BLOCKS_REMOTE_H
 
 #include "base/attr.h"
+#include "kv/common/blockkey.h"
 #include "kv/common/kv.h"
 #include "rpc/transport/addr.h"
 
 #include <stdint.h>
 
 enum { REMOTE_BATCH = 4 }; /* gets at a time, where there are several */
+
+/* Of the block with this number, here and at the remote half. */
+struct kv_block_key bench_block_key(uint64_t n);
 
 struct remote_blocks;
 
