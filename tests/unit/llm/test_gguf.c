@@ -209,10 +209,10 @@ static void counts_past_the_file_are_refused_before_memory_is_taken(void **state
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         struct image image = two_tensors(0, "a", "b", 32);
         wire_store64(image.bytes + 8, counts[i]);
-        refuse(image, -EPROTO, "tensor");
+        refuse(image, -EPROTO, i ? "tensors: more than the file holds; a cut-off" : "tensor");
         image = two_tensors(0, "a", "b", 32);
         wire_store64(image.bytes + 16, counts[i]);
-        refuse(image, -EPROTO, "metadata");
+        refuse(image, -EPROTO, i ? "pairs: more than the file holds; a cut-off" : "metadata");
     }
 }
 
@@ -227,7 +227,7 @@ static void lengths_past_the_file_are_refused(void **state)
         struct image image = image_end(&w);
         struct image other = image_prefix(&image, image.size);
         wire_store64(image.bytes + 24, lengths[i]); /* of the key */
-        refuse(image, -EPROTO, "damaged");
+        refuse(image, -EPROTO, "damaged; a cut-off download?");
         wire_store64(other.bytes + 24 + 8 + 3 + 4, lengths[i]); /* of the value */
         refuse(other, -EPROTO, "key");
     }

@@ -141,15 +141,18 @@ static int key_chars(struct gguf_string key)
 static int read_pairs(struct gguf *gguf, struct wire_dec *d, uint64_t count, char *why)
 {
     if (count > GGUF_PAIRS_MAX || count > wire_dec_left(d) / PAIR_BYTES_MIN)
-        return llm_why(why, -EPROTO, "%" PRIu64 " metadata pairs: more than the file holds", count);
+        return llm_why(why, -EPROTO,
+                       "%" PRIu64 " metadata pairs: more than the file holds; a cut-off download?",
+                       count);
     gguf->pairs = calloc(count ? count : 1, sizeof(*gguf->pairs));
     if (!gguf->pairs)
         return llm_why(why, -ENOMEM, "out of memory for the metadata");
     for (uint32_t i = 0; i < count; i++) {
         gguf->pairs[i] = get_pair(d);
         if (wire_dec_error(d))
-            return llm_why(why, -EPROTO, "metadata pair %u of %" PRIu64 " (%.*s) is damaged", i + 1,
-                           count, key_chars(gguf->pairs[i].key),
+            return llm_why(why, -EPROTO,
+                           "metadata pair %u of %" PRIu64 " (%.*s) is damaged; a cut-off download?",
+                           i + 1, count, key_chars(gguf->pairs[i].key),
                            gguf->pairs[i].key.bytes ? gguf->pairs[i].key.text : "");
     }
     gguf->pair_count = (uint32_t)count;
@@ -281,7 +284,8 @@ static int read_tensors(struct gguf *gguf, const struct span *file, struct wire_
                         uint64_t count, bool has_data, char *why)
 {
     if (count > LLM_TENSORS_MAX || count > wire_dec_left(d) / TENSOR_BYTES_MIN)
-        return llm_why(why, -EPROTO, "%" PRIu64 " tensors: more than the file holds", count);
+        return llm_why(why, -EPROTO,
+                       "%" PRIu64 " tensors: more than the file holds; a cut-off download?", count);
     uint64_t *offsets = calloc(count ? count : 1, sizeof(*offsets));
     int err = offsets ? llm_tensor_table_init(&gguf->tensors, (uint32_t)count) : -ENOMEM;
     if (err)
@@ -314,7 +318,7 @@ static int parse(struct gguf *gguf, const void *bytes, uint64_t size, bool has_d
     if (!gguf_is(bytes, size))
         return llm_why(why, -EPROTO, "not a GGUF file: it does not begin with \"GGUF\"");
     if (size < HEADER_BYTES || size > SIZE_MAX / 2)
-        return llm_why(why, -EPROTO, "the file ends in its header");
+        return llm_why(why, -EPROTO, "the file ends in its header; a cut-off download?");
     struct wire_dec d;
     wire_dec_init(&d, bytes, (size_t)size);
     (void)wire_get_bytes(&d, sizeof(magic));
