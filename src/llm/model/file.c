@@ -184,7 +184,7 @@ int llm_file_check(const struct llm_file *file, char *why)
             stat(o->path, &now) == 0 && now.st_dev == o->st.st_dev && now.st_ino == o->st.st_ino;
         if (same && (now.st_size != o->st.st_size || now.st_mtim.tv_sec != o->st.st_mtim.tv_sec ||
                      now.st_mtim.tv_nsec != o->st.st_mtim.tv_nsec))
-            return llm_why(why, -ESTALE, "%s was overwritten since it was loaded", o->path);
+            return llm_why(why, -ESTALE, "%s was overwritten after it was loaded", o->path);
     }
     return 0;
 }

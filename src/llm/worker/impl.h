@@ -80,6 +80,7 @@ struct llm_model {
     /* Of weights that may be put aside; times by hw_now_ns. */
     bool is_aside;      /* they are; no step before they are back */
     bool is_blocked;    /* they find no memory */
+    bool is_warned;     /* why they could not come back was logged */
     uint64_t asked_ns;  /* when it last had a request, or was loaded */
     uint64_t ran_ns;    /* when it last had one that was under way */
     uint64_t return_ns; /* since when they are asked back; 0: they are not */

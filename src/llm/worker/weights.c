@@ -65,7 +65,7 @@ static void returned(struct llm_worker *w, struct llm_model *m)
     char time[HW_FORMAT_CHARS];
     hw_buckets_note(&m->notes[LLM_NOTE_RETURNED], took);
     hw_info(HW_CAT_LLM, "%s: weights are back after %s", m->name, hw_format_duration(time, took));
-    m->is_aside = m->is_blocked = false;
+    m->is_aside = m->is_blocked = m->is_warned = false;
     m->return_ns = m->aside_bytes = 0;
     tell(w, m);
 }
@@ -78,24 +78,33 @@ static void give_up(struct llm_model *m)
     m->return_ns = 0;
 }
 
-static void fail_all(struct llm_worker *w, const struct llm_model *m, int status, const char *cause,
+/* A remedy stands before a cause, which may be long and then is cut. */
+static const char *verdict(int status)
+{
+    return status == -ESTALE ? "start the server again: "
+           : status == -ENOMEM
+               ? "the GPU has no memory for them now: ask again later, or serve fewer models or "
+                 "with a smaller --kv-memory: "
+               : "they cannot come back: ";
+}
+
+static void fail_all(struct llm_worker *w, struct llm_model *m, int status, const char *cause,
                      void (*fail)(struct llm_worker *w, struct llm_job *job, int status))
 {
     struct llm_jobs jobs;
     llm_jobs_init(&jobs);
     llm_jobs_move(&w->running, &jobs);
+    if (!m->is_warned) /* once, and not for each request */
+        hw_warn(HW_CAT_LLM, "%s: weights cannot come back: %s", m->name, cause);
+    m->is_warned = true;
     while (jobs.first) {
         struct llm_job *job = llm_jobs_take(&jobs);
         if (llm_job_model(w, job) != m) {
             llm_jobs_append(&w->running, job);
             continue;
         }
-        llm_why_set(job->why, "the weights of %s were put aside and cannot come back: %s%s",
-                    m->name, cause,
-                    status == -ESTALE   ? "; start the server again"
-                    : status == -ENOMEM ? "; ask again later, or serve fewer models or with a "
-                                          "smaller --kv-memory"
-                                        : "");
+        llm_why_set(job->why, "the weights of %.64s were put aside; %s%s", m->name, verdict(status),
+                    cause);
         fail(w, job, status);
     }
 }

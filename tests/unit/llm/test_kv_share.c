@@ -666,7 +666,8 @@ static void a_gpu_without_room_fails_the_request_and_not_the_worker(void **state
     texts[0].status = -ENOMEM;
     ask(&r, &texts[0]);
     turn_until_over(&r, texts, 1, 0);
-    assert_non_null(strstr(why, "the weights of a were put aside and cannot come back: "));
+    assert_non_null(
+        strstr(why, "the weights of a were put aside; the GPU has no memory for them now: "));
     assert_non_null(strstr(why, "--kv-memory"));
     assert_int_equal(gpu_taken, 0);
     gpu_bytes = UINT64_MAX;
@@ -778,7 +779,8 @@ static void a_file_that_was_changed_does_not_come_back(void **state)
     for (int i = 0; i < 2; i++)
         ask(&r, &texts[i]);
     turn_until_over(&r, texts, 1, 0);
-    assert_non_null(strstr(why, "was overwritten since it was loaded; start the server again"));
+    assert_non_null(strstr(why, "the weights of a were put aside; start the server again: "));
+    assert_non_null(strstr(why, " was overwritten after it was loaded"));
     turn_until_over(&r, texts, 2, 0);
     same(&told[1], &texts[1], 1);
     assert_int_equal(unlink(path), 0);
