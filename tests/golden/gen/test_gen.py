@@ -134,6 +134,7 @@ def test_later():
 
 
 def test_effects(xml):
+    from client import Client
     from plan import Plan
     from policy import Policy
     from registry import Registry
@@ -154,6 +155,16 @@ def test_effects(xml):
     for c in plan.commands.values():
         require("noted" not in c.effects or c.name in entries,
                 f"{c.name}: the policy says that the client notes what it does, but nothing does")
+    # Which queries a command changes is found by its parameters: none may hide in a structure.
+    hidden = [s.name for s in plan.r.structs.values()
+              if s.name in plan.allowed and any(m.type == "VkQueryPool" for m in s.members)]
+    require(not hidden, hidden)
+    for name, queries in {"vkCmdResetQueryPool": "queryPool, firstQuery, queryCount, false",
+                          "vkCmdWriteTimestamp": "queryPool, query, 1, true",
+                          "vkCmdWriteAccelerationStructuresPropertiesKHR":
+                              "queryPool, 0, UINT32_MAX, true",
+                          "vkCmdCopyQueryPoolResults": None, "vkCmdDispatch": None}.items():
+        require(Client.queries(plan.commands[name]) == queries, f"{name}: not {queries}")
     unsaid = [why for why in plan.omitted.values() if "what it reads and writes" in why]
     require(not unsaid, unsaid)
     with tempfile.TemporaryDirectory() as folder:
