@@ -242,22 +242,12 @@ static int write_all(int fd, const uint8_t *data, size_t len)
 /* A file that is there stays until all of the value is on the disk. */
 static int write_file(const char *path, const uint8_t *data, uint32_t len)
 {
-    char why[HW_OUTPUT_WHY_CHARS];
     struct hw_output file;
-    int rc = hw_output_open(&file, path, true, len, why);
-    return rc ? rc : hw_output_finish(&file, write_all(fileno(file.stream), data, len), why);
+    int rc = hw_output_open(&file, path, true, len, NULL);
+    return rc ? rc : hw_output_finish(&file, write_all(fileno(file.stream), data, len), NULL);
 }
 
 /* What is no plain file, such as a pipe or a link, is written where it is. */
-static int write_in_place(const char *path, const uint8_t *data, uint32_t len)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int rc = fd < 0 ? -errno : write_all(fd, data, len);
-    if (fd >= 0 && close(fd) && rc == 0)
-        rc = -errno;
-    return rc;
-}
-
 static enum cmd_exit get(struct store *s, const char *name, const char *path)
 {
     uint8_t *data;
@@ -266,10 +256,13 @@ static enum cmd_exit get(struct store *s, const char *name, const char *path)
     int got = store_get(s, name, &data, &len);
     if (got)
         return refuse(s, name, got);
-    bool in_place = path && lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
-    int rc = !path      ? write_all(STDOUT_FILENO, data, len)
-             : in_place ? write_in_place(path, data, len)
-                        : write_file(path, data, len);
+    bool whole = path && (lstat(path, &st) || S_ISREG(st.st_mode));
+    int fd = whole  ? -1
+             : path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
+                    : STDOUT_FILENO;
+    int rc = whole ? write_file(path, data, len) : fd < 0 ? -errno : write_all(fd, data, len);
+    if (path && fd >= 0 && close(fd) && rc == 0)
+        rc = -errno;
     free(data);
     return rc ? cmd_fail(CMD_FAILED, "kv: get: cannot write %s: %s", path ? path : "the output",
                          strerror(-rc))

@@ -134,8 +134,7 @@ int hw_html_end(struct hw_html *html)
 
 int hw_page_begin(struct hw_page *page, const char *path, const char *title)
 {
-    char why[HW_OUTPUT_WHY_CHARS];
-    int rc = hw_output_open(&page->file, path, true, 0, why);
+    int rc = hw_output_open(&page->file, path, true, 0, NULL);
     if (rc == 0)
         hw_html_begin(&page->html, page->file.stream, title);
     return rc;
@@ -143,18 +142,16 @@ int hw_page_begin(struct hw_page *page, const char *path, const char *title)
 
 int hw_page_end(struct hw_page *page, int rc)
 {
-    char why[HW_OUTPUT_WHY_CHARS];
     int ended = hw_html_end(&page->html);
-    return hw_output_finish(&page->file, rc ? rc : ended, why);
+    return hw_output_finish(&page->file, rc ? rc : ended, NULL);
 }
 
 int hw_page_check(const char *path)
 {
-    char why[HW_OUTPUT_WHY_CHARS];
     struct hw_output file;
-    int rc = hw_output_open(&file, path, true, 0, why);
+    int rc = hw_output_open(&file, path, true, 0, NULL);
     if (rc == 0)
-        rc = hw_output_finish(&file, -ECANCELED, why); /* an error, so the file at path stays */
+        rc = hw_output_finish(&file, -ECANCELED, NULL); /* an error, so the file at path stays */
     return rc == -ECANCELED ? 0 : rc;
 }
 

@@ -17,7 +17,8 @@ static int fail(char *why, int error, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    vsnprintf(why, HW_OUTPUT_WHY_CHARS, fmt, args);
+    if (why)
+        vsnprintf(why, HW_OUTPUT_WHY_CHARS, fmt, args);
     va_end(args);
     return error;
 }
@@ -109,23 +110,18 @@ static int name_part(struct hw_output *o, char *why)
     return 0;
 }
 
-/* link refuses a name that somebody took meanwhile. */
+/* link refuses a name that somebody took meanwhile; rename serves where there are no links. */
 static int name_it(const struct hw_output *o, char *why)
 {
-    if (o->overwrite) {
-        if (rename(o->part, o->path))
-            return fail(why, -errno, "cannot name it %s: %s", o->path, strerror(errno));
-        return 0;
-    }
-    if (link(o->part, o->path) == 0) {
+    if (!o->overwrite && link(o->part, o->path) == 0) {
         (void)unlink(o->part);
         return 0;
     }
-    if (errno == EEXIST)
+    if (!o->overwrite && errno == EEXIST)
         return exists(o->path, why);
-    if (rename(o->part, o->path)) /* a file system without links */
-        return fail(why, -errno, "cannot name it %s: %s", o->path, strerror(errno));
-    return 0;
+    return rename(o->part, o->path)
+               ? fail(why, -errno, "cannot name it %s: %s", o->path, strerror(errno))
+               : 0;
 }
 
 int hw_output_finish(struct hw_output *o, int err, char *why)

@@ -21,7 +21,7 @@ struct hw_output { /* private, but for stream */
     bool overwrite;
 };
 
-enum { HW_OUTPUT_WHY_CHARS = 256 }; /* what each why has room for: a sentence with the path */
+enum { HW_OUTPUT_WHY_CHARS = 256 }; /* of each why, or NULL: a sentence with the path */
 
 /* needed: bytes that the file will have, about.  0; -EEXIST (path is there and overwrite is
  * false); -EISDIR; -ENOSPC (why says how much is needed and free); -ENOMEM, and the errors of
