@@ -265,17 +265,6 @@ static enum cmd_exit converse(struct chat *c)
     return c->is_terminal ? CMD_DONE : code;
 }
 
-static enum cmd_exit read_number(const char *option, const char *text, double most, float *out)
-{
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (errno || end == text || *end || !(value >= 0) || value > most)
-        return cmd_fail(CMD_USAGE, "chat: %s %s is not a number from 0 to %g", option, text, most);
-    *out = (float)value;
-    return CMD_DONE;
-}
-
 static enum cmd_exit read_sampling(struct chat *c)
 {
     c->sampling.top_k = (uint32_t)c->o->top_k;
@@ -283,12 +272,12 @@ static enum cmd_exit read_sampling(struct chat *c)
     if (!c->o->seed &&
         getrandom(&c->sampling.seed, sizeof c->sampling.seed, 0) != sizeof c->sampling.seed)
         return cmd_fail(CMD_FAILED, "chat: no random seed: %s", strerror(errno));
-    enum cmd_exit code =
-        read_number("--temperature", c->o->temperature, 100, &c->sampling.temperature);
+    enum cmd_exit code = cmd_read_number("chat", "--temperature", c->o->temperature, 0, 100,
+                                         &c->sampling.temperature);
     if (code == CMD_DONE)
-        code = read_number("--top-p", c->o->top_p, 1, &c->sampling.top_p);
+        code = cmd_read_number("chat", "--top-p", c->o->top_p, 0, 1, &c->sampling.top_p);
     if (code == CMD_DONE)
-        code = read_number("--min-p", c->o->min_p, 1, &c->sampling.min_p);
+        code = cmd_read_number("chat", "--min-p", c->o->min_p, 0, 1, &c->sampling.min_p);
     return code;
 }
 

@@ -123,6 +123,11 @@ void cmd_warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
  * once a process.  CMD_FAILED. */
 enum cmd_exit cmd_output_lost(int rc);
 
+/* The value of an option that takes a number with a fraction.  NULL: it was not given, and *out
+ * stays. */
+enum cmd_exit cmd_read_number(const char *command, const char *option, const char *text,
+                              double least, double most, float *out);
+
 /* The name in a NULL-terminated list that a mistyped one most likely meant, or NULL when none is
  * near.  `stride` is the distance between entries, whose first member is the name. */
 const char *cmd_nearest(const char *typed, const void *table, size_t stride);

@@ -31,33 +31,22 @@ static const struct llm_mode_kind *mode_of(const struct llm_run_options *o)
 
 /* ---- options that need more than the table ---- */
 
-static enum cmd_exit read_number(const char *option, const char *text, double least, double most,
-                                 float *out)
-{
-    double value;
-    if (!text)
-        return CMD_DONE;
-    if (hw_parse_double(text, least, most, &value))
-        return cmd_fail(CMD_USAGE, "llm: %s %s is not a number from %g to %g", option, text, least,
-                        most);
-    *out = (float)value;
-    return CMD_DONE;
-}
-
 enum cmd_exit llm_run_sampling(const struct llm_run_options *o, struct llm_sampling *out)
 {
     *out = (struct llm_sampling){.top_k = (uint32_t)o->top_k, .top_p = 1, .seed = o->seed};
-    enum cmd_exit code = read_number("--temperature", o->temperature, 0, 100, &out->temperature);
+    enum cmd_exit code =
+        cmd_read_number("llm", "--temperature", o->temperature, 0, 100, &out->temperature);
     if (code == CMD_DONE)
-        code = read_number("--top-p", o->top_p, 0, 1, &out->top_p);
+        code = cmd_read_number("llm", "--top-p", o->top_p, 0, 1, &out->top_p);
     if (code == CMD_DONE)
-        code = read_number("--min-p", o->min_p, 0, 1, &out->min_p);
+        code = cmd_read_number("llm", "--min-p", o->min_p, 0, 1, &out->min_p);
     if (code == CMD_DONE)
-        code = read_number("--presence-penalty", o->presence, -2, 2, &out->presence);
+        code = cmd_read_number("llm", "--presence-penalty", o->presence, -2, 2, &out->presence);
     if (code == CMD_DONE)
-        code = read_number("--frequency-penalty", o->frequency, -2, 2, &out->frequency);
+        code = cmd_read_number("llm", "--frequency-penalty", o->frequency, -2, 2, &out->frequency);
     if (code == CMD_DONE)
-        code = read_number("--repetition-penalty", o->repetition, 0, 10, &out->repetition);
+        code =
+            cmd_read_number("llm", "--repetition-penalty", o->repetition, 0, 10, &out->repetition);
     return code;
 }
 

@@ -367,6 +367,19 @@ static enum cmd_exit bad_value(const struct cmd_command *c, const struct cmd_opt
                     accepted(o, form));
 }
 
+enum cmd_exit cmd_read_number(const char *command, const char *option, const char *text,
+                              double least, double most, float *out)
+{
+    double value;
+    if (!text)
+        return CMD_DONE;
+    if (hw_parse_double(text, least, most, &value))
+        return cmd_fail(CMD_USAGE, "%s: %s: '%s' is not a number from %g to %g", command, option,
+                        text, least, most);
+    *out = (float)value;
+    return CMD_DONE;
+}
+
 /* ---- parsing ---- */
 
 struct parse {
