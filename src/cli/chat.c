@@ -1,5 +1,6 @@
 /* hawser chat - a conversation with a served model. */
 #include "llm/chat/chat.h"
+#include "base/report/progress.h"
 #include "cli/commands.h"
 #include "command/line.h"
 #include "command/llm_client.h"
@@ -52,7 +53,7 @@ struct chat {
     json_t *messages;
     char *system; /* NULL: none */
     struct llm_client_figures last;
-    bool has_last, is_terminal;
+    bool has_last, is_terminal, edits;
     struct line line;
 };
 
@@ -231,17 +232,21 @@ static bool obey(struct chat *c, const char *line, bool *leaves)
 
 /* ---- the conversation ---- */
 
-/* From a terminal with editing, else a line of standard input.  False at its end. */
+/* From a terminal with editing, where it can; else a line of standard input.  False at its end. */
 static bool read_line(struct chat *c, char **line)
 {
     static size_t room;
-    if (c->is_terminal) {
+    if (c->edits) {
         enum line_event event;
         while ((event = line_read(&c->line, "> ")) == LINE_CANCELLED)
             fputs("/quit or Ctrl-D leaves\n", stderr);
         line_remember(&c->line);
         *line = c->line.text;
         return event == LINE_DONE;
+    }
+    if (c->is_terminal) {
+        fputs("> ", stdout);
+        fflush(stdout);
     }
     ssize_t n = getline(line, &room, stdin);
     if (n > 0 && (*line)[n - 1] == '\n')
@@ -260,7 +265,7 @@ static enum cmd_exit converse(struct chat *c)
             continue;
         code = answer(c, line);
     }
-    if (!c->is_terminal)
+    if (!c->edits)
         free(line);
     return c->is_terminal ? CMD_DONE : code;
 }
@@ -289,6 +294,7 @@ static enum cmd_exit begin(struct chat *c)
     if (!c->messages || (c->o->system && !c->system))
         return cmd_fail(CMD_FAILED, "chat: out of memory");
     c->is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    c->edits = c->is_terminal && hw_is_screen(STDOUT_FILENO);
     if (c->is_terminal) {
         sigaction(SIGINT, &action, NULL);
         fprintf(stderr, "%s at %s, a context of %u tokens.  /help lists commands.\n",

@@ -1,6 +1,7 @@
 #include "cli/screen.h"
 
 #include "base/clock.h"
+#include "base/report/progress.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 
 static struct termios before; /* screen_open; of a terminal that gives keys */
 static bool gives_keys;
+static bool cuts_lines; /* while a look is drawn */
 
 static void restore_and_end(int number)
 {
@@ -24,7 +26,7 @@ void screen_open(void)
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = restore_and_end,
                                .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
-    if (!isatty(STDOUT_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp() ||
+    if (!hw_is_screen(STDOUT_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp() ||
         tcgetattr(STDIN_FILENO, &before))
         return;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
@@ -36,8 +38,17 @@ void screen_open(void)
     gives_keys = tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
 }
 
+static void end_look(void)
+{
+    if (cuts_lines)
+        fputs("\033[?7h", stdout);
+    cuts_lines = false;
+    fflush(stdout);
+}
+
 void screen_close(void)
 {
+    end_look();
     if (gives_keys)
         (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
     gives_keys = false;
@@ -45,8 +56,9 @@ void screen_close(void)
 
 void screen_begin(bool live)
 {
-    if (live && isatty(STDOUT_FILENO))
-        fputs("\033[H\033[J", stdout);
+    cuts_lines = live && hw_is_screen(STDOUT_FILENO);
+    if (cuts_lines)
+        fputs("\033[?7l\033[H\033[J", stdout);
     if (live && gives_keys)
         puts("q or Ctrl-C quits");
 }
@@ -54,6 +66,7 @@ void screen_begin(bool live)
 bool screen_wait(uint64_t ns)
 {
     uint64_t until = hw_after(ns), now;
+    end_look();
     struct pollfd keys = {.fd = gives_keys ? STDIN_FILENO : -1, .events = POLLIN};
     while ((now = hw_now_ns()) < until) {
         char typed[64];

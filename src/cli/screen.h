@@ -14,8 +14,9 @@
 void screen_open(void);
 void screen_close(void);
 
-/* Before each look: clears the terminal where standard output is one, and the screen is live.  Says
- * how to quit where keys are read. */
+/* Before each look: clears the terminal where standard output is one, and the screen is live. Until
+ * screen_wait or screen_close a line that is too long is cut at the edge.  A dumb terminal gets
+ * lines as a file does.  Says how to quit where keys are read. */
 void screen_begin(bool live);
 
 /* Between two looks.  True when q was typed; a signal ends it early. */

@@ -2,8 +2,15 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+bool hw_is_screen(int fd)
+{
+    const char *term = getenv("TERM");
+    return isatty(fd) && !(term && strcmp(term, "dumb") == 0);
+}
 
 void hw_progress_begin_at(struct hw_progress *progress, int fd, const char *label, uint64_t total,
                           uint64_t now_ns)
@@ -12,7 +19,7 @@ void hw_progress_begin_at(struct hw_progress *progress, int fd, const char *labe
         .label = label,
         .total = total,
         .start_ns = now_ns,
-        .next_ns = isatty(fd) ? now_ns + HW_PROGRESS_WAIT_NS : HW_NEVER,
+        .next_ns = hw_is_screen(fd) ? now_ns + HW_PROGRESS_WAIT_NS : HW_NEVER,
         .fd = fd,
     };
 }

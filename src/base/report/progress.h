@@ -3,9 +3,9 @@
  *
  *     label  42%  128/300  6s left
  *
- * Nothing is ever written to a pipe or a file.  The line appears after HW_PROGRESS_WAIT_NS, is
- * redrawn at most ten times a second, and is erased by hw_progress_end, so that what stays on the
- * screen is the result.
+ * Nothing is ever written to a pipe, a file or a dumb terminal.  The line appears after
+ * HW_PROGRESS_WAIT_NS, is redrawn at most ten times a second, and is erased by hw_progress_end, so
+ * that what stays on the screen is the result.
  *
  * Threads: one at a time.  Lifetime: begin/end; label is borrowed until end. */
 #ifndef HAWSER_BASE_REPORT_PROGRESS_H
@@ -18,6 +18,9 @@
 
 #define HW_PROGRESS_WAIT_NS (2 * HW_SEC)
 #define HW_PROGRESS_REDRAW_NS (100 * HW_MS) /* faster than that only flickers */
+
+/* Whether fd is a terminal that moves its cursor: not one with TERM=dumb. */
+bool hw_is_screen(int fd);
 
 struct hw_progress { /* private */
     const char *label;

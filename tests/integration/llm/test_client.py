@@ -28,11 +28,11 @@ PROMPT = "And God said"
 class Terminal:
     """A command on a pseudo-terminal."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, term="xterm"):
         self.seen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execve(HAWSER, [HAWSER, *args], clean_environment({"TERM": "xterm"}))
+            os.execve(HAWSER, [HAWSER, *args], clean_environment({"TERM": term}))
 
     def read_until(self, text):
         """What came up to and with the text."""
@@ -228,6 +228,28 @@ class Client(Case):
                     self.assertEqual(t.wait(), status)
                     self.assertEqual(termios.tcgetattr(t.fd)[3] & line_by_line, line_by_line)
                     os.close(t.fd)
+    def test_a_live_screen_cuts_long_lines_while_it_draws(self):
+        t = Terminal("top", self.address)
+        look = t.read_until("\x1b[?7h")
+        self.assertTrue(look.startswith("\x1b[?7l\x1b[H\x1b[J"), look)
+        t.type("q")
+        self.assertEqual(t.close(), 0)
+
+    def test_a_dumb_terminal_gets_plain_lines(self):
+        t = Terminal("top", self.address, term="dumb")
+        self.assertNotIn("\x1b", t.read_until("kjv") + t.read_until("kjv"))
+        t.type("\x03")
+        self.assertEqual(t.close(), -signal.SIGINT)
+        t = Terminal("chat", self.address, "--temperature", "0", "-n", "6", term="dumb")
+        seen = t.read_until("> ")
+        t.type("And God said\n")
+        t.read_until("\n")
+        seen += t.read_until("> ")
+        self.assertIn("to Solomon", seen)
+        self.assertNotIn("\x1b", seen)
+        t.type("\x04")
+        self.assertEqual(t.close(), 0)
+
 
     def test_chat_on_a_terminal(self):
         t = Terminal("chat", self.address, "--temperature", "0", "-n", "6")
