@@ -307,7 +307,6 @@ static enum cmd_exit begin(struct chat *c)
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     struct chat c = {.o = values, .address = operands->count ? operands->items[0] : NULL};
-    line_init(&c.line);
     enum cmd_exit code = read_sampling(&c);
     if (code == CMD_DONE)
         code = llm_client_open(&c.client, "chat", &c.o->connect, c.address, c.o->model);

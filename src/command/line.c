@@ -14,11 +14,6 @@ enum { ESCAPE = 27, DELETE = 127, COLUMNS_DEFAULT = 80 };
 
 #define KEY(letter) ((letter)-64)
 
-void line_init(struct line *l)
-{
-    *l = (struct line){0};
-}
-
 void line_fini(struct line *l)
 {
     for (size_t i = 0; i < l->history_count; i++)

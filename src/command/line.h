@@ -5,7 +5,7 @@
  * longer than the terminal scrolls.
  *
  * Trust: the terminal sends any bytes; those that are no UTF-8 and no key are ignored.
- * Threads: one.  Lifetime: init/fini. */
+ * Threads: one.  Lifetime: fini. */
 #ifndef HAWSER_COMMAND_LINE_H
 #define HAWSER_COMMAND_LINE_H
 
@@ -26,7 +26,7 @@ enum line_event {
     LINE_END,       /* Ctrl-D on an empty line, or the terminal is gone */
 };
 
-struct line {
+struct line {   /* all zero: an empty one without a history */
     char *text; /* ended by a NUL */
     size_t len, room, cursor;
     char *history[LINE_HISTORY_MAX];
@@ -37,7 +37,6 @@ struct line {
     bool pasting;
 };
 
-void line_init(struct line *line);
 void line_fini(struct line *line);
 
 /* One byte from the terminal. */
