@@ -176,15 +176,12 @@ static json_t *worker_json(const char *address, const struct llm_served *s)
 
 static bool dial(const struct top *t, struct place *p, char *why)
 {
-    const struct cmd_connect_options *c = &t->o->connect;
-    struct rpc_security_files files = {
-        .ca = c->ca, .fingerprint = c->fingerprint, .token_file = c->token_file};
     struct rpc_security security;
-    p->link = (struct cmd_link){.timeout_ns = c->timeout_ns};
+    p->link = (struct cmd_link){.timeout_ns = t->o->connect.timeout_ns};
     p->code = CMD_FAILED;
     /* At each attempt: a server that starts later may make this user's token. */
     if (rpc_addr_parse(p->address, &p->link.addr, why) ||
-        rpc_security_from_env(&security, &files, why))
+        cmd_read_security(&t->o->connect, &security, why))
         return false;
     rpc_addr_format(&p->link.addr, p->link.address, sizeof(p->link.address));
     p->code = cmd_link_dial(&p->link, &security, why);

@@ -59,7 +59,8 @@ void cmd_pick_address(const char *operand, char out[RPC_SERVER_CHARS])
         snprintf(out, RPC_SERVER_CHARS, "%s", operand ? operand : "");
 }
 
-enum cmd_exit cmd_load_security(const struct cmd_connect_options *options, struct rpc_security *out)
+int cmd_read_security(const struct cmd_connect_options *options, struct rpc_security *out,
+                      char why[RPC_WHY_CHARS])
 {
     char why[RPC_WHY_CHARS];
     struct rpc_security_files files = {
@@ -67,7 +68,13 @@ enum cmd_exit cmd_load_security(const struct cmd_connect_options *options, struc
         .fingerprint = options->fingerprint,
         .token_file = options->token_file,
     };
-    if (rpc_security_from_env(out, &files, why))
+    return rpc_security_from_env(out, &files, why);
+}
+
+enum cmd_exit cmd_load_security(const struct cmd_connect_options *options, struct rpc_security *out)
+{
+    char why[RPC_WHY_CHARS];
+    if (cmd_read_security(options, out, why))
         return cmd_fail(CMD_FAILED, "%s", why);
     return CMD_DONE;
 }

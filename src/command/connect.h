@@ -38,8 +38,11 @@ struct cmd_link {
 
 /* The operand, or the default address. */
 void cmd_pick_address(const char *operand, char out[RPC_SERVER_CHARS]);
-/* From the options, else from the environment; freed with rpc_security_fini.  CMD_DONE, or the exit
- * status after a message. */
+/* From the options, else from the environment; freed with rpc_security_fini.  0, or a negative
+ * errno with a sentence in why. */
+int cmd_read_security(const struct cmd_connect_options *options, struct rpc_security *out,
+                      char why[RPC_WHY_CHARS]) MUST_CHECK;
+/* The same.  CMD_DONE, or the exit status after a message. */
 enum cmd_exit cmd_load_security(const struct cmd_connect_options *options,
                                 struct rpc_security *out) MUST_CHECK;
 

@@ -36,10 +36,7 @@ static void say_file(struct doctor *d, const char *what, const char *path)
 static bool load_keys(struct doctor *d, struct rpc_security *out)
 {
     char why[RPC_WHY_CHARS];
-    struct rpc_security_files files = {.ca = d->connect->ca,
-                                       .fingerprint = d->connect->fingerprint,
-                                       .token_file = d->connect->token_file};
-    if (rpc_security_from_env(out, &files, why)) {
+    if (cmd_read_security(d->connect, out, why)) {
         doctor_fail(d, CMD_FAILED, "keys", NULL, "%s", why);
         return false;
     }
