@@ -352,9 +352,12 @@ static void put_state(const json_t *state)
     const json_t *rate = json_object_get(state, "tokens_per_second");
     const json_t *requests = json_object_get(state, "requests");
     size_t i;
-    put_text(json_object_get(state, "address"), 0);
+    const json_t *address = json_object_get(state, "address");
+    bool is_named = error && strstr(json_string_value(error), json_string_value(address));
+    if (!is_named)
+        put_text(address, 0);
     if (error) {
-        fputs(": ", stdout);
+        fputs(is_named ? "" : ": ", stdout);
         put_text(error, 0);
         putchar('\n');
         return;

@@ -87,7 +87,7 @@ static enum cmd_exit handshake(struct cmd_link *link, char why[CMD_WHY_CHARS])
     enum cmd_exit code = cmd_exit_for(rc);
     snprintf(why, CMD_WHY_CHARS, "%s %s: %s", link->address,
              code == CMD_REFUSED ? "refuses the connection" : "does not answer",
-             rc == -ETIMEDOUT ? "no answer in time; is it a hawser server?"
+             rc == -ETIMEDOUT ? "no answer in time; is it serve's --listen, and not its --http?"
                               : rpc_ep_reason(link->ep));
     return code;
 }
