@@ -315,21 +315,9 @@ static void catch_signals(struct kvd *k)
 
 static enum cmd_exit start_metrics(struct kvd *k)
 {
-    char why[RPC_WHY_CHARS];
     struct rpc_addr addr;
-    if (!k->o->metrics)
-        return CMD_DONE;
-    enum cmd_exit code = cmd_listen_read("kvd", "--metrics", k->o->metrics, &addr);
-    if (code != CMD_DONE)
-        return code;
-    if (addr.scheme != RPC_SCHEME_TCP)
-        return cmd_fail(CMD_USAGE, "kvd: --metrics: '%s' is not host:port", k->o->metrics);
-    if (!rpc_addr_is_local(&addr) && !k->o->insecure)
-        return cmd_fail(CMD_REFUSED, "kvd: --metrics: %s is not on this host", k->o->metrics);
-    if (metrics_start(&addr, &k->metrics, &addr.port, why))
-        return cmd_fail(CMD_FAILED, "kvd: %s", why);
-    printf("metrics on http://%s:%u/\n", addr.host, addr.port);
-    return CMD_DONE;
+    enum cmd_exit code = metrics_check("kvd", k->o->metrics, k->o->insecure, &addr);
+    return code == CMD_DONE && k->o->metrics ? metrics_start("kvd", &addr, &k->metrics) : code;
 }
 
 /* Beyond this host with TLS and a token; on TCP of this host a token tells its users apart. */

@@ -8,10 +8,8 @@
 #ifndef HAWSER_SERVE_METRICS_H
 #define HAWSER_SERVE_METRICS_H
 
-#include "base/attr.h"
+#include "command/command.h"
 #include "rpc/transport/addr.h"
-
-#include <stdint.h>
 
 enum {
     METRICS_CLIENTS_MAX = 16,    /* scrapers and a person or two */
@@ -20,9 +18,12 @@ enum {
 
 struct metrics;
 
-/* 0, or a negative errno with a sentence in why.  *port_out is the port as bound. */
-int metrics_start(const struct rpc_addr *addr, struct metrics **out, uint16_t *port_out,
-                  char why[RPC_WHY_CHARS]) MUST_CHECK;
+/* Whether the text of --metrics is an address that may have the page; what it is not, is said in
+ * the command's name.  NULL: no page, CMD_DONE. */
+enum cmd_exit metrics_check(const char *command, const char *text, bool insecure,
+                            struct rpc_addr *out);
+/* Prints where the page is. */
+enum cmd_exit metrics_start(const char *command, const struct rpc_addr *addr, struct metrics **out);
 void metrics_stop(struct metrics *metrics);
 
 #endif

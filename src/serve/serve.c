@@ -322,23 +322,6 @@ static enum cmd_exit check_session_user(struct server *s)
     return CMD_DONE;
 }
 
-static enum cmd_exit check_metrics(struct server *s)
-{
-    if (!s->o->metrics)
-        return CMD_DONE;
-    enum cmd_exit code = cmd_listen_read("serve", "--metrics", s->o->metrics, &s->metrics_addr);
-    if (code != CMD_DONE)
-        return code;
-    if (s->metrics_addr.scheme != RPC_SCHEME_TCP)
-        return cmd_fail(CMD_USAGE, "serve: --metrics: '%s' is not host:port", s->o->metrics);
-    if (!rpc_addr_is_local(&s->metrics_addr) && !s->o->insecure)
-        return cmd_fail(CMD_REFUSED,
-                        "serve: --metrics: %s is not on this host and the page has no password; "
-                        "use 127.0.0.1, or --insecure to show it to everybody",
-                        s->o->metrics);
-    return CMD_DONE;
-}
-
 static struct http_front_options front_options(const struct server *s)
 {
     return (struct http_front_options){.command = "serve",
@@ -354,7 +337,9 @@ static struct http_front_options front_options(const struct server *s)
 static enum cmd_exit check_pages(struct server *s)
 {
     struct http_front_options front = front_options(s);
-    enum cmd_exit code = check_metrics(s);
+    enum cmd_exit code = metrics_check("serve", s->o->metrics, s->o->insecure, &s->metrics_addr);
+    if (code == CMD_DONE && !front.at && s->o->http.api_key_file)
+        return cmd_fail(CMD_USAGE, "serve: --api-key-file is for HTTP: give --http, too");
     return code == CMD_DONE && front.at ? http_front_check(&front) : code;
 }
 
@@ -484,19 +469,6 @@ static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX
     return CMD_DONE;
 }
 
-static enum cmd_exit start_metrics(struct server *s)
-{
-    char why[RPC_WHY_CHARS], text[RPC_ADDR_HOST_CHARS + 16];
-    struct rpc_addr addr = s->metrics_addr;
-    if (!s->o->metrics)
-        return CMD_DONE;
-    if (metrics_start(&addr, &s->metrics, &addr.port, why))
-        return cmd_fail(CMD_FAILED, "serve: %s", why);
-    rpc_addr_format(&addr, text, sizeof(text));
-    printf("metrics on http://%s/\n", text);
-    return CMD_DONE;
-}
-
 /* The front is a client of this server like any other, over a socket that only we can reach. */
 static enum cmd_exit listen_for_front(struct server *s, struct rpc_addr *addr)
 {
@@ -615,8 +587,8 @@ static enum cmd_exit serve(struct server *s)
     if (rc)
         return cmd_fail(CMD_FAILED, "serve: %s", hw_strerror(rc));
     code = listen_all(s, bound);
-    if (code == CMD_DONE)
-        code = start_metrics(s);
+    if (code == CMD_DONE && s->o->metrics)
+        code = metrics_start("serve", &s->metrics_addr, &s->metrics);
     if (code == CMD_DONE)
         code = start_front(s);
     if (code == CMD_DONE)

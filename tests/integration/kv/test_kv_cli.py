@@ -66,6 +66,8 @@ class Kvd(Case):
     def test_beyond_this_host_it_wants_tls_and_a_token(self):
         peers = "10.255.0.1:28200,10.255.0.2:28200"
         self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--peers", peers), REFUSED, "token")
+        self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--metrics", "0.0.0.0:0"), REFUSED,
+                    "--metrics: 0.0.0.0:0 is not on this host and the page has no password; use 127.0.0.1")
 
     def test_wrong_usage_names_the_option(self):
         self.expect(hawser("kvd", "--rank", 3, "--peers", "unix:/tmp/a,unix:/tmp/b"), USAGE, "--peers")
