@@ -3,6 +3,7 @@
 
 #include "rpc/security/security.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,8 +52,9 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         for (size_t i = 0; i < count; i++)
             names[i] = o->names.items[i];
     }
-    if (rpc_keygen(dir, names, count, (unsigned)o->days, fingerprint, why))
-        return cmd_fail(CMD_FAILED, "keygen: %s", why);
+    int rc = rpc_keygen(dir, names, count, (unsigned)o->days, fingerprint, why);
+    if (rc)
+        return cmd_fail(rc == -EINVAL ? CMD_USAGE : CMD_FAILED, "keygen: %s", why);
     print_result(dir, names[0], fingerprint);
     return CMD_DONE;
 }

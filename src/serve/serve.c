@@ -368,6 +368,8 @@ static enum cmd_exit check_all(struct server *s)
         .certificate = s->o->cert, .key = s->o->key, .token_file = s->o->token_file};
     if (!s->o->cert != !s->o->key)
         return cmd_fail(CMD_USAGE, "serve: --cert and --key go together");
+    if (s->o->software && s->o->no_devices)
+        return cmd_fail(CMD_USAGE, "serve: --software or --no-devices, not both");
     enum cmd_exit code = check_session_user(s);
     if (code != CMD_DONE)
         return code;

@@ -111,7 +111,11 @@ void service_llm_wrap_store(service_llm_store_fn *wrap)
 /* The given option that needs a shadow store; NULL: none. */
 static const char *needs_shadow(const struct service_llm_options *o)
 {
-    return o->evict ? "--evict" : o->share_prefixes ? "--share-prefixes" : NULL;
+    return o->evict            ? "--evict"
+           : o->share_prefixes ? "--share-prefixes"
+           : o->shadow_ca      ? "--shadow-ca"
+           : o->shadow_login   ? "--shadow-login"
+                               : NULL;
 }
 
 /* --shadow, and what goes with it. */
@@ -122,7 +126,7 @@ static enum cmd_exit read_shadow(struct service_llm *s, const struct service_llm
     char why[RPC_WHY_CHARS];
     const char *needs = needs_shadow(o);
     if (!o->shadow && needs)
-        return cmd_fail(CMD_USAGE, "serve: %s needs a store for evicted KV: --shadow host", needs);
+        return cmd_fail(CMD_USAGE, "serve: %s needs a store for evicted KV: --shadow", needs);
     if (!o->shadow)
         return CMD_DONE;
     out->shadow = (struct llm_shadow_config){.bytes = o->shadow_bytes,

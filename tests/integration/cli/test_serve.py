@@ -387,7 +387,7 @@ class Life(Case):
         finder.write_text('#!/bin/sh\n[ "$1 $2" = "--software --" ] || exit 9\nshift 2\n'
                           'export HAWSER_VULKAN=private\nexec "$@"\n')
         finder.chmod(0o755)
-        with Server("--software", "--listen", f"unix:{self.dir}/s",
+        with Server("--software", "--listen", f"unix:{self.dir}/s", devices=True,
                     env={"HAWSER_FIND_VULKAN": str(finder), "HAWSER_VULKAN": ""}) as server:
             self.expect(hawser("info", server.addresses[0], "--no-bench"), DONE)
 

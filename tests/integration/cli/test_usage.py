@@ -106,11 +106,11 @@ class WrongUsage(Case):
 
     def test_an_address_is_told_as_it_must_be_written(self):
         self.assertIn("cannot reach [::1]:1: ", hawser("info", "[::1]:1").stderr)
+        self.assertEqual(hawser("top", "--once", "127.0.0.1:1").stdout.count("127.0.0.1:1"), 1)
 
     def test_options_end_at_two_dashes(self):
         self.expect(hawser("info", "--", "--json:port"), USAGE, "--json:port")
 
-        self.assertEqual(hawser("top", "--once", "127.0.0.1:1").stdout.count("127.0.0.1:1"), 1)
 
 class Output(Case):
     def test_a_full_disk_is_noticed(self):
