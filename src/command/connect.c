@@ -62,7 +62,6 @@ void cmd_pick_address(const char *operand, char out[RPC_SERVER_CHARS])
 int cmd_read_security(const struct cmd_connect_options *options, struct rpc_security *out,
                       char why[RPC_WHY_CHARS])
 {
-    char why[RPC_WHY_CHARS];
     struct rpc_security_files files = {
         .ca = options->ca,
         .fingerprint = options->fingerprint,
