@@ -22,7 +22,7 @@ static const char *const benchmarks[] = {"clpeak",     "glmark2", "vkfft", "vkma
 
 struct run_options {
     struct cmd_list servers;
-    bool honest_fences;
+    bool honest_fences, progress;
     struct cmd_connect_options connect;
 };
 
@@ -35,6 +35,8 @@ static const struct cmd_option options[] = {
     {"honest-fences", 0, CMD_FLAG, AT(honest_fences),
      "a fence is signalled when its work is done, also where the program cannot see the difference "
      "but by a clock: for programs that measure time"},
+    {"progress", 0, CMD_FLAG, AT(progress),
+     "on a terminal: how much of a large upload, such as a model's weights, is sent"},
     CMD_GROUP_AT(struct run_options, connect, cmd_connect_table),
     {NULL},
 };
@@ -163,6 +165,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     set_path("VENUS_TOKEN_FILE", o->connect.token_file);
     if (o->connect.fingerprint)
         setenv("VENUS_TLS_FINGERPRINT", o->connect.fingerprint, 1);
+    if (o->progress)
+        setenv("VENUS_PROGRESS", "1", 1);
     choose_fences(o->honest_fences, operands->program[0]);
     return start(operands->program);
 }

@@ -43,6 +43,7 @@ static const char *const known[] = {
     "VENUS_PERF",
     "VENUS_PRESENT_SHM",
     "VENUS_PRESENT_TILES",
+    "VENUS_PROGRESS",
     "VENUS_RESUME",
     "VENUS_SERVERS",
     "VENUS_SERVER_HOST",

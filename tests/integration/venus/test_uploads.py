@@ -1,8 +1,10 @@
 """The upload cache: what a program sends again, through a relay that counts."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
+import pty
 import re
 import subprocess
 
@@ -20,6 +22,15 @@ LANDLOCK_CREATE_RULESET, LANDLOCK_VERSION = 444, 1
 def has_landlock():
     """Without it a session may write what its user may."""
     return ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) >= 1
+
+
+def read_all(fd):
+    """A terminal whose other side is closed is an error."""
+    said = b""
+    with open(fd, "rb", buffering=0) as stream, contextlib.suppress(OSError):
+        while part := stream.read(4096):
+            said += part
+    return said
 
 
 class Uploads(GpuCase):
@@ -73,6 +84,23 @@ class Uploads(GpuCase):
             again, sent, _ = self.run_case(on, **env)
             self.assertEqual(first, again)
             self.assertGreater(sent, PATTERNS)
+
+    def test_progress_is_for_a_terminal_that_asks(self):
+        """On a line that takes some seconds; the line is erased."""
+        server = self.serve_tcp("--upload-cache", "0")
+        said = {}
+        for where in ("terminal", "pipe"):
+            relay = Relay(self, server.addresses[0], delay=0.01)
+            read, write = pty.openpty() if where == "terminal" else os.pipe()
+            with subprocess.Popen([HAWSER, "run", "--servers", relay.address, "--progress", "--", PROGRAM, CASE],
+                                  env=clean_environment({"VENUS_UPLOAD_STRIPES": "0"}), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=write) as program:
+                os.close(write)
+                said[where] = read_all(read)
+                self.assertEqual(program.wait(TIMEOUT), 0, said[where])
+        self.assertEqual(said["pipe"], b"")
+        self.assertRegex(said["terminal"], rb"^\r.*MiB sent to the GPU +\d+ +\d+s")
+        self.assertRegex(said["terminal"], rb"\r\x1b\[K$")
 
     def test_an_unknown_switch_is_named(self):
         _, _, said = self.run_case(self.serve_tcp(), VENUS_PERF="no_such,no_upload_cache")

@@ -16,6 +16,7 @@
 #include "venus/client/device/physical_device.h"
 #include "venus/client/device/servers.h"
 #include "venus/client/link/pushes.h"
+#include "venus/client/memory/progress.h"
 #include "venus/client/perf.h"
 #include "venus/common/protocol.h"
 #include "venus/common/transfer/stripe.h"
@@ -366,6 +367,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_instance(VkInstance handle,
     (void)allocator;
     if (!instance)
         return;
+    vnc_progress_end();
     vnc_debug_set_changing(instance->debug, true);
     instance_free(instance);
 }

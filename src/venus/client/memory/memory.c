@@ -5,6 +5,7 @@
 #include "venus/client/link/stripes.h"
 #include "venus/client/memory/external.h"
 #include "venus/client/memory/fetch.h"
+#include "venus/client/memory/progress.h"
 #include "venus/client/memory/upload.h"
 #include "venus/client/perf.h"
 #include "venus/client/record/ranges.h"
@@ -389,6 +390,7 @@ static VkResult put_spread(struct vnc_memory *memory, size_t off, size_t len, co
         vnc_link_lose(link, "a stripe of its uploads broke");
         result = VK_ERROR_DEVICE_LOST;
     }
+    vnc_progress_sent(len);
     return result;
 }
 
@@ -406,6 +408,7 @@ static VkResult put_run(struct vnc_memory *memory, size_t off, size_t len, const
             result = put_shrinking(device, memory, off + at, part, bytes + at, e);
         else
             result = put_write(memory, off + at, part, bytes + at, e);
+        vnc_progress_sent(part);
     }
     return result;
 }

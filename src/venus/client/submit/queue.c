@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "venus/client/locks.h"
 #include "venus/client/memory/memory.h"
+#include "venus/client/memory/progress.h"
 #include "venus/client/object/sync.h"
 #include "venus/client/perf.h"
 #include "venus/client/record/command.h"
@@ -657,6 +658,7 @@ static VkResult submit_message(struct submission *s)
     result = batches ? submit_batches(s, batches) : VK_ERROR_OUT_OF_HOST_MEMORY;
     vnc_ranges_fini(&s->reads);
     vnc_trace_submit(hw_now_ns() - start, &counts);
+    vnc_progress_rest();
     return result;
 }
 
