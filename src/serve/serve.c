@@ -7,6 +7,7 @@
 #include "command/connect.h"
 #include "command/drivers.h"
 #include "command/interrupt.h"
+#include "page/runtime.h"
 #include "rpc/methods.h"
 #include "rpc/server.h"
 #include "serve/discovery.h"
@@ -179,8 +180,7 @@ struct server {
     struct rpc_addr metrics_addr;
     struct metrics *metrics;
     struct http_front *front;
-    struct discovery *discovery;         /* NULL: none */
-    char front_dir[RPC_ADDR_PATH_CHARS]; /* of its socket; "": none */
+    struct discovery *discovery; /* NULL: none */
     _Atomic uint64_t counts[COUNT_COUNT];
     struct hw_counter_set count_set;
 };
@@ -474,18 +474,18 @@ static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX
 /* The front is a client of this server like any other, over a socket that only we can reach. */
 static enum cmd_exit listen_for_front(struct server *s, struct rpc_addr *addr)
 {
-    char why[RPC_WHY_CHARS];
-    const char *tmp = getenv("TMPDIR");
+    char why[RPC_WHY_CHARS], folder[PAGE_PATH_CHARS];
+    struct page_error problem;
     struct rpc_net_options net = {.security = &s->security};
     *addr = (struct rpc_addr){.scheme = RPC_SCHEME_UNIX};
-    int len = snprintf(s->front_dir, sizeof(s->front_dir), "%s/hawser-http.XXXXXX",
-                       tmp && *tmp ? tmp : "/tmp");
-    if (len >= (int)sizeof(s->front_dir) - 8 || !mkdtemp(s->front_dir)) {
-        s->front_dir[0] = '\0';
-        return cmd_fail(CMD_FAILED, "serve: --http: cannot make a folder under %s: %s",
-                        tmp && *tmp ? tmp : "/tmp", strerror(errno));
-    }
-    snprintf(addr->path, sizeof(addr->path), "%.90s/socket", s->front_dir);
+    if (page_runtime_base(NULL, folder, &problem))
+        return cmd_fail(CMD_FAILED, "serve: --http: %s", problem.text);
+    if (snprintf(addr->path, sizeof(addr->path), "%s/http-%d.sock", folder, (int)getpid()) >=
+        (int)sizeof(addr->path))
+        return cmd_fail(CMD_FAILED,
+                        "serve: --http: %s is too long for a socket in it: set HAWSER_RUNTIME_DIR "
+                        "to a shorter path",
+                        folder);
     if (rpc_server_listen(s->rpc, addr, &net, NULL, why))
         return cmd_fail(CMD_FAILED, "serve: --http: %s", why);
     return CMD_DONE;
@@ -646,8 +646,6 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     metrics_stop(s->metrics);
     if (s->rpc)
         rpc_server_destroy(s->rpc);
-    if (s->front_dir[0])
-        rmdir(s->front_dir); /* the server has removed the socket */
     service_llm_close(&s->llm);
     hw_counter_set_unregister(&s->count_set);
     service_basic_fini(&s->service);

@@ -1,13 +1,15 @@
 """The page of the service: what a browser gets, what it shows, and what a program gets instead."""
 
 import os
+import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
 import unittest
 
-from rig import MODEL, NAME, TIMEOUT, Case, Process, Stream, call, service, state, wait_for
+from rig import (MODEL, NAME, TIMEOUT, Case, Process, Stream, call, service, state, wait_for, wait_ready,
+                 worker)
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
 KEY = "a-key-of-sixteen-or-more"
@@ -49,6 +51,16 @@ class Page(Case):
             self.assertEqual(after["tokens"]["generated"], 9)
             self.assertEqual(after["first_token"]["count"], 1)
             self.assertGreater(after["first_token"]["p50"], 0)
+
+    def test_the_socket_to_the_own_worker_is_in_the_runtime_folder(self):
+        temporary, runtime = pathlib.Path(self.dir, "tmp"), pathlib.Path(self.dir, "run")
+        temporary.mkdir()
+        places = {"TMPDIR": str(temporary), "HAWSER_RUNTIME_DIR": str(runtime)}
+        with worker("--http", "127.0.0.1:0", env=places) as front:
+            wait_ready(front.url)
+            self.assertEqual([p.name for p in runtime.glob("*.sock")], [f"http-{front.process.pid}.sock"])
+            self.assertEqual(list(temporary.iterdir()), [])
+        self.assertEqual(list(runtime.glob("*.sock")), [])
 
     def test_a_key_guards_the_state_and_not_the_page(self):
         with service("--api-key-file", self.keys()) as front:
