@@ -17,8 +17,6 @@ static const struct cmd_option options[] = {
      "a GGUF file, or llama2.c's format; with a server: a model's name there [default: the first "
      "that it serves]",
      "FILE"},
-    {"server", 0, CMD_STRING, AT(server), "a server that serves the model; the same as the operand",
-     "ADDR"},
     {"tokenizer", 0, CMD_STRING, AT(tokenizer), "the vocabulary of a model in llama2.c's format",
      "FILE"},
     {"prompt", 'p', CMD_STRING, AT(prompt),
@@ -66,7 +64,7 @@ static const struct cmd_option options[] = {
      "a prompt of N random tokens instead of text, for measurements", "N", NULL, 0,
      WIRE_TOKENS_MAX},
     {"gpu_host", 0, CMD_STRING, AT(gpu_host),
-     "the worker's machine, for the remote modes; also HOST:PORT", "HOST", "127.0.0.1"},
+     "the worker's machine, for the remote modes; the same as the operand", "HOST", "127.0.0.1"},
     {"master_port", 0, CMD_U64, AT(master_port), "the worker's port", "PORT", "28100", 1, 65535},
     CMD_GROUP_AT(struct llm_run_options, connect, cmd_connect_table),
     {"deadline", 0, CMD_DURATION, AT(deadline_ns), "for each exchange with the worker", "TIME",
@@ -214,9 +212,7 @@ static enum cmd_exit run_mode(const struct llm_run_options *o)
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const struct llm_run_options *o = values;
-    const char *address = operands->count ? operands->items[0] : o->server;
-    if (operands->count && o->server)
-        return cmd_fail(CMD_USAGE, "llm: an address or --server, not both");
+    const char *address = operands->count ? operands->items[0] : NULL;
     struct llm_run_options there = *o;
     if (address)
         there.gpu_host = address;
@@ -226,12 +222,10 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         return llm_run_download(&there, stdout);
     if (o->mode == 0 && (address || !o->model))
         return ask(o, address);
-    if (address)
-        return cmd_fail(CMD_USAGE,
-                        "llm: --mode %s finds its worker by --gpu_host and "
-                        "--master_port, not by an address",
+    if (address && !llm_mode_find(llm_run_modes[o->mode])->remote)
+        return cmd_fail(CMD_USAGE, "llm: --mode %s runs the model here, not at an address",
                         llm_run_modes[o->mode]);
-    return run_mode(o);
+    return run_mode(&there);
 }
 
 const struct cmd_command cmd_llm = {

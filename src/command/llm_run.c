@@ -92,12 +92,10 @@ static enum cmd_exit connect_worker(struct llm_run *r)
     struct rpc_addr addr;
     address_of(o, text, sizeof text);
     if (rpc_addr_parse(text, &addr, why))
-        return cmd_fail(CMD_USAGE, "llm: --gpu_host: %s", why);
-    struct rpc_security_files files = {.ca = o->connect.ca,
-                                       .fingerprint = o->connect.fingerprint,
-                                       .token_file = o->connect.token_file};
-    if (rpc_security_from_env(&r->security, &files, why))
-        return cmd_fail(CMD_FAILED, "llm: %s", why);
+        return cmd_fail(CMD_USAGE, "llm: %s", why);
+    enum cmd_exit code = cmd_load_security(&o->connect, &r->security);
+    if (code != CMD_DONE)
+        return code;
     struct rpc_net_options net = {.security = &r->security, .timeout_ns = o->connect.timeout_ns};
     struct rpc_client_options client = {.config = {.security = &r->security,
                                                    .handshake_ns = o->connect.timeout_ns,

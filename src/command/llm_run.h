@@ -23,7 +23,7 @@ struct llm_run_options {
     bool ignore_end, lossy, trace, worker_metrics;
     const char *evict;
     /* Of a served model. */
-    const char *server, *file, *min_p, *presence, *frequency, *repetition;
+    const char *file, *min_p, *presence, *frequency, *repetition;
     struct cmd_list stops;
     bool echo, stats, json;
 };

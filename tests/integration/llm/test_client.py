@@ -80,8 +80,7 @@ class Client(Case):
 
     def test_the_text_is_that_of_a_model_in_the_process(self):
         expected = self.local("-n", 24)
-        for args in ((self.address,), ("--server", self.address),
-                     (self.address, "--model", "second")):
+        for args in ((self.address,), (self.address, "--model", "second")):
             result = self.llm(*args, "-p", PROMPT, "--max-tokens", 24)
             self.assertEqual(result.stdout, expected + "\n")
             self.assertEqual(result.stderr, "")
@@ -149,7 +148,7 @@ class Client(Case):
         self.llm("127.0.0.1:1", "-p", "x", code=UNREACHABLE, says=["cannot reach"])
         self.llm(env={"VENUS_SERVERS": "127.0.0.1:1"}, code=UNREACHABLE, says=["--model FILE"],
                  input="")
-        self.llm(self.address, "--mode", "semantic", code=USAGE, says=["--gpu_host"])
+        self.llm(self.address, "--mode", "semantic", code=USAGE, says=["--model FILE is needed"])
         with Server("--listen", "127.0.0.1:0") as other:
             self.llm(other.addresses[0], "-p", "x", code=FAILED, says=["serves no model"])
 
@@ -228,6 +227,7 @@ class Client(Case):
                     self.assertEqual(t.wait(), status)
                     self.assertEqual(termios.tcgetattr(t.fd)[3] & line_by_line, line_by_line)
                     os.close(t.fd)
+
     def test_a_live_screen_cuts_long_lines_while_it_draws(self):
         t = Terminal("top", self.address)
         look = t.read_until("\x1b[?7h")
@@ -249,7 +249,6 @@ class Client(Case):
         self.assertNotIn("\x1b", seen)
         t.type("\x04")
         self.assertEqual(t.close(), 0)
-
 
     def test_chat_on_a_terminal(self):
         t = Terminal("chat", self.address, "--temperature", "0", "-n", "6")

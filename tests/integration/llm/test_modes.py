@@ -192,6 +192,10 @@ class BadInput(Modes):
             result = hawser("llm", "--model", self.model, "--mode", "semantic", "--gpu_host", host,
                             "--master_port", 1, "--prompt_tokens", PROMPT, errors="replace")
             self.expect(result, DONE)
+        result = hawser("llm", address, "--model", self.model, "--mode", "semantic", "--prompt_tokens", PROMPT,
+                        errors="replace")
+        self.expect(result, DONE)
+        self.expect(hawser("llm", address, "--model", self.model, "--mode", "vulkan"), USAGE, "--mode vulkan runs")
 
     def test_nobody_listens(self):
         with socket.socket() as free:
