@@ -278,7 +278,7 @@ static enum cmd_exit examine(struct survey *r, const struct info_options *o)
     if (rc == 0 && !o->no_bench)
         rc = measure_all(r, o->duration_ns);
     if (rc)
-        return cmd_fail(CMD_FAILED, "%s: %s; %s", r->link.address, strerror(-rc),
+        return cmd_fail(cmd_exit_for(rc), "%s: %s; %s", r->link.address, strerror(-rc),
                         rpc_ep_reason(r->link.ep));
     if (!o->json) {
         print_text(r);

@@ -13,8 +13,8 @@ import unittest
 import urllib.error
 import urllib.request
 
-from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Server, clean_environment,
-                     hawser, lines_of)
+from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Relay, Server,
+                     clean_environment, hawser, lines_of)
 
 ROWS = ["rtt min", "rtt p50", "rtt p90", "rtt p99", "rtt p99.9", "rtt max", "upload", "download",
         "connect"]
@@ -85,6 +85,11 @@ class Transports(Case):
                         {"VENUS_SERVER_HOST": host, "VENUS_SERVER_PORT": port}):
                 with self.subTest(env):
                     self.expect(hawser("info", "--no-bench", env=env), DONE)
+
+    def test_a_server_that_is_lost_while_info_measures_cannot_be_reached(self):
+        with Server("--listen", "127.0.0.1:0") as server:
+            relay = Relay(self, server.addresses[0], [100000])
+            self.expect(hawser("info", relay.address), UNREACHABLE, relay.address)
 
     def test_output_of_info_to_a_full_disk_is_noticed(self):
         with Server("--listen", f"unix:{self.dir}/s") as server, open("/dev/full", "w") as full:
