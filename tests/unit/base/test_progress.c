@@ -18,6 +18,7 @@ static int open_terminal(void **state)
         return -1;
     terminal = open(ptsname(screen), O_RDWR | O_NOCTTY);
     fcntl(screen, F_SETFL, O_NONBLOCK);
+    setenv("TERM", "xterm", 1);
     return terminal < 0 ? -1 : 0;
 }
 
@@ -67,6 +68,17 @@ static void line_is_drawn_limited_in_rate_and_erased(void **state)
     assert_string_equal(shown(), "");
 }
 
+static void nothing_is_written_to_a_dumb_terminal(void **state)
+{
+    (void)state;
+    struct hw_progress progress;
+    setenv("TERM", "dumb", 1);
+    hw_progress_begin_at(&progress, terminal, "work", 10, 0);
+    hw_progress_draw(&progress, 4, 60 * HW_SEC);
+    hw_progress_end(&progress);
+    assert_string_equal(shown(), "");
+}
+
 static void unknown_total_shows_count_and_time(void **state)
 {
     (void)state;
@@ -101,6 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_TERMINAL(nothing_is_shown_for_the_first_two_seconds),
         ON_TERMINAL(line_is_drawn_limited_in_rate_and_erased),
+        ON_TERMINAL(nothing_is_written_to_a_dumb_terminal),
         ON_TERMINAL(unknown_total_shows_count_and_time),
         cmocka_unit_test(nothing_is_written_to_a_pipe),
     };
