@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 /* What clients that look at the version are told: the commands are of that time. */
 #define REDIS_VERSION "7.0.0"
@@ -484,6 +485,27 @@ static void info_blocks(struct info *info, struct kv_blocks_stat *b)
     info_section(info, "Blocks", "%s", lines);
 }
 
+/* Of connections: a tenant is told of its own alone. */
+static void info_clients(const struct resp_session *s, struct info *info,
+                         const struct kv_blocks_stat *b)
+{
+    const struct resp_counts *c = s->options.counts;
+    unsigned long long connected = 1, received = 1, commands = s->commands;
+    if (!s->tenant) {
+        connected = atomic_load_explicit(&c->connected, memory_order_relaxed);
+        received = atomic_load_explicit(&c->received, memory_order_relaxed);
+        commands += atomic_load_explicit(&c->commands, memory_order_relaxed);
+    }
+    info_section(info, "Clients",
+                 "connected_clients:%llu\r\nmaxclients:%d\r\nblocked_clients:0\r\n", connected,
+                 RESP_SESSIONS_MAX);
+    info_section(info, "Stats",
+                 "total_connections_received:%llu\r\ntotal_commands_processed:%llu\r\n"
+                 "keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\nevicted_keys:%llu\r\n",
+                 received, commands, (unsigned long long)b->hits, (unsigned long long)b->misses,
+                 (unsigned long long)b->evicted);
+}
+
 static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     struct info info = {.args = args, .count = count};
@@ -494,13 +516,14 @@ static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_
         b = (struct kv_blocks_stat){.room = b.room, .names = b.names};
     info_section(&info, "Server",
                  "redis_version:" REDIS_VERSION "\r\nredis_mode:standalone\r\n"
-                 "hawser_version:" HAWSER_VERSION "\r\n");
+                 "hawser_version:" HAWSER_VERSION "\r\nprocess_id:%d\r\n"
+                 "uptime_in_seconds:%llu\r\n",
+                 (int)getpid(),
+                 (unsigned long long)((hw_now_ns() - s->options.counts->started_ns) / HW_SEC));
     info_section(&info, "Memory", "used_memory:%llu\r\nmaxmemory:%llu\r\n",
                  (unsigned long long)b.room_used, (unsigned long long)b.room);
     info_section(&info, "Persistence", "loading:0\r\n"); /* clients wait for it */
-    info_section(
-        &info, "Stats", "keyspace_hits:%llu\r\nkeyspace_misses:%llu\r\nevicted_keys:%llu\r\n",
-        (unsigned long long)b.hits, (unsigned long long)b.misses, (unsigned long long)b.evicted);
+    info_clients(s, &info, &b);
     info_section(&info, "Replication", "role:master\r\nbelow_copies:%llu\r\nrepaired:%llu\r\n",
                  (unsigned long long)b.below_copies, (unsigned long long)b.repaired);
     info_section(&info, "Cluster", "cluster_enabled:0\r\n");

@@ -39,6 +39,7 @@ struct resp_door {
     bool stopping;       /* (lock) */
     uint32_t count;      /* of sessions (lock) */
     uint64_t ids;
+    struct resp_counts counts;
     uint64_t look_at_ns; /* the loop's: when the time for AUTH of one may be over */
     struct session sessions[RESP_SESSIONS_MAX];
 };
@@ -56,6 +57,7 @@ static void session_end(struct session *s)
         close(s->fd); /* its epoll entry goes with it */
     s->fd = -1;
     door->count--;
+    atomic_fetch_sub_explicit(&door->counts.connected, 1, memory_order_relaxed);
     pthread_cond_signal(&door->left);
     pthread_mutex_unlock(&door->lock);
 }
@@ -122,7 +124,8 @@ static struct resp_session *make_session(struct resp_door *door, const struct se
                                            .may_flush = o->may_flush,
                                            .open = o->open,
                                            .auth_ns = o->auth_ns,
-                                           .store = o->store};
+                                           .store = o->store,
+                                           .counts = &door->counts};
     return resp_session_create(&options);
 }
 
@@ -137,6 +140,8 @@ static struct session *take_place(struct resp_door *door, int fd)
     if (found) {
         *found = (struct session){.door = door, .fd = fd};
         door->count++;
+        atomic_fetch_add_explicit(&door->counts.connected, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&door->counts.received, 1, memory_order_relaxed);
     }
     pthread_mutex_unlock(&door->lock);
     return found;
@@ -152,6 +157,7 @@ static int start_tls(struct session *s)
     pthread_mutex_lock(&door->lock);
     s->fd = -1; /* it is closed */
     door->count--;
+    atomic_fetch_sub_explicit(&door->counts.connected, 1, memory_order_relaxed);
     pthread_mutex_unlock(&door->lock);
     return rc;
 }
@@ -330,6 +336,7 @@ int resp_door_open(const struct resp_door_options *options, struct resp_door **o
     door->options = *options;
     door->fd = door->epoll = -1;
     door->look_at_ns = HW_NEVER;
+    door->counts.started_ns = hw_now_ns();
     pthread_mutex_init(&door->lock, NULL);
     pthread_cond_init(&door->left, NULL);
     for (uint32_t i = 0; i < RESP_SESSIONS_MAX; i++)

@@ -82,6 +82,7 @@ static bool serve_buffer(struct resp_session *s)
 {
     ptrdiff_t n;
     const char *why = "";
+    struct resp_counts *counts = s->options.counts;
     do {
         n = parse(s, &why);
         s->next_at = s->in_at + (n > 0 ? (size_t)n : 0);
@@ -92,6 +93,7 @@ static bool serve_buffer(struct resp_session *s)
         if (n > 0)
             resp_local_unplace(s); /* where the request did not use it */
         s->in_at += n > 0 ? (size_t)n : 0;
+        s->commands += n > 0;
         if (resp_is_full(s))
             resp_flush_out(s);
     } while (n > 0 && !s->ends && !s->broken && !s->must_wait);
@@ -100,6 +102,8 @@ static bool serve_buffer(struct resp_session *s)
     else if (n < 0)
         resp_error(s, "ERR Protocol error: %s", why);
     s->ends |= n < 0;
+    atomic_fetch_add_explicit(&counts->commands, s->commands, memory_order_relaxed);
+    s->commands = 0;
     resp_leave(s);
     if (!s->must_wait)
         resp_flush_out(s);

@@ -16,6 +16,8 @@
 #include "kv/store/policy.h"
 #include "rpc/transport/transport.h"
 
+#include <stdatomic.h>
+
 enum {
     RESP_SESSIONS_MAX = 1024, /* at a time; each may have a thread.  A client's pool has 150 */
     RESP_LEASES_MAX = 24      /* of a session, at one daemon; and one put */
@@ -27,6 +29,12 @@ struct kv_host;
 struct resp_store {
     uint64_t room;
     enum kv_policy_kind policy;
+};
+
+/* Of all connections: what INFO tells of them. */
+struct resp_counts {
+    uint64_t started_ns; /* does not change */
+    _Atomic uint64_t connected, received, commands;
 };
 
 struct resp_session_options {
@@ -43,6 +51,7 @@ struct resp_session_options {
     bool open;        /* without AUTH the session sees what belongs to no tenant */
     uint64_t auth_ns; /* for AUTH; 0: 10 s */
     struct resp_store store;
+    struct resp_counts *counts; /* must stay */
 };
 
 struct resp_session;

@@ -71,7 +71,8 @@ struct resp_session {
     size_t need;                   /* bytes from in_at on before another look */
     bool brief_read;               /* a placed value came last: the next may follow */
     struct resp_request request;
-    size_t next_at; /* where the one after it begins */
+    uint64_t commands; /* served, and not in the counts yet */
+    size_t next_at;    /* where the one after it begins */
     struct resp_ahead ahead;
     struct resp_placed placed;
     struct kv_host *visited; /* NULL: none; nothing may wait meanwhile */

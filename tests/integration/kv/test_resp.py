@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -131,6 +132,10 @@ class RespCase(RespDoor):
         self.assertRegex(r("INFO", "server", "KEYSPACE"),
                          rb"^# Server\r\n([^#]*\r\n)*\r\n# Keyspace\r\ndb0:[^#]*\r\n$")
         self.assertEqual(r("INFO", "nosuch"), b"")
+        before, after = (int(re.search(rb"total_commands_processed:(\d+)", r("INFO", "stats"))[1])
+                         for _ in range(2))
+        self.assertEqual(after, before + 1)
+        self.assertIn(b"connected_clients:", r("INFO", "clients"))
         self.assertEqual(r("INFO", "everything").count(b"# "), r("INFO").count(b"# "))
         self.assertEqual(r("DBSIZE"), 5)
         self.assertEqual(r("HELLO", 3)[1], b"redis")
