@@ -29,7 +29,7 @@ static_assert((int)SESSION_FDS_MAX <= (int)RPC_SOCK_FDS_MAX, "an order is one me
 
 /* ---- in the server's process ---- */
 
-/* The new process has the socket and the standard files. */
+/* The new process has the socket, and of the standard files the one for messages. */
 static int spawn(int socket, char *const *environment, const sigset_t *mask, pid_t *pid)
 {
     static const char *const argv[] = {"hawser-session", SESSION_PROCESS_COMMAND, NULL};
@@ -44,6 +44,10 @@ static int spawn(int socket, char *const *environment, const sigset_t *mask, pid
     int rc = posix_spawn_file_actions_adddup2(&files, socket, ORDER_SOCKET);
     if (rc == 0)
         rc = posix_spawn_file_actions_addclosefrom_np(&files, ORDER_SOCKET + 1);
+    if (rc == 0)
+        rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (rc == 0)
+        rc = posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
     posix_spawnattr_setsigmask(&attributes, mask);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
@@ -333,12 +337,24 @@ static void keep_large_blocks(void)
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
+/* A terminal's descriptors are often open for reading, too: what is typed is not a session's. */
+static void only_write_messages(void)
+{
+    int fd = isatty(STDERR_FILENO) ? open("/proc/self/fd/2", O_WRONLY | O_NOCTTY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    (void)!dup2(fd, STDERR_FILENO);
+    (void)!dup2(fd, STDOUT_FILENO);
+    close(fd);
+}
+
 int session_process_main(void)
 {
     int fds[SESSION_FDS_MAX];
     char byte;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a server that is killed takes its sessions along */
     prctl(PR_SET_NAME, "hawser-spare");
+    only_write_messages();
     int count = receive_fds(&byte, 1, fds);
     if (count < 2)
         return count == -ESHUTDOWN ? 0 : 1; /* the server has ended */

@@ -121,7 +121,7 @@ void sandbox_offer_memory(void)
 /* What Mesa's and NVIDIA's drivers, the C library and a session itself use, and what is of the same
  * kind.  Where a call has several forms, all: which one is used depends on the library. */
 static const uint16_t allowed[] = {
-    /* files and descriptors; ioctl is looked at below */
+    /* files and descriptors, but not whose they are; ioctl and fcntl are looked at below */
     SYS_read,
     SYS_write,
     SYS_readv,
@@ -149,7 +149,6 @@ static const uint16_t allowed[] = {
     SYS_getcwd,
     SYS_dup,
     SYS_dup3,
-    SYS_fcntl,
     SYS_flock,
     SYS_fsync,
     SYS_fdatasync,
@@ -166,11 +165,6 @@ static const uint16_t allowed[] = {
     SYS_linkat,
     SYS_symlinkat,
     SYS_mknodat,
-    SYS_fchmod,
-    SYS_fchmodat,
-    SYS_fchown,
-    SYS_fchownat,
-    SYS_utimensat,
     SYS_umask,
     SYS_pipe2,
     SYS_memfd_create,
@@ -244,7 +238,7 @@ static const uint16_t allowed[] = {
     SYS_sigaltstack,
     SYS_signalfd4,
     SYS_restart_syscall,
-    /* waiting, and sockets that there are; socket is looked at below */
+    /* waiting, and sockets that are connected; socket and socketpair are looked at below */
     SYS_ppoll,
     SYS_pselect6,
     SYS_epoll_create1,
@@ -252,12 +246,6 @@ static const uint16_t allowed[] = {
     SYS_epoll_pwait,
     SYS_epoll_pwait2,
     SYS_eventfd2,
-    SYS_socketpair,
-    SYS_connect,
-    SYS_bind,
-    SYS_listen,
-    SYS_accept,
-    SYS_accept4,
     SYS_sendto,
     SYS_recvfrom,
     SYS_sendmsg,
@@ -287,7 +275,6 @@ static const uint16_t allowed[] = {
     SYS_getrusage,
     SYS_getrlimit,
     SYS_setrlimit,
-    SYS_prctl,
     SYS_getrandom,
 #ifdef SYS_open /* x86-64's older forms */
     SYS_open,
@@ -313,12 +300,6 @@ static const uint16_t allowed[] = {
     SYS_link,
     SYS_symlink,
     SYS_mknod,
-    SYS_chmod,
-    SYS_chown,
-    SYS_lchown,
-    SYS_utime,
-    SYS_utimes,
-    SYS_futimesat,
     SYS_time,
     SYS_alarm,
     SYS_pause,
@@ -332,6 +313,10 @@ static const uint16_t allowed[] = {
     SYS_futex_waitv,
 #endif
 };
+
+/* Where sockets may be made.  Elsewhere, too, they would lead to others: a TCP socket can leave its
+ * peer and connect to another. */
+static const uint16_t connecting[] = {SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4};
 
 /* What an intruder wants, and no driver: refused where others are only logged. */
 static const uint16_t denied[] = {
@@ -352,7 +337,7 @@ static const uint16_t denied[] = {
 
 enum {
     CALLS_MAX = 512, /* numbers beyond it are later than these lists */
-    FILTER_MOST = 64 + 3 * (ARRAY_LEN(allowed) + ARRAY_LEN(denied))
+    FILTER_MOST = 128 + 3 * (ARRAY_LEN(allowed) + ARRAY_LEN(denied))
 };
 
 static struct sock_filter *put(struct sock_filter *at, uint16_t code, uint32_t k, uint8_t yes,
@@ -414,15 +399,42 @@ static struct sock_filter *look_at_priority(struct sock_filter *at, uint32_t act
     return answer(at, action);
 }
 
-/* Whoever has the server's terminal could type into it. */
-static struct sock_filter *look_at_ioctl(struct sock_filter *at, uint32_t unwanted)
+/* A call that is allowed but for some values of an argument. */
+static struct sock_filter *look_for(struct sock_filter *at, uint32_t call, uint32_t argument,
+                                    const uint32_t *values, uint8_t count, uint32_t unwanted)
 {
-    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 5);
-    at = put(at, BPF_LD | BPF_W | BPF_ABS, SECOND_ARGUMENT, 0, 0);
-    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 2, 0);
-    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 1, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, call, 0, (uint8_t)(count + 3));
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, argument, 0, 0);
+    for (uint8_t i = 0; i < count; i++)
+        at = put(at, BPF_JMP | BPF_JEQ | BPF_K, values[i], (uint8_t)(count - i), 0);
     at = answer(at, SECCOMP_RET_ALLOW);
     return answer(at, unwanted);
+}
+
+/* Whoever has the server's terminal could type into it.  Who owns a descriptor is sent a signal
+ * when there is something to read, and any that was asked for.  A session ends with its server. */
+static struct sock_filter *look_at_requests(struct sock_filter *at, uint32_t unwanted)
+{
+    static const uint32_t devices[] = {TIOCSTI, TIOCLINUX, FIOSETOWN, SIOCSPGRP},
+                          files[] = {F_SETOWN, F_SETOWN_EX, F_SETSIG},
+                          process[] = {PR_SET_PDEATHSIG};
+    at = look_for(at, SYS_ioctl, SECOND_ARGUMENT, devices, ARRAY_LEN(devices), unwanted);
+    at = look_for(at, SYS_fcntl, SECOND_ARGUMENT, files, ARRAY_LEN(files), unwanted);
+    return look_for(at, SYS_prctl, offsetof(struct seccomp_data, args), process, ARRAY_LEN(process),
+                    unwanted);
+}
+
+/* socketpair: of datagrams either end could be sent to any other socket of this host. */
+static struct sock_filter *look_at_pairs(struct sock_filter *at, uint32_t action)
+{
+    enum { TYPE = 0xf }; /* beside it are flags */
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 6);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, SECOND_ARGUMENT, 0, 0);
+    at = put(at, BPF_ALU | BPF_AND | BPF_K, TYPE, 0, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 1, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SOCK_SEQPACKET, 0, 1);
+    at = answer(at, SECCOMP_RET_ALLOW);
+    return answer(at, action);
 }
 
 /* One comparison or two for each run of numbers that follow each other. */
@@ -456,7 +468,7 @@ static int load_filter(enum sandbox_mode mode, uint32_t unwanted, uint32_t unlis
     at = put(at, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
     at = answer(at, unwanted);
     at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
-    at = look_at_ioctl(at, unwanted);
+    at = look_at_requests(at, unwanted);
     at = answer_listed(at, allowed, ARRAY_LEN(allowed), SECCOMP_RET_ALLOW);
     at = answer_listed(at, denied, ARRAY_LEN(denied), unwanted);
     /* Its arguments cannot be looked at: the C library then uses clone. */
@@ -470,6 +482,9 @@ static int load_filter(enum sandbox_mode mode, uint32_t unwanted, uint32_t unlis
         at = allow_first(allow_first(at, SYS_socket, AF_INET), SYS_socket, AF_NETLINK);
     if (mode != SANDBOX_DENY)
         at = allow_first(at, SYS_socket, AF_UNIX);
+    if (network || mode != SANDBOX_DENY)
+        at = answer_listed(at, connecting, ARRAY_LEN(connecting), SECCOMP_RET_ALLOW);
+    at = look_at_pairs(at, unlisted);
     /* The server and other sessions may be the same user's: their end is not this one's to choose,
      * nor are their limits and their cores.  Of process 0, signals would go to the group, which is
      * the server's. */
@@ -574,28 +589,54 @@ static void let_write(const struct ruleset *rules, const char *path)
     close(beneath.parent_fd);
 }
 
-static void let_write_at_home(const struct ruleset *rules, const char *folder)
+/* What the C library and drivers use.  Not terminals, disks, and files in memory of other
+ * processes. */
+static bool is_for_drivers(const char *device)
 {
-    const char *home = getenv("HOME");
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/%s", home ? home : "", folder);
-    let_write(rules, path);
+    static const char *const begin[] = {"null",     "zero", "full",   "random",
+                                        "urandom",  "dri",  "nvidia", "udmabuf",
+                                        "dma_heap", "kfd",  "mali",   "kgsl"};
+    bool is = false;
+    for (size_t i = 0; i < ARRAY_LEN(begin) && !is; i++)
+        is = strncmp(device, begin[i], strlen(begin[i])) == 0;
+    return is;
 }
 
-/* All devices, but not the files in memory of other processes, nor disks. */
 static void let_write_devices(const struct ruleset *rules)
 {
     char path[PATH_MAX];
     const struct dirent *entry;
     DIR *devices = opendir("/dev");
     while (devices && (entry = readdir(devices)) != NULL) {
-        if (entry->d_name[0] == '.' || entry->d_type == DT_BLK || strcmp(entry->d_name, "shm") == 0)
+        if (!is_for_drivers(entry->d_name))
             continue;
         snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
         let_write(rules, path);
     }
     if (devices)
         closedir(devices);
+}
+
+/* In the user's folder of caches, where other programs have theirs, those of drivers. */
+static void let_write_caches(const struct ruleset *rules, enum sandbox_mode mode)
+{
+    static const char *const made[] = {"", "mesa_shader_cache", "mesa_shader_cache_db"};
+    const char *home = getenv("HOME"), *own = getenv("XDG_CACHE_HOME");
+    char base[PATH_MAX / 2], path[PATH_MAX];
+    if (own && own[0] == '/')
+        snprintf(base, sizeof(base), "%s", own);
+    else
+        snprintf(base, sizeof(base), "%s/.cache", home ? home : "");
+    for (size_t i = 0; i < ARRAY_LEN(made); i++) {
+        snprintf(path, sizeof(path), "%s/%s", base, made[i]);
+        (void)mkdir(path, 0700); /* now or never */
+        if (i > 0 || mode != SANDBOX_DENY)
+            let_write(rules, path);
+    }
+    snprintf(path, sizeof(path), "%s/nvidia", base);
+    let_write(rules, path);
+    snprintf(path, sizeof(path), "%s/.nv", home ? home : "");
+    let_write(rules, path);
 }
 
 /* Names of its threads.  The kernel makes a new inode for a process that is looked up again, which
@@ -611,7 +652,7 @@ static void let_write_itself(const struct ruleset *rules)
 static int restrict_files(enum sandbox_mode mode)
 {
     static const char *const folders[] = {"/tmp", "/var/tmp"};
-    static const char *const names[] = {"TMPDIR", "XDG_CACHE_HOME", "MESA_SHADER_CACHE_DIR",
+    static const char *const names[] = {"TMPDIR", "MESA_SHADER_CACHE_DIR",
                                         "__GL_SHADER_DISK_CACHE_PATH"};
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     struct ruleset rules = {.file = LANDLOCK_ACCESS_FS_WRITE_FILE |
@@ -636,8 +677,7 @@ static int restrict_files(enum sandbox_mode mode)
         let_write(&rules, "/dev");
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         let_write(&rules, getenv(names[i]));
-    let_write_at_home(&rules, ".cache");
-    let_write_at_home(&rules, ".nv");
+    let_write_caches(&rules, mode);
     int rc = syscall(SYS_landlock_restrict_self, rules.fd, 0) ? -errno : 0;
     close(rules.fd);
     return rc;

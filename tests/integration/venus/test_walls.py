@@ -185,6 +185,33 @@ class Walls(GpuCase):
             program.expect_done()
         self.server.wait_sessions(0)
 
+    def test_a_session_reads_nothing_of_the_servers_terminal(self):
+        """Nor can it write what the server says on standard output."""
+        near, terminal = os.openpty()
+        self.addCleanup(os.close, near)
+        process = subprocess.Popen([support.HAWSER, "serve", "--software", "--listen", f"unix:{self.dir}/s"],
+                                   stdin=terminal, stdout=subprocess.PIPE, stderr=terminal,
+                                   env=support.clean_environment())
+        os.close(terminal)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        lines = support.lines_of(process.stdout.fileno())
+        while not next(lines).startswith("listening on "):
+            pass
+        program = Program(self, "many", "witness", servers=[f"unix:{self.dir}/s"])
+        program.expect("ready")
+        session, = [pid for pid in support.children(process.pid) if support.name_of(pid) == "hawser-session"]
+        files = [os.readlink(f"/proc/{session}/fd/{fd}") for fd in range(3)]
+        self.assertEqual(files[0], "/dev/null")
+        self.assertEqual(files[1], files[2])
+        for fd in (1, 2):
+            flags = re.search(r"flags:\s*(\d+)", pathlib.Path(f"/proc/{session}/fdinfo/{fd}").read_text())[1]
+            self.assertEqual(int(flags, 8) & os.O_ACCMODE, os.O_WRONLY)
+        program.say("stop")
+        program.expect("undisturbed")
+        program.expect_done()
+
     @unittest.skipUnless(other_user_sees_the_driver(),
                          "another user needs root, setpriv, and a driver that it can read")
     def test_a_session_of_another_user(self):

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/landlock.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -22,6 +23,7 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -30,12 +32,14 @@
 #include <cmocka.h>
 
 static char allowed[] = "/tmp/hawser-sandbox-XXXXXX", other[] = "/var/lib/hawser-sandbox-XXXXXX",
-            shared[] = "/dev/shm/hawser-sandbox-XXXXXX";
+            shared[] = "/dev/shm/hawser-sandbox-XXXXXX", cache[] = "/var/lib/hawser-cache-XXXXXX";
 static pid_t outside;        /* a process that is not in the sandbox */
 static char other_file[128]; /* that is there */
 static int terminal;
 static int unconnected, daemon_socket;
-static struct sockaddr_un abstract = {.sun_family = AF_UNIX};
+static int connected; /* over TCP */
+static struct sockaddr_un abstract = {.sun_family = AF_UNIX},
+                          abstract_log = {.sun_family = AF_UNIX}; /* takes datagrams */
 
 /* What `act` gives in a sandboxed process: 0 or its errno. */
 static int in_sandbox_of(enum sandbox_mode mode, bool network, int (*act)(void))
@@ -183,6 +187,68 @@ static int reach_an_abstract_daemon(void)
     return connect(unconnected, (const struct sockaddr *)&abstract, sizeof(abstract));
 }
 
+/* A connection that it was given leaves its peer, and could go to any other. */
+static int reuse_a_connection(void)
+{
+    return connect(connected, &(struct sockaddr){.sa_family = AF_UNSPEC}, sizeof(struct sockaddr));
+}
+
+/* The system's log, say, or the service manager. */
+static int send_to_a_daemon(void)
+{
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends))
+        return -1;
+    return sendto(ends[0], "x", 1, 0, (const struct sockaddr *)&abstract_log,
+                  sizeof(abstract_log)) == 1
+               ? 0
+               : -1;
+}
+
+/* Whoever owns a descriptor is signalled for it. */
+static int own_by_outside(void)
+{
+    return fcntl(connected, F_SETOWN, outside);
+}
+
+static int own_by_outside_otherwise(void)
+{
+    return ioctl(connected, FIOSETOWN, &outside);
+}
+
+static int choose_the_signal(void)
+{
+    return fcntl(connected, F_SETSIG, SIGTERM);
+}
+
+static int outlive_the_server(void)
+{
+    return prctl(PR_SET_PDEATHSIG, 0);
+}
+
+static int show_a_file_to_all(void)
+{
+    return chmod(other_file, 0644);
+}
+
+static int open_a_terminal(void)
+{
+    int fd = open("/dev/ptmx", O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int write_a_cache(void)
+{
+    return make_file_in(getenv("XDG_CACHE_HOME"));
+}
+
+static int write_the_drivers_cache(void)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "%s/mesa_shader_cache_db", getenv("XDG_CACHE_HOME"));
+    return make_file_in(path);
+}
+
 static int has_rights_over_the_machine(void)
 {
     return prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
@@ -265,6 +331,24 @@ static void what_an_intruder_wants_is_denied(void **state)
     assert_int_equal(in_sandbox(SANDBOX_DENY, type_into_a_terminal), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_WATCH, type_into_a_terminal), EPERM);
     assert_int_equal(in_sandbox(SANDBOX_DENY, usual_work), 0);
+}
+
+/* By what it has, without a new socket or a signal. */
+static void ways_around_are_closed(void **state)
+{
+    (void)state;
+    assert_int_equal(in_sandbox(SANDBOX_DENY, reuse_a_connection), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, send_to_a_daemon), 0);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, send_to_a_daemon), EPERM);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, own_by_outside), 0);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, show_a_file_to_all), EPERM);
+    static const enum sandbox_mode modes[] = {SANDBOX_DENY, SANDBOX_WATCH};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(in_sandbox(modes[i], own_by_outside), EPERM);
+        assert_int_equal(in_sandbox(modes[i], own_by_outside_otherwise), EPERM);
+        assert_int_equal(in_sandbox(modes[i], choose_the_signal), EPERM);
+        assert_int_equal(in_sandbox(modes[i], outlive_the_server), EPERM);
+    }
 }
 
 static void a_session_over_ucx_reaches_the_network_by_ipv4_alone(void **state)
@@ -352,6 +436,26 @@ static void files_and_other_processes_are_out_of_reach(void **state)
     assert_int_equal(in_sandbox(SANDBOX_DENY, offer_outside), EACCES);
     assert_int_equal(in_sandbox(SANDBOX_WATCH, offer_outside), EACCES);
     assert_int_equal(in_sandbox(SANDBOX_DENY, change_the_machine), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, open_a_terminal), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, write_a_cache), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, write_the_drivers_cache), 0);
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, write_a_cache), 0);
+}
+
+/* A connection of this process with itself, and a socket that takes datagrams. */
+static int open_sockets(void)
+{
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(here);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int log = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    connected = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(abstract_log.sun_path + 1, sizeof(abstract_log.sun_path) - 1, "hawser-log-%d",
+             (int)getpid());
+    return bind(log, (const struct sockaddr *)&abstract_log, sizeof(abstract_log)) ||
+           bind(listener, (const struct sockaddr *)&here, len) || listen(listener, 1) ||
+           getsockname(listener, (struct sockaddr *)&here, &len) ||
+           connect(connected, (const struct sockaddr *)&here, len);
 }
 
 static int set_up(void **state)
@@ -369,7 +473,8 @@ static int set_up(void **state)
              (int)getpid());
     if (outside < 0 || !mkdtemp(allowed) || !mkdtemp(other) || !mkdtemp(shared) ||
         bind(daemon_socket, (const struct sockaddr *)&abstract, sizeof(abstract)) ||
-        listen(daemon_socket, 4))
+        listen(daemon_socket, 4) || !mkdtemp(cache) || setenv("XDG_CACHE_HOME", cache, 1) ||
+        open_sockets())
         return -1;
     snprintf(other_file, sizeof(other_file), "%s/file", other);
     int fd = open(other_file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -392,6 +497,12 @@ static int tear_down(void **state)
     remove_folder(allowed);
     remove_folder(other);
     remove_folder(shared);
+    static const char *const caches[] = {"/mesa_shader_cache", "/mesa_shader_cache_db", ""};
+    for (int i = 0; i < 3; i++) {
+        char path[64];
+        snprintf(path, sizeof(path), "%s%s", cache, caches[i]);
+        remove_folder(path);
+    }
     return 0;
 }
 
@@ -401,6 +512,7 @@ int main(void)
         return 77; /* a folder is needed that is not a temporary one */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_an_intruder_wants_is_denied),
+        cmocka_unit_test(ways_around_are_closed),
         cmocka_unit_test(a_session_over_ucx_reaches_the_network_by_ipv4_alone),
         cmocka_unit_test(what_is_only_logged_works),
         cmocka_unit_test(root_is_nobody_there),
