@@ -1007,8 +1007,9 @@ bool kv_blocks_may_restore(const struct kv_blocks *b, const struct kv_block_key 
 {
     uint64_t hash = hash_of(b, key);
     uint64_t own = kv_extents_used(b->extents) - b->tenants[CACHED].bytes;
-    return own + kv_extents_size(len) <= percent(b->config.arena_bytes, b->config.high_percent) ||
-           b->evicted[hash & b->bucket_mask] != hash;
+    return check_put(b, key, len) == KV_OK &&
+           (own + kv_extents_size(len) <= percent(b->config.arena_bytes, b->config.high_percent) ||
+            b->evicted[hash & b->bucket_mask] != hash);
 }
 
 uint32_t kv_blocks_walk(const struct kv_blocks *b, uint32_t from, uint32_t steps,

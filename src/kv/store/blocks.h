@@ -257,7 +257,8 @@ bool kv_blocks_owns(const struct kv_blocks *blocks, const struct kv_block_key *k
 enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_key *key,
                                uint64_t tenant, uint64_t now_ns);
 /* Whether a lost copy of the key's block should come back: there is room for it beside all blocks
- * of our own, or it is not one that was evicted here, so that two full stores do not take turns. */
+ * of our own, or it is not one that was evicted here, so that two full stores do not take turns.
+ * The length may be foreign: none of which there is no block comes back. */
 bool kv_blocks_may_restore(const struct kv_blocks *blocks, const struct kv_block_key *key,
                            uint64_t len);
 /* The keys of blocks of our own, at most *count, from a place on (0: the first) that is at most

@@ -410,6 +410,9 @@ static void every_limit_has_its_result(void **state)
     assert_int_equal(
         kv_blocks_put_start(f.b, &f.me, &key, 1, KV_BLOCK_MAX + UINT64_C(1), f.now, &ticket),
         KV_TOO_LARGE);
+    assert_true(kv_blocks_may_restore(f.b, &key, 1));
+    assert_false(kv_blocks_may_restore(f.b, &key, 0));
+    assert_false(kv_blocks_may_restore(f.b, &key, KV_BLOCK_MAX + UINT64_C(1)));
     for (int n = 0; n < 4; n++) {
         key = key_of(n);
         assert_int_equal(kv_blocks_put_start(f.b, &f.me, &key, 1, 1, f.now, &tickets[n]), KV_OK);
