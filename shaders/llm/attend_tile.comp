@@ -4,9 +4,10 @@
 // subgroup has one head of one tile.  K and V of 32 positions are loaded once for all of them, while the
 // 32 before are computed.  All rows are of one sequence.  head_dim is 16 * DIM_TILES.
 //
-// Weights are relative to a score of their row, by which they were first scaled; a score may exceed it
-// by GROWTH before the sums so far are scaled again.  So most steps read no score one by one: which lane
-// has which element of a matrix is not told, and finding a row's largest takes a round through shared memory.
+// A weight is exp(score - relative_to), where relative_to is an earlier score of the row.  Only a score that
+// exceeds it by GROWTH takes its place, and the sums so far are scaled then.  To find a row's largest score
+// takes a round through shared memory, because a lane does not know which elements of a matrix it has; most
+// steps need none.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require

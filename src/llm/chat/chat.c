@@ -375,7 +375,7 @@ static int shape_message(const struct llm_chat *chat, json_t *message, const str
         return -ENOMEM;
     if (absent && choice->empty_content && json_object_set_new(message, "content", json_string("")))
         return -ENOMEM;
-    /* gpt-oss' template has another name for it, and refuses it beside a content. */
+    /* gpt-oss' template calls reasoning `thinking`, and refuses it beside a content. */
     json_t *thought = json_object_get(message, "reasoning_content");
     if (json_is_string(thought) && json_string_length(json_object_get(message, "content")) == 0 &&
         !json_object_get(message, "thinking") && json_object_set(message, "thinking", thought))

@@ -593,8 +593,7 @@ void llm_stage_closed(struct llm_stage *s, struct rpc_ep *ep)
         job->is_gone = true;
     }
     struct job *done;
-    STAILQ_FOREACH(done, &s->done, next)
-    {
+    STAILQ_FOREACH (done, &s->done, next) {
         if (done->ep == ep)
             done->ep = NULL;
     }

@@ -158,8 +158,8 @@ uint64_t llm_vk_weights_leave(struct llm_vk_memory *m, struct llm_vk_weights *al
 {
     uint64_t before = m->device->taken;
     struct llm_weight *weight;
-    TAILQ_FOREACH(weight, all, entry)
-    llm_vk_piece_give(m, &weight->piece);
+    TAILQ_FOREACH (weight, all, entry)
+        llm_vk_piece_give(m, &weight->piece);
     return before - m->device->taken;
 }
 

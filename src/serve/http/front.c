@@ -93,8 +93,7 @@ static void make_room(struct http_front *f)
     struct http_client *client, *oldest = NULL;
     if (f->client_count + FEW_CONNECTIONS <= f->limits.max_requests + SPARE_CONNECTIONS)
         return;
-    LIST_FOREACH(client, &f->clients, link)
-    {
+    LIST_FOREACH (client, &f->clients, link) {
         if (client->due != HW_NEVER && client->due && (!oldest || client->since < oldest->since))
             oldest = client;
     }
@@ -108,8 +107,7 @@ static void close_late(struct http_front *f, uint64_t now)
 {
     struct http_client *client;
     pthread_mutex_lock(&f->clients_lock);
-    LIST_FOREACH(client, &f->clients, link)
-    {
+    LIST_FOREACH (client, &f->clients, link) {
         if (client->due < now)
             hang_up(client);
     }

@@ -7,8 +7,8 @@
 
 #include <stdatomic.h>
 
-static const uint64_t pause_ns =
-    2 * HW_SEC; /* ends an upload; between two parts of one, a program may wait */
+/* Ends an upload.  Between two parts of one a program may wait for the GPU. */
+static const uint64_t pause_ns = 2 * HW_SEC;
 
 static pthread_mutex_t lock; /* guards the rest; made with the first look at the knob */
 static struct hw_progress line;
