@@ -47,6 +47,7 @@ enum {
     RPC_CALLS_DEFAULT = 4096, /* in flight from one side */
     RPC_CALLS_MIN = 16,       /* what every peer takes, also before its hello says more */
     RPC_CALLS_MAX = 65536,
+    RPC_LANDING_HEAD = 16, /* bytes of a push that say where the others belong */
     RPC_ERROR_TEXT_MAX = 240
 };
 
@@ -78,6 +79,16 @@ struct rpc_clock {
     void *user;
 };
 
+/* Lets the bytes of large pushes be received where they belong, without a copy. */
+struct rpc_landing {
+    /* The first RPC_LANDING_HEAD bytes of a push of len bytes more are here, and all that came
+     * before it was handled.  Where the rest goes, which stays there until leave(owner); NULL: into
+     * the message. */
+    uint8_t *(*place)(void *user, uint32_t method, const uint8_t *head, size_t len, void **owner);
+    void (*leave)(void *owner); /* the message was released; not before all of it was handled */
+    void *user;
+};
+
 struct rpc_config {
     bool accepting;                      /* this side listened */
     const struct rpc_security *security; /* token; NULL or no token: none asked for, none given */
@@ -100,7 +111,8 @@ struct rpc_config {
     bool resuming;         /* the same: this connection is to take the place of one that was cut */
     uint32_t capabilities; /* ours; the layers above define the bits */
     const char *name;      /* says who we are in the peer's log; NULL: "hawser" */
-    struct rpc_clock clock; /* now_ns NULL: hw_now_ns */
+    struct rpc_clock clock;     /* now_ns NULL: hw_now_ns */
+    struct rpc_landing landing; /* a connector's; place NULL: none */
 };
 
 struct rpc_ep;
@@ -214,7 +226,8 @@ struct rpc_msg {
     uint32_t method; /* not for replies */
     const uint8_t *data;
     size_t len;
-    int fd_count; /* descriptors that came with it */
+    const uint8_t *placed; /* where all behind the first RPC_LANDING_HEAD bytes is; NULL: in data */
+    int fd_count;          /* descriptors that came with it */
 };
 
 /* Descriptor `index` of a message, from now on the caller's; -1 when it was taken.  What is not

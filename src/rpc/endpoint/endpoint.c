@@ -87,7 +87,8 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     rc = start_handshake(ep);
     if (rc)
         goto free_ep;
-    rc = rpc_rx_init(&ep->rx, ep->config.window_bytes);
+    rc = rpc_rx_init(&ep->rx, ep->config.window_bytes,
+                     ep->config.landing.place ? &ep->config.landing : NULL);
     if (rc)
         goto free_ep;
     if (ep->config.takes_fds && transport->ops->expect_fds)

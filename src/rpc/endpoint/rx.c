@@ -38,9 +38,9 @@ static void block_unref(struct rpc_rx *rx, struct rpc_rx_block *block)
         rx->spare = block;
 }
 
-int rpc_rx_init(struct rpc_rx *rx, uint64_t window)
+int rpc_rx_init(struct rpc_rx *rx, uint64_t window, const struct rpc_landing *landing)
 {
-    *rx = (struct rpc_rx){.window = window};
+    *rx = (struct rpc_rx){.window = window, .landing = landing};
     rx->block = block_get(rx);
     return rx->block ? 0 : -ENOMEM;
 }
@@ -66,6 +66,12 @@ void rpc_rx_fini(struct rpc_rx *rx)
     *rx = (struct rpc_rx){0};
 }
 
+/* Where the next bytes of a large message go. */
+static uint8_t *next_of(const struct rpc_rx_msg *msg)
+{
+    return msg->placed ? msg->placed + (msg->got - RPC_LANDING_HEAD) : msg->buffer + msg->got;
+}
+
 int rpc_rx_space(struct rpc_rx *rx, struct iovec iov[2])
 {
     struct rpc_rx_block *block = rx->block;
@@ -74,7 +80,7 @@ int rpc_rx_space(struct rpc_rx *rx, struct iovec iov[2])
     assert(room > 0);
     if (rx->direct) {
         assert(rx->direct_left > 0);
-        iov[count++] = (struct iovec){rx->direct->buffer + rx->direct->got, rx->direct_left};
+        iov[count++] = (struct iovec){next_of(rx->direct), rx->direct_left};
         if (room > RPC_RX_BEHIND_BYTES)
             room = RPC_RX_BEHIND_BYTES;
     }
@@ -204,6 +210,10 @@ uint32_t rpc_rx_release(struct rpc_rx *rx, struct rpc_rx_msg *msg)
         block_unref(rx, msg->block);
     if (msg->buffer)
         buffer_put(rx, msg->buffer, msg->buffer_bytes);
+    if (msg->placed) {
+        rx->held_placed -= cost;
+        rx->landing->leave(msg->owner);
+    }
     assert(rx->held >= cost);
     rx->held -= cost;
     msg->next = rx->free_msgs;
@@ -244,11 +254,35 @@ static void take_direct(struct rpc_rx *rx, struct rpc_rx_msg *msg, uint32_t len)
 {
     size_t here = rx->block->fill - rx->parsed;
     uint32_t part = here < len ? (uint32_t)here : len;
-    memcpy(msg->buffer + msg->got, rx->block->data + rx->parsed, part);
+    memcpy(next_of(msg), rx->block->data + rx->parsed, part);
     msg->got += part;
     rx->parsed += part;
     rx->direct = msg;
     rx->direct_left = len - part;
+}
+
+/* Whether it may be received where it belongs: what is handled later must not have come before. */
+static bool may_land(const struct rpc_rx *rx, const struct rpc_frame *f)
+{
+    return rx->landing && f->kind == RPC_FRAME_PUSH && f->len > RPC_LANDING_HEAD && f->fds == 0 &&
+           rx->held == rx->held_placed;
+}
+
+/* The head is at `parsed`; false where the user wants the message in one piece. */
+static bool land(struct rpc_rx *rx, struct rpc_rx_msg *msg)
+{
+    const uint8_t *head = rx->block->data + rx->parsed;
+    size_t len = msg->msg.len - RPC_LANDING_HEAD;
+    msg->placed = rx->landing->place(rx->landing->user, msg->msg.method, head, len, &msg->owner);
+    if (!msg->placed)
+        return false;
+    memcpy(msg->head, head, RPC_LANDING_HEAD);
+    msg->msg.data = msg->head;
+    msg->msg.placed = msg->placed;
+    msg->got = RPC_LANDING_HEAD;
+    rx->parsed += RPC_LANDING_HEAD;
+    rx->held_placed += msg->msg.len + RPC_MESSAGE_COST;
+    return true;
 }
 
 static int start_large(struct rpc_rx *rx, const struct rpc_frame *f)
@@ -256,17 +290,20 @@ static int start_large(struct rpc_rx *rx, const struct rpc_frame *f)
     if (rx->partial[f->stream])
         return -EPROTO; /* the stream's last message is not finished */
     struct rpc_rx_msg *msg;
+    bool may = may_land(rx, f);
     int rc = msg_start(rx, f, f->total ? f->total : f->len, &msg);
     if (rc)
         return rc;
-    msg->buffer = buffer_get(rx, msg->msg.len, &msg->buffer_bytes);
-    if (!msg->buffer) {
+    if (!may || !land(rx, msg)) {
+        msg->buffer = buffer_get(rx, msg->msg.len, &msg->buffer_bytes);
+        msg->msg.data = msg->buffer;
+    }
+    if (!msg->msg.data) {
         rpc_rx_release(rx, msg);
         return -ENOMEM;
     }
-    msg->msg.data = msg->buffer;
     rx->partial[f->stream] = msg;
-    take_direct(rx, msg, f->len);
+    take_direct(rx, msg, f->len - msg->got);
     return 0;
 }
 
@@ -349,7 +386,8 @@ int rpc_rx_next(struct rpc_rx *rx, struct rpc_frame *f, struct rpc_rx_msg **msg)
         if (header == 0)
             return make_room(rx);
         bool large = f->total || f->len > RPC_INLINE_BYTES || f->kind == RPC_FRAME_MORE;
-        if (!large && have - (size_t)header < f->len)
+        size_t needed = !large ? f->len : may_land(rx, f) ? RPC_LANDING_HEAD : 0;
+        if (have - (size_t)header < needed)
             return make_room(rx);
         rx->parsed += (size_t)header;
         if (!large && !is_message(f->kind)) { /* BYE alone has a payload: left at `parsed` */

@@ -2,7 +2,8 @@
  *
  * Bytes land in blocks.  A small message is a pointer into its block, which lives as long as a
  * message in it is held.  A larger one gets a buffer of its own, and its bytes are read from the
- * transport straight into it; buffers are kept for reuse, since fresh ones cost page faults.
+ * transport straight into it; buffers are kept for reuse, since fresh ones cost page faults.  The
+ * bytes of a large push may be read to where the user wants them (struct rpc_landing).
  *
  * What a peer can make us hold is about three windows: messages, blocks pinned by them, and
  * buffers kept for reuse.
@@ -35,6 +36,9 @@ struct rpc_rx_msg {
     struct rpc_rx_block *block; /* holds the payload, or NULL */
     uint8_t *buffer;            /* or this does */
     size_t buffer_bytes;
+    uint8_t head[RPC_LANDING_HEAD]; /* or this, and the rest is at `placed` */
+    uint8_t *placed;
+    void *owner;
     uint32_t id;
     uint32_t got;         /* bytes so far, while it is being put together */
     int error;            /* a reply that is an error */
@@ -55,11 +59,13 @@ struct rpc_rx {
         uint8_t *data;
         size_t bytes;
     } kept[RPC_RX_KEPT_BUFFERS];
-    uint32_t blocks;       /* in use: being filled, or held by messages */
-    uint64_t window, held; /* credit given; part of it in use */
+    uint32_t blocks;                   /* in use: being filled, or held by messages */
+    uint64_t window, held;             /* credit given; part of it in use */
+    uint64_t held_placed;              /* the same, of messages that are placed */
+    const struct rpc_landing *landing; /* NULL: none */
 };
 
-int rpc_rx_init(struct rpc_rx *rx, uint64_t window) MUST_CHECK;
+int rpc_rx_init(struct rpc_rx *rx, uint64_t window, const struct rpc_landing *landing) MUST_CHECK;
 void rpc_rx_fini(struct rpc_rx *rx);
 
 /* Where the next bytes go; the number of segments, 1 or 2.  Then say how many came. */

@@ -61,7 +61,7 @@ static void wire_init(struct wire *w, uint64_t window, uint64_t seed)
 {
     *w = (struct wire){0};
     rpc_tx_init(&w->tx, window, UINT64_MAX / 2);
-    assert_int_equal(rpc_rx_init(&w->rx, window), 0);
+    assert_int_equal(rpc_rx_init(&w->rx, window, NULL), 0);
     hw_rng_seed(&w->rng, seed);
 }
 
@@ -128,9 +128,40 @@ static void check_message(struct wire *w, const struct rpc_rx_msg *msg)
     memcpy(&label, m->data, sizeof label);
     assert_int_equal(label.number, number);
     uint8_t *expected = malloc(m->len);
+    size_t here = m->placed ? RPC_LANDING_HEAD : m->len;
     fill_message(expected, (uint32_t)m->len, number, label.seed);
-    assert_memory_equal(m->data, expected, m->len);
+    assert_memory_equal(m->data, expected, here);
+    if (m->placed)
+        assert_memory_equal(m->placed, expected + here, m->len - here);
     free(expected);
+}
+
+/* Every other large push lands in memory of its own. */
+struct lands {
+    struct rpc_landing landing;
+    unsigned asked, placed, left;
+};
+
+static uint8_t *place(void *user, uint32_t method, const uint8_t *head, size_t len, void **owner)
+{
+    struct lands *lands = user;
+    struct label label;
+    memcpy(&label, head, sizeof label);
+    assert_int_equal(label.number, method);
+    if (lands->asked++ % 2)
+        return NULL;
+    struct lands **at = malloc(sizeof(struct lands *) + len);
+    assert_non_null(at);
+    *at = lands;
+    *owner = at;
+    lands->placed++;
+    return (uint8_t *)(at + 1);
+}
+
+static void leave(void *owner)
+{
+    (*(struct lands **)owner)->left++;
+    free(owner);
 }
 
 /* Takes every whole message; releases it and returns its credit. */
@@ -167,13 +198,14 @@ static uint32_t random_size(struct hw_rng *rng)
     }
 }
 
-static void random_messages_arrive_whole_and_in_order(void **state)
+static void send_random_messages(enum rpc_frame_kind kind)
 {
-    (void)state;
     enum { MESSAGES = 120 };
     for (uint64_t seed = 1; seed <= (SANITIZED ? 2 : 6); seed++) {
         struct wire w;
+        struct lands lands = {.landing = {place, leave, &lands}};
         wire_init(&w, WINDOW, seed);
+        w.rx.landing = &lands.landing;
         uint8_t *data[MESSAGES] = {0};
         uint64_t sent[MESSAGES] = {0}, queued[RPC_STREAMS] = {0};
         int made = 0, done = 0;
@@ -190,7 +222,7 @@ static void random_messages_arrive_whole_and_in_order(void **state)
                                         .sent = hw_rng_below(&w.rng, 2) ? count_sent : NULL,
                                         .sent_user = &sent[made]};
                 struct rpc_frame frame = {
-                    .kind = RPC_FRAME_POST, .stream = stream, .method = (uint32_t)queued[stream]};
+                    .kind = (uint8_t)kind, .stream = stream, .method = (uint32_t)queued[stream]};
                 int rc = rpc_tx_message(&w.tx, &frame, &send, len, false);
                 assert_true(rc == 0 || rc == -EAGAIN);
                 if (rc == 0) {
@@ -218,8 +250,22 @@ static void random_messages_arrive_whole_and_in_order(void **state)
         assert_int_equal(w.tx.outstanding, 0);
         assert_int_equal(w.rx.held, 0);
         assert_int_equal(w.tx.queued_bytes, 0);
+        assert_true(kind == RPC_FRAME_PUSH ? lands.placed > 0 : lands.asked == 0);
+        assert_int_equal(lands.left, lands.placed);
         wire_fini(&w);
     }
+}
+
+static void random_messages_arrive_whole_and_in_order(void **state)
+{
+    (void)state;
+    send_random_messages(RPC_FRAME_POST);
+}
+
+static void pushes_land_where_they_belong(void **state)
+{
+    (void)state;
+    send_random_messages(RPC_FRAME_PUSH);
 }
 
 static int queue(struct wire *w, uint8_t kind, uint8_t stream, uint32_t len, bool must)
@@ -319,6 +365,48 @@ static void whole_window_in_one_message(void **state)
     wire_fini(&w);
 }
 
+static struct rpc_rx_msg *carry_one(struct wire *w)
+{
+    struct rpc_frame frame;
+    struct rpc_rx_msg *msg = NULL;
+    do
+        assert_true(carry(w, 1) > 0);
+    while (rpc_rx_next(&w->rx, &frame, &msg) == 0);
+    return msg;
+}
+
+/* What was received earlier may be about the same bytes. */
+static void a_push_lands_only_when_all_before_it_was_handled(void **state)
+{
+    (void)state;
+    struct wire w;
+    struct lands lands = {.landing = {place, leave, &lands}};
+    wire_init(&w, WINDOW, 1);
+    w.rx.landing = &lands.landing;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(queue(&w, RPC_FRAME_PUSH, 0, i ? 70000 : 10, false), 0);
+    struct rpc_rx_msg *small = carry_one(&w), *beside = carry_one(&w);
+    assert_int_equal(lands.asked, 0);
+    assert_null(beside->msg.placed);
+    rpc_rx_release(&w.rx, small);
+    rpc_rx_release(&w.rx, beside);
+    struct rpc_rx_msg *placed = carry_one(&w);
+    assert_non_null(placed->msg.placed);
+    struct rpc_rx_msg *next = carry_one(&w); /* beside one that has landed */
+    assert_int_equal(lands.asked, 2);
+    rpc_rx_release(&w.rx, next);
+    rpc_rx_release(&w.rx, placed);
+    /* One that never ends is left with the connection. */
+    lands.asked = 0;
+    assert_int_equal(queue(&w, RPC_FRAME_PUSH, 0, 70000, false), 0);
+    struct rpc_frame frame;
+    carry(&w, 100);
+    assert_int_equal(rpc_rx_next(&w.rx, &frame, &next), 0);
+    assert_int_equal(lands.placed, lands.left + 1);
+    wire_fini(&w);
+    assert_int_equal(lands.placed, lands.left);
+}
+
 static void credit_that_was_never_given_is_refused(void **state)
 {
     (void)state;
@@ -352,7 +440,7 @@ static void little_is_read_behind_a_large_message(void **state)
     struct iovec iov[2];
     struct rpc_frame frame = {.kind = RPC_FRAME_POST, .len = 200000};
     struct rpc_rx_msg *msg;
-    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_DEFAULT), 0);
+    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_DEFAULT, NULL), 0);
     assert_int_equal(rpc_rx_space(&rx, iov), 1);
     assert_int_equal(iov[0].iov_len, RPC_RX_BLOCK_BYTES);
     rpc_rx_filled(&rx, rpc_frame_encode(&frame, iov[0].iov_base));
@@ -391,7 +479,7 @@ static void overrun_of_the_window_is_refused(void **state)
     struct rpc_rx rx;
     uint8_t header[RPC_FRAME_HEADER_MAX];
     struct rpc_frame first = {.kind = RPC_FRAME_POST, .len = 1, .total = RPC_WINDOW_MIN};
-    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_MIN), 0);
+    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_MIN, NULL), 0);
     size_t n = rpc_frame_encode(&first, header);
     header[n] = 0;
     assert_int_equal(feed(&rx, header, n + 1), -ENOBUFS);
@@ -399,7 +487,7 @@ static void overrun_of_the_window_is_refused(void **state)
 
     /* The message that just fits is taken. */
     first.total = RPC_WINDOW_MIN - RPC_MESSAGE_COST;
-    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_MIN), 0);
+    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_MIN, NULL), 0);
     n = rpc_frame_encode(&first, header);
     header[n] = 0;
     assert_int_equal(feed(&rx, header, n + 1), 0);
@@ -414,7 +502,7 @@ static void held_messages_count_against_the_window(void **state)
     struct rpc_rx rx;
     struct iovec iov[2];
     struct rpc_rx_msg *held[RPC_WINDOW_MIN / RPC_MESSAGE_COST + 1];
-    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_MIN), 0);
+    assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_MIN, NULL), 0);
     int count = 0, rc;
     for (;;) {
         struct rpc_frame frame;
@@ -452,7 +540,7 @@ static void frames_out_of_turn_are_refused(void **state)
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct rpc_rx rx;
-        assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_MIN), 0);
+        assert_int_equal(rpc_rx_init(&rx, RPC_WINDOW_MIN, NULL), 0);
         int rc = feed(&rx, bad[i].bytes, bad[i].len);
         if (rc != -EPROTO)
             fail_msg("%s: %d", bad[i].what, rc);
@@ -537,6 +625,8 @@ int main(void)
     setenv("VENUS_LOG_LEVEL", "NONE", 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_messages_arrive_whole_and_in_order),
+        cmocka_unit_test(pushes_land_where_they_belong),
+        cmocka_unit_test(a_push_lands_only_when_all_before_it_was_handled),
         cmocka_unit_test(small_message_waits_for_at_most_one_chunk),
         cmocka_unit_test(window_is_never_exceeded_and_replies_have_a_reserve),
         cmocka_unit_test(whole_window_in_one_message),
