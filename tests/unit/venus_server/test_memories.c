@@ -99,33 +99,56 @@ static VKAPI_ATTR VkResult VKAPI_CALL map_live(VkDevice device, VkDeviceMemory m
     return VK_SUCCESS;
 }
 
-/* A copy filled both halves.  Of the first every fourth page got what it had, of the second all but
- * every fourth. */
-static void pages_that_a_copy_filled_go_together(void **state)
+static void map_first(void)
 {
-    (void)state;
     start_with(1 << 30);
     duet_share(&duet, BYTES);
+    memset(live, 0, BYTES);
     devices[0].map_memory = map_live;
     devices[0].memory.memoryTypes[0].propertyFlags = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                                                      VK_MEMORY_PROPERTY_HOST_COHERENT_BIT |
                                                      VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     assert_int_equal(take(0, 0, 1, BYTES), VK_SUCCESS);
     assert_int_equal(vns_memories_map(memories, 1), VK_SUCCESS);
-    for (size_t page = 0; page < PAGES; page++)
-        if ((page % 4 == 0) == (page >= PAGES / 2))
-            memset(live + page * VN_PAGE_BYTES, (int)page + 1, VN_PAGE_BYTES);
-    struct vns_range range = {.memory = 1, .bytes = BYTES, .filled = true};
+}
+
+static void read_filled(size_t first)
+{
+    size_t off = first * VN_PAGE_BYTES;
+    struct vns_range range = {.memory = 1, .offset = off, .bytes = BYTES - off, .filled = true};
     assert_int_equal(vns_memories_read(memories, &range, 1, 0), 0);
     vns_channel_lock(&duet.channel);
     vns_channel_flush(&duet.channel);
     vns_channel_unlock(&duet.channel);
     duet_wait(&duet, 2);
     assert_int_equal(duet.count, 2);
+}
+
+/* A copy filled both halves.  Of the first every fourth page got what it had, of the second all but
+ * every fourth. */
+static void pages_that_a_copy_filled_go_together(void **state)
+{
+    (void)state;
+    map_first();
+    for (size_t page = 0; page < PAGES; page++)
+        if ((page % 4 == 0) == (page >= PAGES / 2))
+            memset(live + page * VN_PAGE_BYTES, (int)page + 1, VN_PAGE_BYTES);
+    read_filled(0);
     assert_int_equal(duet.pushes[0].method, VN_PUSH_PAGES);
     assert_int_equal(duet.pushes[0].len, 2 * sizeof(uint64_t) + BYTES / 2);
     assert_int_equal(duet.pushes[1].method, VN_PUSH_DELTA);
     assert_in_range(duet.pushes[1].len, 4 * VN_PAGE_BYTES, 5 * VN_PAGE_BYTES);
+}
+
+static void wherever_they_begin(void **state)
+{
+    (void)state;
+    map_first();
+    memset(live, 1, BYTES);
+    read_filled(10);
+    assert_int_equal(duet.pushes[0].method, VN_PUSH_DELTA); /* few are left of the first 16 */
+    assert_int_equal(duet.pushes[1].method, VN_PUSH_PAGES);
+    assert_int_equal(duet.pushes[1].len, 2 * sizeof(uint64_t) + BYTES / 2);
 }
 
 int main(void)
@@ -134,6 +157,7 @@ int main(void)
         cmocka_unit_test_teardown(a_client_leaves_a_part_of_each_heap, end),
         cmocka_unit_test_teardown(a_limit_that_was_given_is_for_all_together, end),
         cmocka_unit_test_teardown(pages_that_a_copy_filled_go_together, end),
+        cmocka_unit_test_teardown(wherever_they_begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

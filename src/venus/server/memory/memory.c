@@ -27,6 +27,7 @@ enum {
     PAGES_MOST = 16,
     PAGES_LEAST = 8, /* fewer gather in a delta */
     PAGES_HEAD = 2 * sizeof(uint64_t),
+    AWAITED_MOST = (RPC_CHUNK_BYTES - PAGES_HEAD) / VN_PAGE_BYTES, /* which it receives in place */
     /* PAGES of demand-paged memory are such blocks: the largest host pages. */
     BLOCK_PAGES = (64 << 10) / VN_PAGE_BYTES,
     /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
@@ -429,8 +430,8 @@ static size_t count_whole(struct vns_memories *m, const struct memory *memory, s
                           const struct vn_pages *filled)
 {
     size_t room = (rpc_ep_message_max(m->channel->ep) - PAGES_HEAD) / VN_PAGE_BYTES;
-    size_t stop = (page / PAGES_MOST + 1) * PAGES_MOST, rewritten = 0;
-    stop = stop - page > room ? page + room : stop;
+    size_t most = filled->awaited ? AWAITED_MOST : PAGES_MOST - page % PAGES_MOST;
+    size_t stop = page + (most < room ? most : room), rewritten = 0;
     stop = stop < filled->end ? stop : filled->end;
     if (stop - page < PAGES_LEAST)
         return 0;
@@ -489,7 +490,8 @@ static int read_some(struct vns_memories *m, struct memory *memory, const struct
             *page += count;
             return push_pages(m, memory, *page - count, count, still);
         }
-        until = until - *page > PAGES_MOST ? *page + PAGES_MOST : until;
+        size_t next = (*page / PAGES_MOST + 1) * PAGES_MOST; /* where one that is full may begin */
+        until = until > next ? next : until;
     }
     uint32_t most = rpc_ep_message_max(m->channel->ep) - (uint32_t)sizeof(uint64_t);
     size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
