@@ -309,7 +309,8 @@ static struct vnc_memory *make_memory(vn_fetch_fn *fetch)
     struct vn_region_params params = {.size = MEMORY_BYTES,
                                       .method = fetch ? VN_TRACK_AUTO : VN_TRACK_COMPARE,
                                       .fetch = fetch,
-                                      .user = memory};
+                                      .user = memory,
+                                      .moves = !fetch};
     require(vn_region_create(&params, &memory->region) == 0);
     memory->size = MEMORY_BYTES;
     memory->host_visible = memory->tracked = true;

@@ -26,9 +26,8 @@ bool vn_region_enter(struct vn_region *region)
 static bool differs(void *user, size_t page)
 {
     struct vn_region *region = user;
-    if (vn_pageset_has(&region->awaited, page))
-        return false;
-    if (vn_pageset_has(&region->unshadowed, page))
+    /* What is awaited stays writable for who receives it, and is not pending for all that. */
+    if (vn_pageset_has(&region->awaited, page) || vn_pageset_has(&region->unshadowed, page))
         return true;
     return page < vn_shadow_pages(&region->shadow) && !vn_pageset_has(&region->missing, page) &&
            vn_shadow_differs(&region->shadow, region->memory, page);
@@ -95,6 +94,8 @@ int vn_region_create(const struct vn_region_params *params, struct vn_region **o
     if (!region)
         return -ENOMEM;
     pthread_mutex_init(&region->lock, NULL);
+    atomic_init(&region->refs, 1);
+    region->moves = params->moves;
     region->fetch = params->fetch;
     region->user = params->user;
     region->alignment = params->alignment;
@@ -116,8 +117,6 @@ void vn_region_destroy(struct vn_region *region)
     if (region->has_pager && !foreign)
         vn_pager_detach(&region->client);
     vn_track_fini(&region->track);
-    if (region->memory && !region->borrowed)
-        munmap(region->memory, region->bytes);
     vn_demand_fini(region);
     vn_pageset_fini(&region->requested);
     vn_pageset_fini(&region->missing);
@@ -130,6 +129,16 @@ void vn_region_destroy(struct vn_region *region)
     vn_kernel_unref(region->kernel);
     if (!foreign) /* a thread of the parent may hold it */
         pthread_mutex_destroy(&region->lock);
+    vn_region_leave(region);
+}
+
+/* Release and acquire: whoever frees comes after all others. */
+void vn_region_leave(struct vn_region *region)
+{
+    if (atomic_fetch_sub_explicit(&region->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    if (region->memory && !region->borrowed)
+        munmap(region->memory, region->bytes);
     free(region);
 }
 
@@ -138,14 +147,16 @@ void *vn_region_memory(const struct vn_region *region)
     return region->memory;
 }
 
-/* Somebody wants to know what the program wrote there. */
+/* Somebody wants to know what the program wrote there.  A few pages without shadow copies are sent
+ * as they are, such as the last one of a readback that ends inside it. */
 static void look_at(struct vn_region *region, size_t first, size_t end)
 {
-    size_t page = first;
-    while (!region->needs_shadow && (page = vn_pageset_next(&region->returned, page)) < end) {
-        region->needs_shadow =
+    size_t without = 0;
+    for (size_t page = first;
+         !region->needs_shadow && (page = vn_pageset_next(&region->returned, page)) < end; page++) {
+        without +=
             vn_pageset_has(&region->unshadowed, page) && !vn_pageset_has(&region->awaited, page);
-        page++;
+        region->needs_shadow = without * VN_PAGE_BYTES >= VN_WHOLE_MIN;
     }
     if (region->returned.count)
         vn_pageset_remove_span(&region->returned, first, end - first);
@@ -212,7 +223,7 @@ int vn_region_move(struct vn_region *region, void *to, bool reserve)
     uintptr_t at = (uintptr_t)to, bytes = region->bytes, from = (uintptr_t)region->memory;
     if (at % region->kernel->page || (to && at < from + bytes && from < at + bytes))
         return -EINVAL;
-    if (region->borrowed || vn_region_can_drop(region))
+    if (!region->moves || region->borrowed || vn_region_can_drop(region))
         return -ENOTSUP;
     if (!vn_region_enter(region))
         return -ESHUTDOWN;
@@ -413,14 +424,17 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
     return taken;
 }
 
-int vn_region_expect(struct vn_region *region, size_t off, size_t len)
+int vn_region_expect(struct vn_region *region, size_t off, size_t len, bool filled)
 {
     if (!vn_region_widen(region, &off, &len))
         return -EINVAL;
     if (!vn_region_enter(region))
         return -ESHUTDOWN;
     size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES;
-    look_at(region, first, end);
+    if (filled) /* a readback of another length, of which nobody wants what it overwrites */
+        vn_pageset_remove_span(&region->returned, first, end - first);
+    else
+        look_at(region, first, end);
     vn_pageset_remove_span(&region->whole, first, end - first); /* none becomes unshadowed now */
     for (size_t page = first; (page = vn_pageset_next(&region->unshadowed, page)) < end; page++)
         vn_pageset_add(&region->pending, page);
@@ -429,21 +443,24 @@ int vn_region_expect(struct vn_region *region, size_t off, size_t len)
     return 0;
 }
 
-bool vn_region_may_await(struct vn_region *region, size_t off, size_t len)
+size_t vn_region_may_await(struct vn_region *region, size_t off, size_t len)
 {
     size_t first = off / VN_PAGE_BYTES, end = first + len / VN_PAGE_BYTES, returned = 0;
     assert(off % VN_PAGE_BYTES == 0 && len % VN_PAGE_BYTES == 0);
     if (len < VN_WHOLE_MIN || vn_region_can_drop(region) || !vn_region_enter(region))
-        return false;
+        return 0;
     bool may = !region->needs_shadow && end <= region->shadow.size / VN_PAGE_BYTES &&
                vn_pageset_next(&region->awaited, first) >= end;
+    size_t leading = may ? vn_pageset_run(&region->returned, first, end - first) : 0;
     for (size_t page = first; may && (page = vn_pageset_next(&region->returned, page)) < end;) {
         size_t run = vn_pageset_run(&region->returned, page, end - page);
         returned += run;
         page += run;
     }
     pthread_mutex_unlock(&region->lock);
-    return may && returned >= (end - first) / 4 * 3;
+    if (may && returned >= (end - first) / 4 * 3)
+        return len;
+    return leading * VN_PAGE_BYTES >= VN_WHOLE_MIN ? leading * VN_PAGE_BYTES : 0;
 }
 
 void vn_region_await(struct vn_region *region, size_t off, size_t len)
@@ -460,16 +477,49 @@ void vn_region_await(struct vn_region *region, size_t off, size_t len)
 
 /* --- what the server wrote ----------------------------------------------------------------- */
 
+static bool is_placed(const struct vn_region *region, size_t page, const uint8_t *bytes)
+{
+    return bytes == region->memory + page * VN_PAGE_BYTES;
+}
+
 /* Pages that a device has rewritten, or is rewriting.  Where most have the bytes that they had, the
- * server is to compare them the next time. */
+ * server is to compare them the next time.  Of what they had before others were received there,
+ * their shadow copies, of no other use now, have a sample. */
 static void store_awaited(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
 {
     size_t looks = 0, rewritten = 0;
+    bool placed = is_placed(region, page, bytes);
+    const uint8_t *before = placed ? region->shadow.bytes : region->memory;
     for (size_t i = 0; i < count; i += LOOK_EVERY, looks++)
-        rewritten += vn_shadow_is_news(region->memory, page + i, bytes + i * VN_PAGE_BYTES);
+        rewritten += vn_shadow_is_news(before, page + i, bytes + i * VN_PAGE_BYTES);
     if (2 * rewritten < looks)
         vn_pageset_remove_span(&region->returned, page, count);
-    vn_shadow_put_memory(region->memory, page * VN_PAGE_BYTES, bytes, count * VN_PAGE_BYTES);
+    if (!placed)
+        vn_shadow_put_memory(region->memory, page * VN_PAGE_BYTES, bytes, count * VN_PAGE_BYTES);
+}
+
+static int begin_write(struct vn_region *region, size_t page, size_t count)
+{
+    size_t off = page * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES;
+    return vn_region_widen(region, &off, &len) ? vn_track_begin_write(&region->track, off, len)
+                                               : -EINVAL;
+}
+
+uint8_t *vn_region_place(struct vn_region *region, uint64_t off, size_t len)
+{
+    size_t page = (size_t)off / VN_PAGE_BYTES, count = len / VN_PAGE_BYTES;
+    if (off % VN_PAGE_BYTES || len % VN_PAGE_BYTES || off > region->shadow.size ||
+        len > region->shadow.size - off || region->moves || region->borrowed ||
+        !vn_region_enter(region))
+        return NULL;
+    bool may = vn_pageset_run(&region->awaited, page, count) == count &&
+               begin_write(region, page, count) == 0;
+    for (size_t i = 0; may && i < count; i += LOOK_EVERY)
+        vn_shadow_take_sample(&region->shadow, region->memory, page + i);
+    if (may)
+        atomic_fetch_add_explicit(&region->refs, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&region->lock);
+    return may ? region->memory + off : NULL;
 }
 
 /* Who looked at a page meanwhile needs its shadow copy. */
@@ -491,10 +541,8 @@ void vn_region_arrived(struct vn_region *region, size_t off, size_t len)
 /* A run of pages, none of them missing. */
 static int store_run(struct vn_region *region, size_t page, size_t count, const uint8_t *bytes)
 {
-    size_t off = page * VN_PAGE_BYTES, len = count * VN_PAGE_BYTES, end = page + count;
-    if (!vn_region_widen(region, &off, &len))
-        return -EINVAL;
-    int err = vn_track_begin_write(&region->track, off, len);
+    size_t end = page + count;
+    int err = is_placed(region, page, bytes) ? 0 : begin_write(region, page, count);
     for (size_t part; !err && page < end; page += part, bytes += part * VN_PAGE_BYTES) {
         size_t awaited = vn_pageset_next(&region->awaited, page);
         part = vn_pageset_run(&region->awaited, page, end - page);

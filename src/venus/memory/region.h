@@ -19,7 +19,8 @@
  * apply, fill and encode touch no missing page, so they may run where fetch's answer arrives.
  * After fork the region is the parent's: in the child every call but destroy is -ESHUTDOWN, the
  * memory stays readable and writable, and the child's writes stay in the child.
- * Lifetime: create/destroy.  Nobody may touch the memory during or after destroy. */
+ * Lifetime: create/destroy.  Nobody may touch the memory during or after destroy, but who was given
+ * a part of it by place. */
 #ifndef HAWSER_VENUS_MEMORY_REGION_H
 #define HAWSER_VENUS_MEMORY_REGION_H
 
@@ -53,6 +54,7 @@ struct vn_region_params {
     vn_fetch_fn *fetch;          /* NULL: nothing is ever dropped */
     void *user;                  /* for fetch */
     bool near;                   /* the server is on this machine */
+    bool moves; /* vn_region_move may be called, and vn_region_place gives nothing */
 };
 
 struct vn_region;
@@ -70,8 +72,8 @@ void *vn_region_memory(const struct vn_region *region);
 /* Moves the memory, which the program does not touch meanwhile, to `to`, where it replaces what was
  * mapped there, or (NULL) to where the kernel has room.  With `reserve` the old addresses stay
  * taken, without access; else they are free.  0, -EINVAL for an address that is not one of a page,
- * -ENOTSUP for borrowed memory and for memory whose pages can be dropped, -ESHUTDOWN, -ENOMEM or
- * the kernel's errno; the memory is then where it was. */
+ * -ENOTSUP without params.moves, for borrowed memory and for memory whose pages can be dropped,
+ * -ESHUTDOWN, -ENOMEM or the kernel's errno; the memory is then where it was. */
 int vn_region_move(struct vn_region *region, void *to, bool reserve) MUST_CHECK;
 
 /* The name of the method in use. */
@@ -108,17 +110,17 @@ bool vn_region_take_whole(struct vn_region *region, size_t most, size_t *off, si
                           const uint8_t **bytes) MUST_CHECK;
 
 /* A device may write the range after the next encode.  Pages of the range do not become unshadowed
- * until then, and those that are so become pending, to get their shadow copies.  0, -EINVAL past
- * the end, -ESHUTDOWN. */
-int vn_region_expect(struct vn_region *region, size_t off, size_t len) MUST_CHECK;
+ * until then, and those that are so become pending, to get their shadow copies.  `filled`: it
+ * writes every byte.  0, -EINVAL past the end, -ESHUTDOWN. */
+int vn_region_expect(struct vn_region *region, size_t off, size_t len, bool filled) MUST_CHECK;
 
 /* For readbacks that come again and again, and that nothing looks at in between.  A device is to
  * write every byte of these pages, and the server will send them as a whole: through store, or
  * each page whole in a delta.  The program does not touch them meanwhile.
  *
- * Whether that is worth while: most of the pages came so the last time.  The range is of whole
- * pages. */
-bool vn_region_may_await(struct vn_region *region, size_t off, size_t len);
+ * Of how many bytes, from off on, that is worth while: of all if most of the pages came so the last
+ * time, else of the first pages that did.  The range is of whole pages. */
+size_t vn_region_may_await(struct vn_region *region, size_t off, size_t len);
 /* What the program wrote there is not sent any more, and the pages are not compared; they come
  * without a shadow copy.  Behind the encode for whatever reads them before.  Only after
  * vn_region_may_await. */
@@ -134,9 +136,15 @@ int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, cons
 /* Stores the server's bytes for whole pages, which the program does not write meanwhile.  Missing
  * pages come back with them, unless a fetch is under way for them.  0, -EPROTO for a range that is
  * not of whole pages inside the region, or of missing pages that are not whole host pages,
- * -ESHUTDOWN; or as vn_region_apply. */
+ * -ESHUTDOWN; or as vn_region_apply.  `bytes` may be what vn_region_place gave for the range. */
 int vn_region_store(struct vn_region *region, uint64_t off, const uint8_t *bytes,
                     size_t len) MUST_CHECK;
+
+/* Where the server's bytes for these pages may be received, before they are given to store; NULL:
+ * somewhere else.  The pages are awaited, and no call that is still to come is about older bytes of
+ * them.  The mapping stays until vn_region_leave, also after destroy. */
+uint8_t *vn_region_place(struct vn_region *region, uint64_t off, size_t len);
+void vn_region_leave(struct vn_region *region);
 
 /* Whether pages can be dropped: the kernel reports accesses to missing pages. */
 bool vn_region_can_drop(const struct vn_region *region);

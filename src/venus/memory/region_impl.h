@@ -29,12 +29,14 @@
 #define HAWSER_VENUS_MEMORY_REGION_IMPL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "venus/memory/region.h"
 #include "venus/memory/shadow.h"
 #include "venus/memory/track/pager.h"
 
 struct vn_region {
+    atomic_uint refs;     /* its own, and one for each place; the last frees the mapping */
     pthread_mutex_t lock; /* all that follows but the memory itself */
     struct vn_kernel *kernel;
     struct vn_track track;
@@ -42,10 +44,11 @@ struct vn_region {
     uint8_t *memory; /* the mapping */
     size_t bytes;    /* of the mapping: size in whole host pages */
     bool borrowed;   /* the mapping is the program's */
+    bool moves;
     size_t alignment;
     enum vn_track_method method;
     struct vn_pageset pending, whole, unshadowed, returned, awaited, missing, requested;
-    bool needs_shadow; /* an unshadowed page that had returned was looked at: none is awaited */
+    bool needs_shadow; /* unshadowed pages that had returned were looked at: none is awaited */
 
     /* By page, NULL for most: the unsent writes of a missing page.  The mask names the bytes that
      * an answer of the server may lack; of these, the ones that differ from the shadow copy are to

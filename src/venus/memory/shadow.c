@@ -277,6 +277,12 @@ bool vn_shadow_is_news(const uint8_t *memory, size_t page, const uint8_t *bytes)
     return count_different(memory + at, bytes + at % VN_PAGE_BYTES, &any) >= VN_BLOCK_BYTES / 2;
 }
 
+void vn_shadow_take_sample(struct vn_shadow *shadow, const uint8_t *memory, size_t page)
+{
+    size_t at = sample_of(page);
+    copy_racy(shadow->bytes + at, memory + at, VN_BLOCK_BYTES);
+}
+
 /* The page to look at after this one. */
 static size_t next_sampled(size_t page, size_t every)
 {

@@ -86,6 +86,8 @@ bool vn_shadow_is_rewritten(const struct vn_shadow *shadow, const uint8_t *memor
 
 /* The same of the server's bytes for a page of memory. */
 bool vn_shadow_is_news(const uint8_t *memory, size_t page, const uint8_t *bytes);
+/* Copies to the shadow copy what is_news looks at in memory. */
+void vn_shadow_take_sample(struct vn_shadow *shadow, const uint8_t *memory, size_t page);
 
 /* How many whole pages from `page` up to `end` seem to be rewritten, without a gap, judged by the
  * first and by those whose number is a multiple of `every`. */

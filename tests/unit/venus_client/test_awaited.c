@@ -34,14 +34,20 @@ static void unmake(struct rig *rig, struct readback *r)
     rig_copy_free(rig, &r->copy);
 }
 
-/* The batch on the first queue has filled the memory. */
-static void come_back(struct rig *rig, struct readback *r, uint64_t number, int byte)
+/* The batch on the first queue has filled so much of the memory. */
+static void come_back_part(struct rig *rig, struct readback *r, uint64_t number, int byte,
+                           size_t bytes)
 {
     static uint8_t pages[BYTES];
-    memset(pages, byte, BYTES);
-    assert_int_equal(vn_region_store(r->copy.memory->region, 0, pages, BYTES), 0);
+    memset(pages, byte, bytes);
+    assert_int_equal(vn_region_store(r->copy.memory->region, 0, pages, bytes), 0);
     rig_report(rig, 0, number);
-    assert_memory_equal(r->bytes, pages, BYTES);
+    assert_memory_equal(r->bytes, pages, bytes);
+}
+
+static void come_back(struct rig *rig, struct readback *r, uint64_t number, int byte)
+{
+    come_back_part(rig, r, number, byte, BYTES);
 }
 
 /* Bytes that the submission takes. */
@@ -70,6 +76,43 @@ static void the_second_does_not(void **state)
     assert_true(submit(rig, r.copy.commands, NULL) <
                 BYTES / 16); /* it reads what the other writes */
     come_back(rig, &r, 3, 0x33);
+    unmake(rig, &r);
+}
+
+static void fill_part(struct readback *r, VkDeviceSize bytes)
+{
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, r->fills);
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkBufferCopy part = {.size = bytes};
+    assert_int_equal(RIG_COMMAND(vkBeginCommandBuffer)(commands, &info), VK_SUCCESS);
+    RIG_COMMAND(vkCmdCopyBuffer)
+    (commands, VNC_HANDLE(VkBuffer, r->copy.to), VNC_HANDLE(VkBuffer, r->copy.from), 1, &part);
+    assert_int_equal(RIG_COMMAND(vkEndCommandBuffer)(commands), VK_SUCCESS);
+}
+
+/* One of another length is awaited as far as the last one came, and then all of it. */
+static void nor_does_one_that_grows(void **state)
+{
+    struct rig *rig = *state;
+    struct readback r;
+    make(rig, &r);
+    fill_part(&r, BYTES / 4 + 100);
+    (void)submit(rig, r.fills, NULL);
+    come_back_part(rig, &r, 1, 0x11, BYTES / 4);
+    (void)submit(rig, r.fills, NULL);
+    come_back_part(rig, &r, 2, 0x22, BYTES / 4);
+    fill_part(&r, BYTES);
+    memset(r.bytes, 0x33, BYTES);
+    uint64_t sent = submit(rig, r.fills, NULL);
+    assert_true(sent > BYTES / 4 * 3 - BYTES / 16 && sent < BYTES / 4 * 3 + BYTES / 16);
+    come_back(rig, &r, 3, 0x44);
+    memset(r.bytes, 0x55, BYTES);
+    assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
+    come_back(rig, &r, 4, 0x66);
+    fill_part(&r, BYTES / 2);
+    memset(r.bytes, 0x77, BYTES / 2);
+    assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
+    come_back_part(rig, &r, 5, 0x88, BYTES / 2);
     unmake(rig, &r);
 }
 
@@ -176,6 +219,7 @@ int main(void)
 #define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_start, rig_end)
     const struct CMUnitTest tests[] = {
         WITH_RIG(the_second_does_not),
+        WITH_RIG(nor_does_one_that_grows),
         WITH_RIG(nor_does_one_from_an_image_without_gaps),
         WITH_RIG(nor_does_one_that_only_fills),
         WITH_RIG(one_that_waits_for_the_host_sends_it),

@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "venus/client/record/ranges.h"
+#include "venus/common/protocol.h"
 
 enum { PAGE = 4096 };
 
@@ -65,12 +66,32 @@ static void filled_pages_stay_filled(void **state)
     vnc_ranges_fini(&r);
 }
 
+static void a_range_is_split_in_its_place(void **state)
+{
+    struct vnc_ranges r = {0};
+    (void)state;
+    add(&r, 1, 8, 9 * PAGE, true);
+    add(&r, 2, 0, PAGE, false);
+    vnc_ranges_merge(&r);
+    assert_true(vnc_ranges_split(&r, 0, 3 * PAGE - 8));
+    assert_int_equal(r.count, 3);
+    expect(&r, 0, 8, 3 * PAGE - 8, true);
+    expect(&r, 1, 3 * PAGE, 6 * PAGE + 8, true);
+    expect(&r, 2, 0, PAGE, false);
+    while (r.count < VN_RANGES_MAX)
+        add(&r, 3 + r.count, 0, PAGE, false);
+    assert_false(vnc_ranges_split(&r, 1, PAGE));
+    assert_int_equal(r.count, VN_RANGES_MAX);
+    vnc_ranges_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_in_a_row_are_one),
         cmocka_unit_test(no_page_is_named_for_its_neighbours),
         cmocka_unit_test(filled_pages_stay_filled),
+        cmocka_unit_test(a_range_is_split_in_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "joint.h"
@@ -48,7 +49,8 @@ static void put_noise(uint8_t *memory, size_t first, size_t count)
 
 static bool may_await(void)
 {
-    return vn_region_may_await(joint.region, FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES);
+    return vn_region_may_await(joint.region, FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES) ==
+           COUNT * VN_PAGE_BYTES;
 }
 
 /* Sends what the program wrote beside the readback. */
@@ -72,7 +74,7 @@ static bool submit(void)
     bool awaited = may_await();
     if (!awaited)
         assert_int_equal(
-            vn_region_expect(joint.region, FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES), 0);
+            vn_region_expect(joint.region, FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES, true), 0);
     (void)(awaited ? push_beside() : joint_push(&joint));
     if (awaited)
         vn_region_await(joint.region, FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES);
@@ -81,15 +83,40 @@ static bool submit(void)
     return awaited;
 }
 
+/* As from a socket: a system call writes the memory. */
+static void receive(uint8_t *to, const uint8_t *from, size_t len)
+{
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    for (size_t at = 0; at < len; at += VN_PAGE_BYTES) {
+        assert_int_equal(write(fds[1], from + at, VN_PAGE_BYTES), VN_PAGE_BYTES);
+        assert_int_equal(read(fds[0], to + at, VN_PAGE_BYTES), VN_PAGE_BYTES);
+    }
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* One message: received into the memory itself where that may be. */
+static void store(size_t off, size_t len, bool places)
+{
+    uint8_t *place = places ? vn_region_place(joint.region, off, len) : NULL;
+    if (place)
+        receive(place, joint.server + off, len);
+    assert_int_equal(vn_region_store(joint.region, off, place ? place : joint.server + off, len),
+                     0);
+    if (place)
+        vn_region_leave(joint.region);
+}
+
 /* The server sends all of the pages, as they are now. */
 static void send_pages(void)
 {
+    bool places = hw_rng_u64(&rng) % 2;
     for (size_t page = FIRST, n; page < END; page += n) {
         size_t off = page * VN_PAGE_BYTES;
         n = END - page < PIECE ? END - page : PIECE;
         vn_shadow_take_whole(&joint.shadow, joint.server, off, n * VN_PAGE_BYTES);
-        assert_int_equal(vn_region_store(joint.region, off, joint.server + off, n * VN_PAGE_BYTES),
-                         0);
+        store(off, n * VN_PAGE_BYTES, places);
     }
 }
 
@@ -173,12 +200,34 @@ static void what_the_program_may_have_written_since_is_sent_as_a_whole(void **st
     }
 }
 
+/* The last page of a shorter readback is compared: what it holds behind its end is the program's.
+ */
+static void a_few_pages_that_are_looked_at_change_nothing(void **state)
+{
+    (void)state;
+    (void)read_back();
+    assert_true(read_back());
+    joint.memory[(FIRST + 7) * VN_PAGE_BYTES] ^= 1;
+    assert_int_equal(vn_region_expect(joint.region, (FIRST + 7) * VN_PAGE_BYTES, 10, false), 0);
+    assert_int_equal(vn_region_collect(joint.region, (FIRST + 7) * VN_PAGE_BYTES, 10), 0);
+    size_t changes = 0;
+    wire_enc_reset(&joint.up);
+    assert_int_equal(vn_region_encode(joint.region, joint.client_codec, &joint.up, WIRE_MESSAGE_MAX,
+                                      VN_SERVER_WRITES, &changes),
+                     0);
+    assert_int_equal(changes, 1);
+    joint_apply_server(&joint);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
+    assert_true(read_back());
+}
+
 static void a_device_that_writes_a_part_finds_shadow_copies(void **state)
 {
     (void)state;
     (void)read_back();
     assert_true(read_back());
-    assert_int_equal(vn_region_expect(joint.region, FIRST * VN_PAGE_BYTES, VN_PAGE_BYTES), 0);
+    assert_int_equal(vn_region_expect(joint.region, FIRST * VN_PAGE_BYTES, VN_PAGE_BYTES, false),
+                     0);
     (void)push_beside();
     vn_shadow_make(&joint.shadow, joint.server, FIRST, FIRST + 1);
     joint.server[FIRST * VN_PAGE_BYTES + 1] ^= 1;
@@ -244,7 +293,8 @@ static void what_a_later_batch_writes_there_is_stored(void **state)
     (void)state;
     (void)read_back();
     assert_true(submit());
-    assert_int_equal(vn_region_expect(joint.region, FIRST * VN_PAGE_BYTES, VN_PAGE_BYTES), 0);
+    assert_int_equal(vn_region_expect(joint.region, FIRST * VN_PAGE_BYTES, VN_PAGE_BYTES, false),
+                     0);
     assert_int_equal(joint_push(&joint), 0);
     put_noise(joint.server, FIRST, COUNT);
     send_pages();
@@ -276,6 +326,108 @@ static void memory_with_awaited_pages_is_not_dropped(void **state)
     report(true, false);
     assert_int_equal(vn_region_set_fetch(joint.region, no_fetch), can);
     assert_int_equal(may_await(), !can);
+}
+
+/* Their first pages came the last time; then all do. */
+static void a_longer_one_is_awaited_as_far_as_the_last_one_came(void **state)
+{
+    enum { HALF = COUNT / 2, MORE = COUNT + 30 };
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        (void)read_back();
+    assert_int_equal(vn_region_may_await(joint.region, FIRST * VN_PAGE_BYTES, HALF * VN_PAGE_BYTES),
+                     HALF * VN_PAGE_BYTES);
+    assert_int_equal(vn_region_may_await(joint.region, FIRST * VN_PAGE_BYTES,
+                                         (END + 60 - FIRST) * VN_PAGE_BYTES),
+                     COUNT * VN_PAGE_BYTES);
+    assert_int_equal(vn_region_may_await(joint.region, (FIRST - 1) * VN_PAGE_BYTES,
+                                         (END + 60 - FIRST) * VN_PAGE_BYTES),
+                     0);
+    /* One that is compared for its length needs its shadow copies once. */
+    assert_int_equal(
+        vn_region_expect(joint.region, FIRST * VN_PAGE_BYTES, MORE * VN_PAGE_BYTES, true), 0);
+    assert_int_equal(joint_push(&joint), COUNT);
+    vn_shadow_make(&joint.shadow, joint.server, FIRST, FIRST + MORE);
+    put_noise(joint.server, FIRST, MORE);
+    assert_int_equal(vn_region_store(joint.region, FIRST * VN_PAGE_BYTES,
+                                     joint.server + FIRST * VN_PAGE_BYTES, MORE * VN_PAGE_BYTES),
+                     0);
+    assert_int_equal(vn_region_may_await(joint.region, FIRST * VN_PAGE_BYTES, MORE * VN_PAGE_BYTES),
+                     MORE * VN_PAGE_BYTES);
+}
+
+/* --- received in place --- */
+
+static uint8_t *place(size_t page, size_t count)
+{
+    return vn_region_place(joint.region, page * VN_PAGE_BYTES, count * VN_PAGE_BYTES);
+}
+
+static void only_awaited_pages_are_received_in_place(void **state)
+{
+    (void)state;
+    assert_null(place(FIRST, PIECE));
+    (void)read_back();
+    assert_null(place(FIRST, PIECE));
+    assert_true(submit());
+    assert_null(place(FIRST - 1, PIECE));
+    assert_null(place(END - 1, 2));
+    assert_null(place(PAGES, 1));
+    assert_null(vn_region_place(joint.region, FIRST * VN_PAGE_BYTES + 1, VN_PAGE_BYTES));
+    assert_null(vn_region_place(joint.region, FIRST * VN_PAGE_BYTES, VN_PAGE_BYTES + 1));
+    assert_null(vn_region_place(joint.region, UINT64_MAX - VN_PAGE_BYTES + 1, VN_PAGE_BYTES));
+    assert_ptr_equal(place(FIRST, COUNT), joint.memory + FIRST * VN_PAGE_BYTES);
+    vn_region_leave(joint.region);
+    put_noise(joint.server, FIRST, COUNT);
+    report(true, false);
+    assert_null(place(FIRST, COUNT));
+}
+
+/* Whatever others look for meanwhile, a system call may write there. */
+static void a_place_stays_writable(void **state)
+{
+    (void)state;
+    (void)read_back();
+    joint_idle(&joint);
+    (void)read_back();
+    (void)read_back();
+    assert_true(submit());
+    uint8_t *at = place(FIRST, COUNT);
+    assert_non_null(at);
+    put_noise(joint.server, FIRST, COUNT);
+    joint_idle(&joint);
+    receive(at, joint.server + FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES);
+    assert_int_equal(
+        vn_region_store(joint.region, FIRST * VN_PAGE_BYTES, at, COUNT * VN_PAGE_BYTES), 0);
+    vn_region_leave(joint.region);
+    report(true, false);
+    assert_memory_equal(joint.memory, joint.server, SIZE);
+    assert_int_equal(joint_push(&joint), 0);
+}
+
+static void a_place_outlives_its_region(void **state)
+{
+    struct vn_region_params params = {.size = SIZE, .method = method};
+    (void)state;
+    (void)read_back();
+    assert_true(submit());
+    uint8_t *at = place(FIRST, COUNT);
+    struct vn_region *old = joint.region;
+    vn_region_destroy(old);
+    memset(at, 1, COUNT * VN_PAGE_BYTES);
+    vn_region_leave(old);
+    assert_int_equal(vn_region_create(&params, &joint.region), 0);
+}
+
+static void what_is_placed_unchanged_is_compared_the_next_time(void **state)
+{
+    (void)state;
+    (void)read_back();
+    assert_true(submit());
+    store(FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES, true);
+    vn_region_arrived(joint.region, FIRST * VN_PAGE_BYTES, COUNT * VN_PAGE_BYTES);
+    assert_false(may_await());
+    assert_int_equal(joint_push(&joint), 0);
 }
 
 /* --- all of it in random order --- */
@@ -360,12 +512,18 @@ int main(int argc, char **argv)
         WITH_JOINT(the_second_of_two_is_awaited),
         WITH_JOINT(what_the_program_left_there_is_not_sent),
         WITH_JOINT(what_the_program_may_have_written_since_is_sent_as_a_whole),
+        WITH_JOINT(a_few_pages_that_are_looked_at_change_nothing),
         WITH_JOINT(a_device_that_writes_a_part_finds_shadow_copies),
         WITH_JOINT(what_comes_unchanged_is_compared_the_next_time),
         WITH_JOINT(they_may_come_before_the_batch_is_done),
         WITH_JOINT(no_page_is_awaited_twice),
         WITH_JOINT(what_a_later_batch_writes_there_is_stored),
         WITH_JOINT(memory_with_awaited_pages_is_not_dropped),
+        WITH_JOINT(a_longer_one_is_awaited_as_far_as_the_last_one_came),
+        WITH_JOINT(only_awaited_pages_are_received_in_place),
+        WITH_JOINT(a_place_stays_writable),
+        WITH_JOINT(a_place_outlives_its_region),
+        WITH_JOINT(what_is_placed_unchanged_is_compared_the_next_time),
         cmocka_unit_test(whatever_else_happens_nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

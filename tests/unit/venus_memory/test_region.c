@@ -99,7 +99,12 @@ static void memory_that_moves_is_followed(void **state)
     (void)state;
     uint8_t *place =
         mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct vn_region_params params = {.size = SIZE, .method = method, .moves = true};
     assert_ptr_not_equal(place, MAP_FAILED);
+    assert_int_equal(vn_region_move(joint.region, place, true), -ENOTSUP);
+    vn_region_destroy(joint.region);
+    assert_int_equal(vn_region_create(&params, &joint.region), 0);
+    joint.memory = vn_region_memory(joint.region);
     memset(joint.memory, 1, SIZE / 2);
     joint_push(&joint);
     joint_idle(&joint);

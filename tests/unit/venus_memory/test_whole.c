@@ -286,8 +286,9 @@ static void what_a_device_may_write_gets_its_shadow_copy_before(void **state)
     make_unshadowed(0, 2 * LEAST);
     put_noise(
         0, LEAST); /* those of the range that look rewritten, too, must not go unshadowed again */
-    assert_int_equal(
-        vn_region_expect(joint.region, 2 * VN_PAGE_BYTES + 5, (2 * LEAST - 4) * VN_PAGE_BYTES), 0);
+    assert_int_equal(vn_region_expect(joint.region, 2 * VN_PAGE_BYTES + 5,
+                                      (2 * LEAST - 4) * VN_PAGE_BYTES, false),
+                     0);
     (void)push_whole();
     (void)joint_push(&joint);
     assert_same();
@@ -301,7 +302,7 @@ static void what_a_device_may_write_gets_its_shadow_copy_before(void **state)
     joint_apply(&joint);
     assert_true(joint_push(&joint) <= 1); /* a page beside the range, which is unshadowed yet */
     assert_memory_equal(joint.memory, joint.server, joint.size);
-    assert_int_equal(vn_region_expect(joint.region, SIZE, 1), -EINVAL);
+    assert_int_equal(vn_region_expect(joint.region, SIZE, 1, false), -EINVAL);
 }
 
 /* --- all of it in random order --- */
@@ -359,7 +360,8 @@ static void a_batch_begins(void)
 {
     size_t first = below(PAGES), end = first + 1 + below(PAGES - first);
     assert_int_equal(
-        vn_region_expect(joint.region, first * VN_PAGE_BYTES, (end - first) * VN_PAGE_BYTES), 0);
+        vn_region_expect(joint.region, first * VN_PAGE_BYTES, (end - first) * VN_PAGE_BYTES, false),
+        0);
     host_submits();
     vn_shadow_make(&joint.shadow, joint.server, first, end);
     batch_first = first;

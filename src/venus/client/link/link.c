@@ -128,7 +128,7 @@ static void on_end(void *user, int status, const char *reason)
 static int take_push(struct vnc_link *link, const struct rpc_msg *push)
 {
     struct wire_dec d;
-    wire_dec_init(&d, push->data, push->len);
+    wire_dec_init(&d, push->data, push->placed ? RPC_LANDING_HEAD : push->len);
     switch (push->method) {
     case VN_PUSH_DELTA: {
         uint64_t memory = wire_get_u64(&d);
@@ -145,8 +145,8 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
     case VN_PUSH_PAGES:
     case VN_PUSH_FILL: {
         uint64_t memory = wire_get_u64(&d), off = wire_get_u64(&d);
-        size_t left = wire_dec_left(&d);
-        const uint8_t *bytes = wire_get_bytes(&d, left);
+        size_t left = push->placed ? push->len - RPC_LANDING_HEAD : wire_dec_left(&d);
+        const uint8_t *bytes = push->placed ? push->placed : wire_get_bytes(&d, left);
         int rc = wire_dec_end(&d);
         return rc ? rc
                   : (push->method == VN_PUSH_FILL ? link->pushes->fill : link->pushes->pages)(
@@ -211,6 +211,17 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
     default:
         return 0; /* a newer server says more than we know */
     }
+}
+
+/* Pages say first which they are. */
+static uint8_t *place_push(void *user, uint32_t method, const uint8_t *head, size_t len,
+                           void **owner)
+{
+    struct vnc_link *link = user;
+    static_assert(RPC_LANDING_HEAD == 2 * sizeof(uint64_t), "what VN_PUSH_PAGES begins with");
+    if (method != VN_PUSH_PAGES)
+        return NULL;
+    return link->pushes->place(link->user, wire_load64(head), wire_load64(head + 8), len, owner);
 }
 
 static void on_push(void *user, const struct rpc_msg *push)
@@ -933,14 +944,16 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     rpc_addr_format(addr, link->address, sizeof(link->address));
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
-    struct rpc_client_options options = {.config = {.security = security,
-                                                    .name = "vulkan",
-                                                    .spin_ns = VN_SPIN_NS,
-                                                    .takes_fds = true,
-                                                    .resumes = rpc_resume_is_wanted(addr)},
-                                         .on_push = on_push,
-                                         .on_end = on_end,
-                                         .push_user = link};
+    struct rpc_client_options options = {
+        .config = {.security = security,
+                   .name = "vulkan",
+                   .spin_ns = VN_SPIN_NS,
+                   .takes_fds = true,
+                   .resumes = rpc_resume_is_wanted(addr),
+                   .landing = {.place = place_push, .leave = pushes->leave, .user = link}},
+        .on_push = on_push,
+        .on_end = on_end,
+        .push_user = link};
     struct rpc_addr door = *addr;
     struct rpc_security admits;
     int rc = 0;

@@ -39,8 +39,11 @@ struct vnc_regular {
 struct vnc_push_ops {
     /* Bytes that a device changed; 0 or a negative errno that ends the link. */
     int (*delta)(void *user, uint64_t memory, const uint8_t *data, size_t len);
-    /* What whole pages hold that a device wrote; the same. */
+    /* What whole pages hold that a device wrote; the same.  `place`: where they may be received
+     * before, for as long as the owner keeps them there; NULL: elsewhere. */
     int (*pages)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);
+    uint8_t *(*place)(void *user, uint64_t memory, uint64_t off, size_t len, void **owner);
+    void (*leave)(void *owner);
     /* Pages that a device may have changed, and what pages that were asked for hold; the same. */
     int (*drop)(void *user, uint64_t memory, uint64_t off, uint64_t len);
     int (*fill)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);

@@ -234,6 +234,23 @@ static int on_pages(void *user, uint64_t id, uint64_t off, const uint8_t *data, 
     return take_pages(user, id, off, data, len, vn_region_store);
 }
 
+static uint8_t *on_place(void *user, uint64_t id, uint64_t off, size_t len, void **owner)
+{
+    struct vnc_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    struct vnc_memory *memory = vn_keymap_get(&pushes->memories, id);
+    uint8_t *place = memory ? vn_region_place(memory->region, off, len) : NULL;
+    if (place)
+        *owner = memory->region;
+    pthread_mutex_unlock(&pushes->lock);
+    return place;
+}
+
+static void on_leave(void *region)
+{
+    vn_region_leave(region);
+}
+
 /* Under the lock. */
 static void on_arrived(void *user, const struct vnc_range *pages)
 {
@@ -323,6 +340,8 @@ static void on_message(void *user, uint32_t severity, uint32_t types, int32_t nu
 
 const struct vnc_push_ops vnc_push_handlers = {.delta = on_delta,
                                                .pages = on_pages,
+                                               .place = on_place,
+                                               .leave = on_leave,
                                                .drop = on_drop,
                                                .fill = on_fill,
                                                .done = on_done,

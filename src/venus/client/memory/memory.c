@@ -154,6 +154,7 @@ static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory, 
         .fetch = vnc_fetch_wanted(memory) && !may_place(device) ? vnc_fetch_pages : NULL,
         .user = memory,
         .near = device->physical->near,
+        .moves = may_place(device),
     };
     int rc = vn_region_create(&params, &memory->region);
     if (rc) {
@@ -516,18 +517,34 @@ void vnc_memory_choose_fetched(struct vnc_device *device, const struct vnc_range
     pthread_mutex_unlock(&device->lock);
 }
 
-static int expect(const struct vnc_memory *memory, struct vnc_range *range, bool may_await)
+/* Whether the whole pages of a range are awaited.  Where only its first ones can be, they become a
+ * range of their own. */
+static bool choose_awaited(const struct vnc_memory *memory, struct vnc_ranges *ranges, size_t at)
 {
+    const struct vnc_range *range = &ranges->items[at];
+    struct vnc_range pages = vnc_range_pages(range);
+    if (!range->filled || pages.offset + pages.bytes > memory->size)
+        return false;
+    size_t bytes = vn_region_may_await(memory->region, pages.offset, pages.bytes);
+    return bytes && (bytes == pages.bytes ||
+                     vnc_ranges_split(ranges, at, pages.offset + bytes - range->offset));
+}
+
+static int expect(const struct vnc_memory *memory, struct vnc_ranges *ranges, size_t at,
+                  bool may_await)
+{
+    bool awaited = may_await && choose_awaited(memory, ranges, at);
+    struct vnc_range *range = &ranges->items[at], pages = vnc_range_pages(range);
+    struct vn_region *region = memory->region;
     uint64_t left = range->offset < memory->size ? memory->size - range->offset : 0;
     uint64_t end = range->offset + (range->bytes < left ? range->bytes : left);
-    struct vnc_range pages = vnc_range_pages(range);
-    range->awaited = may_await && range->filled && pages.offset + pages.bytes <= end &&
-                     vn_region_may_await(memory->region, pages.offset, pages.bytes);
-    if (!range->awaited)
-        return left ? vn_region_expect(memory->region, range->offset, end - range->offset) : 0;
-    int rc = vn_region_expect(memory->region, range->offset, pages.offset - range->offset);
+    range->awaited = awaited;
+    if (!awaited)
+        return left ? vn_region_expect(region, range->offset, end - range->offset, range->filled)
+                    : 0;
+    int rc = vn_region_expect(region, range->offset, pages.offset - range->offset, false);
     uint64_t behind = pages.offset + pages.bytes;
-    return rc ? rc : vn_region_expect(memory->region, behind, end - behind);
+    return rc ? rc : vn_region_expect(region, behind, end - behind, false);
 }
 
 VkResult vnc_memory_expect(struct vnc_device *device, struct vnc_ranges *ranges, bool may_await)
@@ -537,7 +554,7 @@ VkResult vnc_memory_expect(struct vnc_device *device, struct vnc_ranges *ranges,
     for (struct vnc_memory *m = device->visible; m && rc == 0; m = m->next_visible) {
         size_t i = m->tracked ? vnc_ranges_first(ranges, m->object.id) : ranges->count;
         for (; rc == 0 && i < ranges->count && ranges->items[i].memory == m->object.id; i++) {
-            rc = expect(m, &ranges->items[i], may_await);
+            rc = expect(m, ranges, i, may_await);
             m->expected = true;
         }
     }

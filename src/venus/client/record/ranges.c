@@ -5,6 +5,7 @@
 #include "venus/common/protocol.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void vnc_ranges_fini(struct vnc_ranges *ranges)
 {
@@ -137,6 +138,20 @@ size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory)
             high = middle;
     }
     return low;
+}
+
+bool vnc_ranges_split(struct vnc_ranges *ranges, size_t at, uint64_t bytes)
+{
+    if (ranges->count >= VN_RANGES_MAX ||
+        !hw_grow(&ranges->items, &ranges->cap, ranges->count + 1, sizeof(*ranges->items)))
+        return false;
+    struct vnc_range *range = &ranges->items[at];
+    memmove(range + 1, range, (ranges->count - at) * sizeof(*range));
+    range->bytes = bytes;
+    range[1].offset += bytes;
+    range[1].bytes -= bytes;
+    ranges->count++;
+    return true;
 }
 
 void vnc_ranges_add_compared(struct vnc_ranges *ranges, const struct vnc_ranges *from)

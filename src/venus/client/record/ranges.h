@@ -43,6 +43,10 @@ size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory);
 /* The whole pages inside a range; of none the bytes are 0. */
 struct vnc_range vnc_range_pages(const struct vnc_range *range);
 
+/* Makes two of a range, the first of so many bytes.  False, and nothing has changed: there would be
+ * too many, or there is no memory. */
+bool vnc_ranges_split(struct vnc_ranges *ranges, size_t at, uint64_t bytes);
+
 /* Adds what merged ranges have but for pages that are awaited. */
 void vnc_ranges_add_compared(struct vnc_ranges *ranges, const struct vnc_ranges *from);
 
