@@ -58,10 +58,10 @@ static const uint64_t found_ns = HW_MS;
 static const uint64_t redial_first_ns = 20 * HW_MS;
 static const uint64_t redial_most_ns = HW_SEC;
 static const uint64_t redial_connect_ns = 2 * HW_SEC;
-/* For the answer to an attempt, doubling: some handshakes of this connection, and at least so much.
- * A server that was told of the cut waits RPC_RESUME_TOLD_NS; an attempt that falls into another
- * cut must leave time for the next. */
-static const uint64_t redial_answer_ns = HW_SEC;
+/* For the answer to an attempt: some handshakes of this connection, and at least so much, times
+ * what next_patience says.  An attempt that falls into another cut must leave time for the next: a
+ * server that was told of the cut waits RPC_RESUME_TOLD_NS. */
+static const uint64_t redial_answer_ns = 250 * HW_MS;
 enum { REDIAL_HANDSHAKES = 4 };
 
 /* How long rpc_client_leave waits for the lock: callbacks under it are short, and a process that
@@ -240,18 +240,35 @@ static int try_once(struct rpc_client *c, const struct rpc_resume_request *reque
     return rc;
 }
 
+/* How patient attempts are, in units: 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ...  Some attempts fall into
+ * another cut, and waiting for them is lost; on a network that has become slow an attempt needs
+ * more time than it did.  Nobody knows which it is.  By this order of Luby, Sinclair and Zuckerman,
+ * about as much time goes to each length. */
+struct patience {
+    uint32_t round, units; /* begins with 1, 1 */
+};
+
+static void next_patience(struct patience *p)
+{
+    if ((p->round & -p->round) == p->units)
+        *p = (struct patience){p->round + 1, 1};
+    else
+        p->units *= 2;
+}
+
 /* Under the lock, which is given back meanwhile.  Dials again until the connection is resumed, the
  * server says that there is nothing to resume, or the window has passed. */
 static void resume(struct rpc_client *c)
 {
     struct rpc_resume_request request;
-    uint64_t nap = redial_first_ns, patience = c->patience_ns;
+    uint64_t nap = redial_first_ns;
+    struct patience patience = {1, 1};
     rpc_ep_resume_request(c->ep, &request);
     while (!c->stopping && rpc_ep_is_cut(c->ep)) {
         struct rpc_attempt *a;
         char why[RPC_WHY_CHARS] = "";
         pthread_mutex_unlock(&c->lock);
-        int rc = try_once(c, &request, patience, &a, why);
+        int rc = try_once(c, &request, patience.units * c->patience_ns, &a, why);
         pthread_mutex_lock(&c->lock);
         if (rc == 0) {
             (void)!rpc_attempt_finish(a, c->ep); /* a failure is the endpoint's status */
@@ -262,7 +279,7 @@ static void resume(struct rpc_client *c)
             rpc_ep_resume_failed(c->ep, rc);
             (void)hw_cond_wait(&c->heartbeat_wakes, &c->lock, hw_after(nap));
             nap = 2 * nap < redial_most_ns ? 2 * nap : redial_most_ns;
-            patience *= 2; /* the endpoint of an attempt has a deadline of its own */
+            next_patience(&patience); /* the endpoint of an attempt has a deadline of its own */
         }
         if (!c->reading)
             take_in(c);

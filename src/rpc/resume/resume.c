@@ -39,6 +39,7 @@ struct rpc_resume {
     struct hw_looks looks; /* since the cut: the two times below are theirs */
     uint64_t cut_ns;       /* when the cut was noticed; 0: it was not */
     uint64_t told_ns; /* since when the peer's host says that its end is gone; 0: it says nothing */
+    uint64_t resumed_ns; /* when it last went on after a cut; 0: never */
 };
 
 /* ---- messages ---- */
@@ -308,6 +309,13 @@ uint64_t rpc_resume_next_tick(const struct rpc_resume *r)
     return look < end ? look : end;
 }
 
+/* Something that ends connections lies between: the next end soon after is most likely its work,
+ * too. */
+static bool was_cut_lately(const struct rpc_resume *r, uint64_t now)
+{
+    return r->resumed_ns && now - r->resumed_ns < r->window_ns;
+}
+
 static double seconds_to_resume(const struct rpc_resume *r)
 {
     return (double)(window_end(r) - r->cut_ns) / 1e9;
@@ -333,7 +341,7 @@ int rpc_resume_tick(struct rpc_ep *ep, uint64_t now)
     if (r->cut_ns == 0) {
         hw_looks_init(&r->looks, look_every_ns, now);
         r->cut_ns = now;
-        r->told_ns = rpc_resume_is_told(rc) ? now : 0;
+        r->told_ns = rpc_resume_is_told(rc) && !was_cut_lately(r, now) ? now : 0;
         hw_info(HW_CAT_NET, "%s: connection cut: %s; it may be resumed for %.3g s",
                 ep->transport->peer, why, seconds_to_resume(r));
     }
@@ -402,6 +410,7 @@ int rpc_ep_resume(struct rpc_ep *ep, struct rpc_transport *connection, const voi
             r->cut_ns ? (double)(hw_looks_at(&r->looks, now) - r->cut_ns) / 1e9 : 0.0,
             (unsigned long long)(r->replay_to - r->replay_from));
     r->cut_ns = r->told_ns = 0;
+    r->resumed_ns = now;
     return 0;
 }
 

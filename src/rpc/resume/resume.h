@@ -14,7 +14,8 @@
  * How long a side waits depends on how it ended (docs/decisions/0010-cuts-and-ends.md).  After
  * silence, or an error that a network makes, it is the acceptor's window.  An end that the peer's
  * host told, FIN or RST, is most often the end of a process: one that lives comes back at once, so
- * that is waited for RPC_RESUME_TOLD_NS only.
+ * that is waited for RPC_RESUME_TOLD_NS only.  Not so when the connection was resumed within the
+ * window before: then something between the two ends connections.
  *
  * Trust: a peer that has the secret and tells numbers that cannot be ends the session (-EPROTO).
  * What is kept for a peer is bounded by its window.

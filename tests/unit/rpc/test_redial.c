@@ -30,6 +30,7 @@ struct relay {
     int listener, target_port, port;
     _Atomic int cuts; /* wanted; the thread follows */
     _Atomic bool stop;
+    _Atomic int mute; /* so many connections, beginning with the present one, carry nothing more */
     int pairs[PAIRS_MAX][2];
     int count;
 };
@@ -76,7 +77,7 @@ static void *relay_main(void *arg)
             while (r->count > 0)
                 drop_pair(r, 0);
         }
-        for (int i = r->count - 1; i >= 0; i--)
+        for (int i = r->count - 1; i >= 0 && i >= atomic_load(&r->mute); i--)
             if (!carry(r->pairs[i][0], r->pairs[i][1]) || !carry(r->pairs[i][1], r->pairs[i][0]))
                 drop_pair(r, i);
         if ((p[0].revents & POLLIN) && r->count < PAIRS_MAX) {
@@ -276,6 +277,26 @@ static void threads_call_through_cuts(void **state)
     serve_end(&service);
 }
 
+/* A network swallows what it carries, and then attempts to resume: each is given up soon enough
+ * that one comes through within the window. */
+static void attempts_that_are_swallowed_leave_time_for_others(void **state)
+{
+    (void)state;
+    struct service service;
+    struct relay relay;
+    uint8_t byte[1];
+    serve(&service, 12 * HW_SEC, 0);
+    relay_start(&relay, service.port);
+    struct rpc_client *client = open_at(relay.port, true);
+    await_offer(client);
+    atomic_store(&relay.mute, PAIRS_MAX - 1);
+    assert_int_equal(echo_once(client, byte, 1, 1), 0);
+    assert_int_equal(hw_counter_load(&rpc_client_stats(client)->resumes), 1);
+    rpc_client_destroy(client);
+    relay_stop(&relay);
+    serve_end(&service);
+}
+
 static void a_cut_before_the_offer_is_the_end(void **state)
 {
     (void)state;
@@ -330,6 +351,7 @@ int main(void)
     hw_log_set_sink(say_nothing, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_call_through_cuts),
+        cmocka_unit_test(attempts_that_are_swallowed_leave_time_for_others),
         cmocka_unit_test(a_cut_before_the_offer_is_the_end),
         cmocka_unit_test(a_wrong_secret_resumes_nothing),
     };

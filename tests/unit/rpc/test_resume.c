@@ -444,9 +444,8 @@ static void pass(struct world *w, uint64_t ns)
     }
 }
 
-static void cut_both(struct world *w, bool silently)
+static void cut_again(struct world *w, bool silently)
 {
-    open_and_offer(w);
     for (int i = 0; i < 20; i++) {
         ask(w);
         turn(w);
@@ -457,6 +456,12 @@ static void cut_both(struct world *w, bool silently)
         turn(w);
     }
     turn(w); /* from here on its time counts */
+}
+
+static void cut_both(struct world *w, bool silently)
+{
+    open_and_offer(w);
+    cut_again(w, silently);
 }
 
 /* Both ends are cut until just before this time, and have ended after it. */
@@ -502,6 +507,34 @@ static void an_end_that_was_told_is_waited_for_shortly(void **state)
     struct world w = {0};
     world_open(&w, 9, 300);
     cut_both(&w, false);
+    expect_end_after(&w, RPC_RESUME_TOLD_NS, -ECONNRESET);
+    world_close(&w);
+}
+
+static void come_back(struct world *w)
+{
+    while (!try_resume(w))
+        ;
+    turn(w);
+}
+
+/* Where connections are cut all the time, an end that is told is one more cut; where they were not
+ * for as long as the window, it is not. */
+static void an_end_soon_after_a_resumption_is_a_cut(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    world_open(&w, 12, 300);
+    cut_both(&w, false);
+    come_back(&w);
+    for (int i = 0; i < 3; i++) {
+        cut_again(&w, false);
+        pass(&w, WINDOW_SECONDS * HW_SEC - 200 * HW_MS);
+        assert_true(rpc_ep_is_cut(w.ep[CLIENT]) && rpc_ep_is_cut(w.ep[SERVER]));
+        come_back(&w);
+    }
+    pass(&w, WINDOW_SECONDS * HW_SEC + HW_SEC);
+    cut_again(&w, false);
     expect_end_after(&w, RPC_RESUME_TOLD_NS, -ECONNRESET);
     world_close(&w);
 }
@@ -917,6 +950,7 @@ int main(void)
         cmocka_unit_test(after_silence_the_window_passes),
         cmocka_unit_test(a_connector_may_give_up_before_the_window_passes),
         cmocka_unit_test(an_end_that_was_told_is_waited_for_shortly),
+        cmocka_unit_test(an_end_soon_after_a_resumption_is_a_cut),
         cmocka_unit_test(attempts_that_fail_say_how_long_to_wait),
         cmocka_unit_test(without_an_offer_a_cut_is_the_end),
         cmocka_unit_test(an_offer_that_comes_late_is_declined),
