@@ -350,6 +350,7 @@ static void get_model(struct wire_dec *d, struct llm_served_model *m)
 void llm_served_put(struct wire_enc *e, const struct llm_served *s)
 {
     wire_put_u8(e, (s->draining ? DRAINING : 0) | (s->incomplete ? INCOMPLETE : 0));
+    wire_put_u64(e, s->incarnation);
     wire_put_u32(e, s->running);
     wire_put_u32(e, s->waiting);
     wire_put_u64(e, s->rows);
@@ -365,6 +366,7 @@ void llm_served_get(struct wire_dec *d, struct llm_served *s)
     uint8_t flags = wire_get_u8(d);
     s->draining = get_flag(d, flags, DRAINING | INCOMPLETE, DRAINING);
     s->incomplete = flags & INCOMPLETE;
+    s->incarnation = wire_get_u64(d);
     s->running = wire_get_u32(d);
     s->waiting = wire_get_u32(d);
     s->rows = wire_get_u64(d);

@@ -105,6 +105,7 @@ struct llm_served_model {
 
 /* A worker as it describes itself. */
 struct llm_served {
+    uint64_t incarnation; /* of its process: a random number, never 0 */
     bool draining;
     bool incomplete;  /* a server that computes a part of its model is lost: it takes no step */
     uint32_t running; /* requests that have a sequence */

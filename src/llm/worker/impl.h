@@ -298,6 +298,7 @@ struct llm_loader {
 
 struct llm_worker {
     struct llm_worker_options options;
+    uint64_t incarnation;
     int event_fd;
     pthread_t thread;
     bool thread_runs;

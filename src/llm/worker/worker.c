@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 static uint8_t zeros[LLM_PROBE_BYTES_MAX];
@@ -597,6 +598,7 @@ static void on_describe(struct llm_worker *w, struct llm_client *c, struct rpc_m
         return;
     }
     *served = (struct llm_served){
+        .incarnation = w->incarnation,
         .draining = atomic_load_explicit(&w->draining, memory_order_relaxed),
         .incomplete = atomic_load_explicit(&w->incomplete, memory_order_relaxed),
         .running = (uint32_t)counted(w, LLM_COUNT_TEXTS),
@@ -811,6 +813,9 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
     if (!w->options.batch || w->options.batch > LLM_WORKER_BATCH_MAX)
         w->options.batch = LLM_WORKER_BATCH_MAX;
     w->spins = hw_cores() >= LLM_WORKER_SPIN_CORES;
+    if (getrandom(&w->incarnation, sizeof w->incarnation, 0) != sizeof w->incarnation)
+        w->incarnation = hw_now_ns();
+    w->incarnation |= 1;
     llm_jobs_init(&w->queue);
     llm_jobs_init(&w->ready);
     llm_jobs_init(&w->arrived);

@@ -62,7 +62,7 @@ enum {
 #define HTTP_RETRY_MIN_NS (100 * HW_MS)
 #define HTTP_INSPECT_NS (500 * HW_MS) /* for an answer that only people need */
 #define HTTP_WATCH_NS (5 * HW_SEC)    /* that somebody who looked is thought to look still */
-#define HTTP_RETRY_MAX_NS (5 * HW_SEC)
+#define HTTP_RETRY_MAX_NS HW_SEC
 #define HTTP_GOODBYE_NS (2 * HW_SEC) /* that a front which stops waits for clients to read why */
 
 struct http_route;
@@ -111,12 +111,21 @@ struct http_worker {
     uint32_t others;                   /* that ran there for others when it was last asked */
     uint64_t busy_until;               /* it refused one for want of room */
     uint64_t losses;                   /* connections that ended */
+    uint64_t cuts;                     /* of these, not because the worker hung */
     uint64_t up_ns;                    /* when it last came up */
     char why[LLM_WHY_CHARS];           /* it is down */
 };
 
 /* How a text ended for its client. */
 enum http_finish { HTTP_FINISH_NONE, HTTP_FINISH_STOP, HTTP_FINISH_LENGTH, HTTP_FINISH_ERROR };
+
+/* A worker that a text was at.  Its process lives if the worker is found with the same incarnation
+ * after another cut: then only the connection was lost. */
+struct http_place {
+    uint32_t worker;      /* its index */
+    uint64_t incarnation; /* 0: it was lost otherwise */
+    uint64_t cuts;
+};
 
 struct http_sequence;
 
@@ -147,6 +156,7 @@ struct http_sequence {
     uint64_t held;                    /* of the key's positions, while there is an attempt */
     uint64_t started_ns, waits_ns, first_ns, last_ns;
     uint32_t losses; /* since the last token */
+    struct http_place lost[HTTP_LOSSES_MAX + 1];
     uint32_t attempts;
     uint32_t shared; /* tokens of the prompt whose KV a worker had, as it said at the end */
     bool ended;
@@ -160,11 +170,12 @@ struct http_attempt {
     struct http_front *front;
     struct http_worker *worker;
     struct http_sequence *sequence; /* NULL: its owner does not want it any more */
-    uint64_t id;                    /* at the connection */
-    bool started;                   /* the call that starts it has returned */
-    bool cancel;                    /* wanted; done when started */
-    bool queued;                    /* for an action */
-    bool over;                      /* on_end has come, or it could not start */
+    struct http_place place;
+    uint64_t id;  /* at the connection */
+    bool started; /* the call that starts it has returned */
+    bool cancel;  /* wanted; done when started */
+    bool queued;  /* for an action */
+    bool over;    /* on_end has come, or it could not start */
     struct http_attempt *action_next;
 };
 
@@ -279,6 +290,8 @@ void http_sequence_start(struct http_sequence *s);
 void http_sequence_finish(struct http_sequence *s, enum http_finish how);
 /* Its owner wants it no more.  No callback comes. */
 void http_sequence_drop(struct http_sequence *s);
+/* Forgets losses where it turned out that the worker lives and only its connection was cut. */
+void http_sequence_forgive(struct http_sequence *s);
 /* Gives a text that waits to a worker.  0 or -ENOMEM: it still waits. */
 int http_sequence_assign(struct http_sequence *s, struct http_worker *w) MUST_CHECK;
 /* No worker will take a text: it is refused with this.  NULL: it may wait for one. */

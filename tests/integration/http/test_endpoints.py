@@ -2,9 +2,11 @@
 
 import base64
 import contextlib
+import ctypes
 import http.client
 import itertools
 import json
+import os
 import pathlib
 import re
 import resource
@@ -23,6 +25,7 @@ from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, gat
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 PROMPT = {"prompt": "And God said", "temperature": 0, "max_tokens": 16}
 KEY = "a-key-of-sixteen-or-more"
+PTRACE_ATTACH, PTRACE_DETACH, WALL = 16, 17, 0x40000000
 
 
 @contextlib.contextmanager
@@ -685,6 +688,23 @@ class Doors(Case):
             self.expect(self.hawser("drain", "--undo", front.address), 0)
             wait_ready(front.url)
             self.assertEqual(call(front.url, "/v1/completions", ask)[2]["choices"][0]["text"], whole)
+
+    def test_a_server_that_is_starved_does_not_lose_itself(self):
+        """Its thread that answers does not run for longer than a gateway waits for a worker."""
+        ask = {**PROMPT, "max_tokens": 400, "temperature": 1, "seed": 3}
+        trace = ctypes.CDLL(None, use_errno=True).ptrace
+        trace.argtypes = (ctypes.c_long,) * 4
+        with service() as front:
+            whole = call(front.url, "/v1/completions", ask)[2]["choices"][0]["text"]
+            chunks = iter(Stream(front.url, "/v1/completions", ask))
+            first, pid = next(chunks), front.process.pid
+            if trace(PTRACE_ATTACH, pid, 0, 0):
+                self.skipTest("threads of another process cannot be stopped here")
+            os.waitpid(pid, WALL)
+            threading.Event().wait(6)
+            self.assertEqual(trace(PTRACE_DETACH, pid, 0, 0), 0)
+            self.assertEqual(text_of([first, *chunks]), whole)
+            self.assertRegex(state(front.url), ": up, .* lost 0 times")
 
     def test_a_front_that_stops_tells_those_that_wait(self):
         asks = [("/v1/completions", PROMPT), ("/v1/completions", {**PROMPT, "stream": True}),

@@ -160,9 +160,9 @@ class Failover(Case):
             self.assertEqual(status, 503, body)
 
 
-class EndlessRelay(Relay):
+class FrameRelay(Relay):
     """Between a gateway and a worker.  Of each connection it passes all that the worker sends up to
-    the end of a text, and closes it there (src/rpc/endpoint/frame.h, src/rpc/endpoint/handshake.h)."""
+    a frame, and closes it there (src/rpc/endpoint/frame.h, src/rpc/endpoint/handshake.h)."""
     PUSH, REPLY, WITHOUT_LENGTH, STREAM, FIRST = 3, 4, (7, 8, 9, 10), 0x10, 0x20
     END_BYTES = 32  # the end of a text is shorter; a worker's description of itself is longer
 
@@ -175,7 +175,7 @@ class EndlessRelay(Relay):
             while not ends:
                 kind, frame = self.message(far)
                 pushed |= kind == self.PUSH
-                ends = pushed and kind == self.REPLY and len(frame) < self.END_BYTES
+                ends = self.ends(kind, frame, pushed)
                 if not frame:
                     break
                 if not ends:
@@ -184,6 +184,10 @@ class EndlessRelay(Relay):
             pass
         self.cuts += ends
         self._end(pair)
+
+    def ends(self, kind, frame, pushed):
+        """At the end of a text."""
+        return pushed and kind == self.REPLY and len(frame) < self.END_BYTES
 
     def message(self, far):
         """The next handshake message (of kind 0) or frame; b"" where the connection ends."""
@@ -221,11 +225,28 @@ class EndlessRelay(Relay):
         return kind, head + far.read(length)
 
 
+class TokenRelay(FrameRelay):
+    """Before the first token, so many times."""
+    times = 8
+
+    def ends(self, kind, frame, pushed):
+        return pushed and self.cuts < self.times
+
+
 class LostEnds(Case):
+    def test_connections_are_cut_but_the_worker_lives(self):
+        """More often than a text may kill workers."""
+        with worker() as real:
+            relay = TokenRelay(self, real.address)
+            with gateway([relay]) as front, gateway([real]) as undisturbed:
+                got, want = (call(url, "/v1/completions", ask(1))[2] for url in (front.url, undisturbed.url))
+                self.assertEqual(got["choices"], want["choices"])
+                self.assertEqual(relay.cuts, relay.times)
+
     def test_all_tokens_but_no_end(self):
         """The worker is lost between the last token and the word that it was the last one."""
         with worker() as real:
-            relay = EndlessRelay(self, real.address)
+            relay = FrameRelay(self, real.address)
             with gateway([relay]) as front, gateway([real]) as undisturbed:
                 for most in (1, 8):
                     asked = ask(1, max_tokens=most)

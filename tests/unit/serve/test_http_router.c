@@ -77,11 +77,41 @@ static void one_that_lost_workers_waits_for_the_steadiest(void **state)
     assert_null(route(HTTP_LOSSES_STEADY));
 }
 
+/* A connection that was cut is no loss once its worker is found alive; another process at its
+ * address is one, and so is a worker that hung. */
+static void a_worker_that_lives_was_not_lost(void **state)
+{
+    (void)state;
+    start();
+    struct http_sequence s = {.front = &front, .losses = 3};
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        s.lost[i] = (struct http_place){.worker = i, .incarnation = 5 + i, .cuts = 2};
+        workers[i].served.incarnation = 5 + i;
+        workers[i].cuts = 2;
+    }
+    http_sequence_forgive(&s);
+    assert_int_equal(s.losses, 3);
+    workers[0].cuts = 3; /* up again, with the same process */
+    workers[1].cuts = 3;
+    workers[1].served.incarnation = 9;
+    http_sequence_forgive(&s);
+    assert_int_equal(s.losses, 2);
+    assert_int_equal(s.lost[0].worker, 1);
+    workers[2].cuts = 3;
+    workers[2].doubts = 1; /* not looked at yet */
+    http_sequence_forgive(&s);
+    assert_int_equal(s.losses, 2);
+    workers[2].looked = 1;
+    http_sequence_forgive(&s);
+    assert_int_equal(s.losses, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_goes_to_the_idlest),
         cmocka_unit_test(one_that_lost_workers_waits_for_the_steadiest),
+        cmocka_unit_test(a_worker_that_lives_was_not_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,6 +99,7 @@ static struct http_sequence *next_of(struct http_front *f, struct http_key *key,
 {
     const struct http_model *full = NULL; /* no worker takes a new text of it */
     for (struct http_sequence *s = key->waiting; s; s = s->next) {
+        http_sequence_forgive(s);
         bool begun = s->token_count > s->prompt_count;
         bool any = !begun && s->losses < HTTP_LOSSES_STEADY; /* worker will do */
         if (any && s->model == full)

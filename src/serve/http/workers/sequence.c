@@ -195,15 +195,32 @@ const char *http_drained(const struct http_front *f)
                : NULL;
 }
 
-/* The worker does not have the text any more, through no fault of the text. */
-static void move_on(struct http_sequence *s, bool lost, const char *why)
+void http_sequence_forgive(struct http_sequence *s)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->losses; i++) {
+        const struct http_place *p = &s->lost[i];
+        const struct http_worker *w = &s->front->workers[p->worker];
+        bool lives = p->incarnation && w->state == HTTP_WORKER_UP && !http_worker_is_doubted(w) &&
+                     w->cuts != p->cuts && w->served.incarnation == p->incarnation;
+        if (!lives)
+            s->lost[kept++] = *p;
+    }
+    s->losses = kept;
+}
+
+/* The worker does not have the text any more, through no fault of the text.  lost: nor does it run,
+ * perhaps; else NULL. */
+static void move_on(struct http_sequence *s, const struct http_place *lost, const char *why)
 {
     if (is_complete(s)) { /* only its end was lost */
         finish(s, HTTP_FINISH_LENGTH);
         return;
     }
     const char *drained = http_drained(s->front);
-    s->losses += lost;
+    http_sequence_forgive(s);
+    if (lost)
+        s->lost[s->losses++] = *lost;
     if (drained || s->losses > HTTP_LOSSES_MAX) {
         fail(s, 503, NULL, NULL, drained ? drained : why);
         return;
@@ -251,22 +268,25 @@ static void ended_well(struct http_sequence *s, struct http_worker *w,
     default: /* drained, incomplete; or cancelled, which we did not ask for */
         if (end->reason != LLM_END_CANCELLED)
             http_worker_drains(w);
-        move_on(s, end->reason != LLM_END_DRAINED, "the worker gave the text up again and again");
+        move_on(s, end->reason != LLM_END_DRAINED ? &(struct http_place){.worker = w->index} : NULL,
+                "the worker gave the text up again and again");
         break;
     }
 }
 
-static void ended_badly(struct http_sequence *s, struct http_worker *w, int status, const char *why)
+static void ended_badly(struct http_sequence *s, const struct http_place *place, int status,
+                        const char *why)
 {
+    struct http_worker *w = &s->front->workers[place->worker];
     switch (status) {
     case -EAGAIN:
         http_worker_drains(w);
-        move_on(s, false, why);
+        move_on(s, NULL, why);
         break;
     case -EBUSY:
         w->busy_until = hw_now_ns() + 50 * HW_MS;
         w->tells++;
-        move_on(s, false, why);
+        move_on(s, NULL, why);
         break;
     case -EMSGSIZE:
         fail(s, 400, NULL, "context_length_exceeded", why);
@@ -281,7 +301,8 @@ static void ended_badly(struct http_sequence *s, struct http_worker *w, int stat
          * the worker gets no text. */
         http_worker_doubt(w);
         hw_info(HW_CAT_NET, "worker %s lost a text: %s", w->name, why);
-        move_on(s, status != -ESHUTDOWN, why); /* no text makes a worker stop in order */
+        move_on(s, status != -ESHUTDOWN ? place : NULL,
+                why); /* no text makes a worker stop in order */
         break;
     }
 }
@@ -300,7 +321,7 @@ static void on_end(void *user, int status, const struct llm_generate_end *end, c
     if (s && status == 0)
         ended_well(s, w, end);
     else if (s)
-        ended_badly(s, w, status, why);
+        ended_badly(s, &a->place, status, why);
     http_queue_assign(f); /* there is room for another */
     bool free_now = a->started && !a->queued;
     http_unlock(f);
@@ -328,7 +349,7 @@ static void could_not_start(struct http_attempt *a, int rc, const char *why)
     else {
         /* The text never ran there: that is no loss of its own. */
         http_worker_doubt(w);
-        move_on(s, false, why);
+        move_on(s, NULL, why);
     }
 }
 
@@ -426,7 +447,10 @@ int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
     else
         http_count(&s->model->stats, HTTP_COUNT_MOVED, 1);
     s->attempts++;
-    *a = (struct http_attempt){.front = s->front, .worker = w, .sequence = s};
+    *a = (struct http_attempt){.front = s->front,
+                               .worker = w,
+                               .sequence = s,
+                               .place = {w->index, w->served.incarnation, w->cuts}};
     s->attempt = a;
     w->texts++;
     http_count(&s->model->stats, HTTP_COUNT_RUNNING, 1);

@@ -1,6 +1,7 @@
 /* One thread for each worker: connects, asks what it serves and how it is every second, and
  * connects again when it is lost.  A worker that does not answer hangs: its connection is closed,
- * which ends its texts, and they go on elsewhere. */
+ * which ends its texts, and they go on elsewhere.  A worker that is this process is only slow: a
+ * busy machine starves it, and nobody else would go on. */
 #include "base/wait.h"
 #include "serve/http/impl.h"
 
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { HANDSHAKE_RETRIES = 10 }; /* a handshake may take 1 to 10 s */
 
 /* Under the lock: sleeps for so long, or until the worker is to be looked at or the front stops. */
 static void pause_for(struct http_worker *w, uint64_t ns)
@@ -115,12 +118,13 @@ static void inspect(struct http_worker *w, struct llm_connection *conn)
 }
 
 /* Takes the connection away from everybody and closes it. */
-static void lose(struct http_worker *w, struct llm_connection *conn, const char *why)
+static void lose(struct http_worker *w, struct llm_connection *conn, bool hangs, const char *why)
 {
     struct http_front *f = w->front;
     http_lock(f);
     if (w->state == HTTP_WORKER_UP && !f->stopping) {
         w->losses++;
+        w->cuts += !hangs;
         hw_warn(HW_CAT_NET, "worker %s is lost: %s", w->name, why);
     }
     w->state = HTTP_WORKER_DOWN;
@@ -132,19 +136,23 @@ static void lose(struct http_worker *w, struct llm_connection *conn, const char 
     llm_connection_close(conn); /* its texts end, and go on elsewhere */
 }
 
-/* From a connection to its end. */
-static void attend(struct http_worker *w, struct llm_connection *conn, char *why)
+/* From a connection to its end.  Whether it was up. */
+static bool attend(struct http_worker *w, struct llm_connection *conn, char *why)
 {
     struct http_front *f = w->front;
-    bool stopping = false;
-    while (!stopping && look(w, conn, why) == 0) {
+    bool stopping = false, was_up = false;
+    int rc = 0;
+    while (!stopping &&
+           ((rc = look(w, conn, why)) == 0 || (rc == -ETIMEDOUT && f->options.alone))) {
+        was_up = true;
         inspect(w, conn);
         http_lock(f);
         pause_for(w, w->served.incomplete ? HTTP_RETRY_MIN_NS : HTTP_DESCRIBE_NS);
         stopping = f->stopping;
         http_unlock(f);
     }
-    lose(w, conn, stopping ? "the gateway stops" : why);
+    lose(w, conn, rc == -ETIMEDOUT, stopping ? "the gateway stops" : why);
+    return was_up;
 }
 
 static void *worker_main(void *user)
@@ -154,7 +162,9 @@ static void *worker_main(void *user)
     uint64_t retry_ns = HTTP_RETRY_MIN_NS;
     struct rpc_net_options net = {.security = f->options.security,
                                   .timeout_ns = f->options.connect_ns};
-    struct rpc_config config = {.security = f->options.security, .name = "hawser http"};
+    struct rpc_config config = {.security = f->options.security,
+                                .name = "hawser http",
+                                .tolerates_silence = f->options.alone};
     http_lock(f);
     while (!f->stopping) {
         char why[LLM_WHY_CHARS] = "";
@@ -164,20 +174,18 @@ static void *worker_main(void *user)
             continue;
         }
         struct rpc_addr addr = w->addr;
+        /* One that falls into a cut leaves time for the next. */
+        config.handshake_ns = HANDSHAKE_RETRIES * retry_ns;
         http_unlock(f);
-        int rc = llm_connection_open(&addr, &net, &config, &conn, why);
-        uint64_t since = hw_now_ns();
-        if (rc == 0)
-            attend(w, conn, why);
+        bool was_up =
+            llm_connection_open(&addr, &net, &config, &conn, why) == 0 && attend(w, conn, why);
         http_lock(f);
         snprintf(w->why, sizeof(w->why), "%s", why);
         w->looked = w->doubts;
         if (!w->tried && !f->stopping)
             hw_warn(HW_CAT_NET, "worker %s cannot be used: %s", w->name, why);
         set_tried(w);
-        /* One that stayed up for a while is tried at once. */
-        bool stayed = rc == 0 && hw_now_ns() - since > HTTP_RETRY_MAX_NS;
-        retry_ns = stayed ? HTTP_RETRY_MIN_NS : 2 * retry_ns;
+        retry_ns = was_up ? HTTP_RETRY_MIN_NS : 2 * retry_ns;
         if (retry_ns > HTTP_RETRY_MAX_NS)
             retry_ns = HTTP_RETRY_MAX_NS;
         pause_for(w, retry_ns);
