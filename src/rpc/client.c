@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/patience.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "rpc/resume/attempt.h"
@@ -240,29 +241,13 @@ static int try_once(struct rpc_client *c, const struct rpc_resume_request *reque
     return rc;
 }
 
-/* How patient attempts are, in units: 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ...  Some attempts fall into
- * another cut, and waiting for them is lost; on a network that has become slow an attempt needs
- * more time than it did.  Nobody knows which it is.  By this order of Luby, Sinclair and Zuckerman,
- * about as much time goes to each length. */
-struct patience {
-    uint32_t round, units; /* begins with 1, 1 */
-};
-
-static void next_patience(struct patience *p)
-{
-    if ((p->round & -p->round) == p->units)
-        *p = (struct patience){p->round + 1, 1};
-    else
-        p->units *= 2;
-}
-
 /* Under the lock, which is given back meanwhile.  Dials again until the connection is resumed, the
  * server says that there is nothing to resume, or the window has passed. */
 static void resume(struct rpc_client *c)
 {
     struct rpc_resume_request request;
     uint64_t nap = redial_first_ns;
-    struct patience patience = {1, 1};
+    struct hw_patience patience = HW_PATIENCE;
     rpc_ep_resume_request(c->ep, &request);
     while (!c->stopping && rpc_ep_is_cut(c->ep)) {
         struct rpc_attempt *a;
@@ -279,7 +264,7 @@ static void resume(struct rpc_client *c)
             rpc_ep_resume_failed(c->ep, rc);
             (void)hw_cond_wait(&c->heartbeat_wakes, &c->lock, hw_after(nap));
             nap = 2 * nap < redial_most_ns ? 2 * nap : redial_most_ns;
-            next_patience(&patience); /* the endpoint of an attempt has a deadline of its own */
+            hw_patience_next(&patience); /* the endpoint of an attempt has a deadline of its own */
         }
         if (!c->reading)
             take_in(c);

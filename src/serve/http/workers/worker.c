@@ -2,6 +2,7 @@
  * connects again when it is lost.  A worker that does not answer hangs: its connection is closed,
  * which ends its texts, and they go on elsewhere.  A worker that is this process is only slow: a
  * busy machine starves it, and nobody else would go on. */
+#include "base/patience.h"
 #include "base/wait.h"
 #include "serve/http/impl.h"
 
@@ -13,8 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { HANDSHAKE_RETRIES = 10 }; /* a handshake may take 1 to 10 s */
 
 /* Under the lock: sleeps for so long, or until the worker is to be looked at or the front stops. */
 static void pause_for(struct http_worker *w, uint64_t ns)
@@ -160,6 +159,7 @@ static void *worker_main(void *user)
     struct http_worker *w = user;
     struct http_front *f = w->front;
     uint64_t retry_ns = HTTP_RETRY_MIN_NS;
+    struct hw_patience patience = HW_PATIENCE;
     struct rpc_net_options net = {.security = f->options.security,
                                   .timeout_ns = f->options.connect_ns};
     struct rpc_config config = {.security = f->options.security,
@@ -174,8 +174,7 @@ static void *worker_main(void *user)
             continue;
         }
         struct rpc_addr addr = w->addr;
-        /* One that falls into a cut leaves time for the next. */
-        config.handshake_ns = HANDSHAKE_RETRIES * retry_ns;
+        config.handshake_ns = patience.units * HTTP_HANDSHAKE_NS;
         http_unlock(f);
         bool was_up =
             llm_connection_open(&addr, &net, &config, &conn, why) == 0 && attend(w, conn, why);
@@ -186,6 +185,10 @@ static void *worker_main(void *user)
             hw_warn(HW_CAT_NET, "worker %s cannot be used: %s", w->name, why);
         set_tried(w);
         retry_ns = was_up ? HTTP_RETRY_MIN_NS : 2 * retry_ns;
+        if (was_up)
+            patience = HW_PATIENCE;
+        else
+            hw_patience_next(&patience);
         if (retry_ns > HTTP_RETRY_MAX_NS)
             retry_ns = HTTP_RETRY_MAX_NS;
         pause_for(w, retry_ns);
