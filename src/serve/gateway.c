@@ -56,6 +56,19 @@ struct gateway {
     struct discovery *discovery; /* NULL: none */
 };
 
+/* One worker under one address twice would seem to have twice the room. */
+static bool is_known(const struct gateway *g, const struct rpc_addr *addr)
+{
+    char name[RPC_SERVER_CHARS], other[RPC_SERVER_CHARS];
+    rpc_addr_format(addr, name, sizeof name);
+    for (size_t i = 0; i < g->worker_count; i++) {
+        rpc_addr_format(&g->workers[i].addr, other, sizeof other);
+        if (strcmp(name, other) == 0)
+            return true;
+    }
+    return false;
+}
+
 static enum cmd_exit add_worker(struct gateway *g, const char *text)
 {
     char why[RPC_WHY_CHARS];
@@ -63,7 +76,10 @@ static enum cmd_exit add_worker(struct gateway *g, const char *text)
         return cmd_fail(CMD_USAGE, "gateway: more than %d servers", CMD_LIST_MAX);
     if (rpc_addr_parse(text, &g->workers[g->worker_count].addr, why))
         return cmd_fail(CMD_USAGE, "gateway: --servers: %s", why);
-    g->worker_count++;
+    if (is_known(g, &g->workers[g->worker_count].addr))
+        cmd_warn("gateway: --servers names %s twice; it is one worker", text);
+    else
+        g->worker_count++;
     return CMD_DONE;
 }
 

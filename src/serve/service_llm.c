@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 const char *const service_llm_backends[] = {"cpu", "vulkan", "reference", NULL};
 
@@ -246,6 +247,13 @@ static uint64_t available_bytes(void)
     return (uint64_t)kib << 10;
 }
 
+/* All that programs can ever have, with swap. */
+static uint64_t memory_bytes(void)
+{
+    struct sysinfo info;
+    return sysinfo(&info) ? UINT64_MAX : ((uint64_t)info.totalram + info.totalswap) * info.mem_unit;
+}
+
 /* KV memory is mapped when it is used, so a limit costs nothing before. */
 static uint64_t default_kv_bytes(const struct llm_file *file, uint64_t context, uint32_t models)
 {
@@ -457,7 +465,7 @@ static enum cmd_exit exit_for(const struct service_llm_options *o, int rc)
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o,
                                bool in_turn)
 {
-    char why[LLM_WHY_CHARS];
+    char why[LLM_WHY_CHARS], has[HW_FORMAT_CHARS];
     struct llm_worker_model models[LLM_SERVED_MODELS_MAX] = {0};
     const char *needs = o->shadow ? "--shadow" : needs_shadow(o);
     if (o->models.count == 0 && needs)
@@ -468,6 +476,9 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
         return CMD_DONE;
     if (o->idle_weights_ns && (part_option(o) || o->tp > 1))
         return cmd_fail(CMD_USAGE, "serve: --idle-weights is not for a model in several parts");
+    if (strcmp(service_llm_backends[o->backend], "vulkan") != 0 && o->kv_bytes > memory_bytes())
+        return cmd_fail(CMD_USAGE, "serve: --kv-memory: this machine has %s of memory and swap",
+                        hw_format_size(has, memory_bytes()));
     if (o->idle_weights_ns && strcmp(service_llm_backends[o->backend], "vulkan") != 0)
         return cmd_fail(CMD_USAGE,
                         "serve: --idle-weights is for --backend vulkan: on a CPU weights are used "

@@ -689,6 +689,17 @@ class Doors(Case):
             wait_ready(front.url)
             self.assertEqual(call(front.url, "/v1/completions", ask)[2]["choices"][0]["text"], whole)
 
+    def test_a_worker_that_is_named_twice_is_one(self):
+        with worker() as one, Process("gateway", "--servers", f"{one.address},{one.address}", "--http",
+                                      "127.0.0.1:0") as front:
+            wait_for(lambda: ": up," in state(front.url))
+            self.assertEqual(state(front.url).count("\nworker "), 1)
+            self.assertIn("twice; it is one worker", front.stop()[1])
+
+    def test_more_kv_memory_than_there_is(self):
+        self.expect(self.hawser("serve", "--no-devices", "--model", MODEL, "--kv-memory", "100TiB"), 2,
+                    "--kv-memory: this machine has ", " of memory and swap")
+
     def test_a_server_that_is_starved_does_not_lose_itself(self):
         """Its thread that answers does not run for longer than a gateway waits for a worker."""
         ask = {**PROMPT, "max_tokens": 400, "temperature": 1, "seed": 3}
