@@ -2,9 +2,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/patience.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "rpc/patience.h"
 #include "rpc/resume/attempt.h"
 
 #include <assert.h>
@@ -247,7 +247,7 @@ static void resume(struct rpc_client *c)
 {
     struct rpc_resume_request request;
     uint64_t nap = redial_first_ns;
-    struct hw_patience patience = HW_PATIENCE;
+    struct rpc_patience patience = RPC_PATIENCE;
     rpc_ep_resume_request(c->ep, &request);
     while (!c->stopping && rpc_ep_is_cut(c->ep)) {
         struct rpc_attempt *a;
@@ -264,7 +264,7 @@ static void resume(struct rpc_client *c)
             rpc_ep_resume_failed(c->ep, rc);
             (void)hw_cond_wait(&c->heartbeat_wakes, &c->lock, hw_after(nap));
             nap = 2 * nap < redial_most_ns ? 2 * nap : redial_most_ns;
-            hw_patience_next(&patience); /* the endpoint of an attempt has a deadline of its own */
+            rpc_patience_next(&patience); /* the endpoint of an attempt has a deadline of its own */
         }
         if (!c->reading)
             take_in(c);

@@ -63,7 +63,7 @@ enum {
 #define HTTP_INSPECT_NS (500 * HW_MS) /* for an answer that only people need */
 #define HTTP_WATCH_NS (5 * HW_SEC)    /* that somebody who looked is thought to look still */
 #define HTTP_RETRY_MAX_NS HW_SEC
-#define HTTP_HANDSHAKE_NS (500 * HW_MS) /* by base/patience.h */
+#define HTTP_HANDSHAKE_NS (500 * HW_MS) /* by rpc/patience.h */
 #define HTTP_GOODBYE_NS (2 * HW_SEC)    /* that a front which stops waits for clients to read why */
 
 struct http_route;

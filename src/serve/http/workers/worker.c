@@ -2,8 +2,8 @@
  * connects again when it is lost.  A worker that does not answer hangs: its connection is closed,
  * which ends its texts, and they go on elsewhere.  A worker that is this process is only slow: a
  * busy machine starves it, and nobody else would go on. */
-#include "base/patience.h"
 #include "base/wait.h"
+#include "rpc/patience.h"
 #include "serve/http/impl.h"
 
 #include "base/log.h"
@@ -159,7 +159,7 @@ static void *worker_main(void *user)
     struct http_worker *w = user;
     struct http_front *f = w->front;
     uint64_t retry_ns = HTTP_RETRY_MIN_NS;
-    struct hw_patience patience = HW_PATIENCE;
+    struct rpc_patience patience = RPC_PATIENCE;
     struct rpc_net_options net = {.security = f->options.security,
                                   .timeout_ns = f->options.connect_ns};
     struct rpc_config config = {.security = f->options.security,
@@ -186,9 +186,9 @@ static void *worker_main(void *user)
         set_tried(w);
         retry_ns = was_up ? HTTP_RETRY_MIN_NS : 2 * retry_ns;
         if (was_up)
-            patience = HW_PATIENCE;
+            patience = RPC_PATIENCE;
         else
-            hw_patience_next(&patience);
+            rpc_patience_next(&patience);
         if (retry_ns > HTTP_RETRY_MAX_NS)
             retry_ns = HTTP_RETRY_MAX_NS;
         pause_for(w, retry_ns);

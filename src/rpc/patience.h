@@ -1,30 +1,30 @@
-/* base/patience.h - how long to wait for an answer that may never come, before another attempt.
+/* rpc/patience.h - how long to wait for an answer that may never come, before another attempt.
  *
  * Some attempts are lost, and waiting for them is lost time; others need longer than attempts did,
  * since the network or the machine has become slow.  Nobody knows which it is.  The order of Luby,
  * Sinclair and Zuckerman, 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ..., gives about as much time to each
  * length, and is never far from the best.
  *
- *     struct hw_patience patience = HW_PATIENCE;
+ *     struct rpc_patience patience = RPC_PATIENCE;
  *     while (try(patience.units * unit_ns) fails)
- *         hw_patience_next(&patience);
+ *         rpc_patience_next(&patience);
  *
  * Threads: one at a time.  Lifetime: a value. */
-#ifndef HAWSER_BASE_PATIENCE_H
-#define HAWSER_BASE_PATIENCE_H
+#ifndef HAWSER_RPC_PATIENCE_H
+#define HAWSER_RPC_PATIENCE_H
 
 #include <stdint.h>
 
-struct hw_patience {
+struct rpc_patience {
     uint32_t round, units;
 };
 
-#define HW_PATIENCE ((struct hw_patience){1, 1})
+#define RPC_PATIENCE ((struct rpc_patience){1, 1})
 
-static inline void hw_patience_next(struct hw_patience *p)
+static inline void rpc_patience_next(struct rpc_patience *p)
 {
     if ((p->round & -p->round) == p->units)
-        *p = (struct hw_patience){p->round + 1, 1};
+        *p = (struct rpc_patience){p->round + 1, 1};
     else
         p->units *= 2;
 }
