@@ -7,6 +7,7 @@
 #include "command/connect.h"
 #include "kv/redis/values.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -59,6 +60,7 @@ struct store {
     struct kv_client *client; /* or */
     struct kv_values *values;
     char why[RPC_WHY_CHARS];
+    const char *remark; /* for messages: " (...)", or "" */
 };
 
 /* Results of the store: 0, -ENOENT, -EEXIST; else s->why says why. */
@@ -94,7 +96,7 @@ static enum cmd_exit refuse(const struct store *s, const char *name, int rc)
                          : rc == -ECONNRESET || rc == -ESHUTDOWN || rc == -ETIMEDOUT
                              ? CMD_UNREACHABLE
                              : CMD_FAILED;
-    return cmd_fail(code, "kv: %s: %s", name, why);
+    return cmd_fail(code, "kv: %s: %s%s", name, why, rc == -ENOENT ? s->remark : "");
 }
 
 static int store_set(struct store *s, const struct kv_named_set *set, uint32_t *copies)
@@ -185,7 +187,8 @@ static int read_all(int fd, uint8_t **data, uint32_t *len)
     return 0;
 }
 
-static enum cmd_exit read_file(const char *path, uint8_t **data, uint32_t *len)
+static enum cmd_exit read_file(const struct store *s, const char *path, uint8_t **data,
+                               uint32_t *len)
 {
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     int rc = fd < 0 ? -errno : read_all(fd, data, len);
@@ -196,8 +199,8 @@ static enum cmd_exit read_file(const char *path, uint8_t **data, uint32_t *len)
                         "kv: put: %s has more than the %d bytes of a value; store it in parts",
                         path ? path : "the input", KV_NAMED_MAX);
     if (rc)
-        return cmd_fail(CMD_FAILED, "kv: put: cannot read %s: %s", path ? path : "the input",
-                        strerror(-rc));
+        return cmd_fail(CMD_FAILED, "kv: put: cannot read %s: %s%s", path ? path : "the input",
+                        strerror(-rc), s->remark);
     return CMD_DONE;
 }
 
@@ -207,7 +210,7 @@ static enum cmd_exit put(struct store *s, const struct kv_options *o, const char
     struct kv_named_set set = {.name = name, .name_len = strlen(name), .only_new = o->only_new};
     uint8_t *data = NULL;
     uint32_t copies = 1;
-    enum cmd_exit code = read_file(path, &data, &set.len);
+    enum cmd_exit code = read_file(s, path, &data, &set.len);
     if (code != CMD_DONE)
         return code;
     set.value = data;
@@ -384,6 +387,7 @@ struct request {
     const char *verb, *addr;
     const char *const *args;
     size_t count;
+    bool is_like_address; /* the first of several operands */
 };
 
 static enum cmd_exit run_verb(struct store *s, const struct kv_options *o, const struct request *r)
@@ -402,10 +406,24 @@ static enum cmd_exit run_verb(struct store *s, const struct kv_options *o, const
     return each(s, r->args, r->count, strcmp(r->verb, "del") == 0);
 }
 
-static bool is_address(const char *text)
+/* What an operand is: many names have the form of HOST:PORT, too, such as user:42.  Those whose
+ * host is an IP address or localhost are taken for an address. */
+enum operand { NAME, HOST_PORT, IP_PORT, SCHEME };
+
+static enum operand operand_of(const char *text)
 {
-    return strncmp(text, "tcp:", 4) == 0 || strncmp(text, "tls:", 4) == 0 ||
-           strncmp(text, "unix:", 5) == 0;
+    struct rpc_addr addr;
+    struct in6_addr ip;
+    char why[RPC_WHY_CHARS];
+    if (strncmp(text, "tcp:", 4) == 0 || strncmp(text, "tls:", 4) == 0 ||
+        strncmp(text, "unix:", 5) == 0)
+        return SCHEME;
+    if (!strchr(text, ':') || rpc_addr_parse(text, &addr, why) || addr.scheme != RPC_SCHEME_TCP)
+        return NAME;
+    return strcmp(addr.host, "localhost") == 0 || inet_pton(AF_INET, addr.host, &ip) == 1 ||
+                   inet_pton(AF_INET6, addr.host, &ip) == 1
+               ? IP_PORT
+               : HOST_PORT;
 }
 
 static bool read_request(const struct cmd_operands *operands, struct request *out)
@@ -415,14 +433,20 @@ static bool read_request(const struct cmd_operands *operands, struct request *ou
         size_t min, max;
     } verbs[] = {{"put", 1, 2},  {"get", 1, 2},  {"del", 1, SIZE_MAX}, {"exists", 1, SIZE_MAX},
                  {"keys", 0, 1}, {"info", 0, 0}, {"watch", 0, 0}};
-    bool addressed = operands->count > 1 && is_address(operands->items[1]);
+    enum operand first = operands->count > 1 ? operand_of(operands->items[1]) : NAME;
     *out = (struct request){.verb = operands->items[0],
-                            .addr = addressed ? operands->items[1] : NULL,
-                            .args = operands->items + 1 + addressed,
-                            .count = operands->count - 1 - addressed};
-    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
-        if (strcmp(out->verb, verbs[i].name) == 0)
-            return out->count >= verbs[i].min && out->count <= verbs[i].max;
+                            .args = operands->items + 1,
+                            .count = operands->count - 1,
+                            .is_like_address = first != NAME && operands->count > 2};
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        if (strcmp(out->verb, verbs[i].name) != 0)
+            continue;
+        if (first == SCHEME || (first == IP_PORT && out->count > verbs[i].min)) {
+            out->addr = *out->args++;
+            out->count--;
+        }
+        return out->count >= verbs[i].min && out->count <= verbs[i].max;
+    }
     return false;
 }
 
@@ -432,7 +456,7 @@ static enum cmd_exit open_local(struct store *s, const struct kv_options *o)
     struct kv_client_options attach = {
         .socket = o->socket, .staging_bytes = KV_NAMED_STAGING, .timeout_ns = o->remote.timeout_ns};
     int rc = kv_client_open(&attach, &s->client, why);
-    return rc ? cmd_fail(cmd_exit_for(rc), "kv: %s", why) : CMD_DONE;
+    return rc ? cmd_fail(cmd_exit_for(rc), "kv: %s%s", why, s->remark) : CMD_DONE;
 }
 
 static enum cmd_exit dial(struct store *s, const struct kv_options *o, const char *addr,
@@ -466,12 +490,14 @@ static enum cmd_exit open_remote(struct store *s, const struct kv_options *o, co
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
 {
     const struct kv_options *o = values;
-    struct store s = {0};
+    struct store s = {.remark = ""};
     struct request r;
     if (!read_request(operands, &r))
         return cmd_fail(CMD_USAGE, "kv: use put NAME [FILE], get NAME [FILE], del NAME..., exists"
                                    " NAME..., keys [PATTERN], info or watch, each with an ADDR"
                                    " before the NAME or none; see hawser kv --help");
+    if (!r.addr && r.is_like_address)
+        s.remark = " (before the address of a daemon's --resp write tcp: or tls:)";
     enum cmd_exit code = r.addr ? open_remote(&s, o, r.addr) : open_local(&s, o);
     if (code == CMD_DONE)
         code = run_verb(&s, o, &r);
@@ -497,8 +523,11 @@ const struct cmd_command cmd_kv = {
         "watch              what happens there, a line each --every\n"
         "\n"
         "ADDR, before the names, is where a daemon, here or elsewhere, lets Redis clients in with "
-        "--resp: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH.  Without it the daemon of this host is "
-        "asked.  For a name that begins like an ADDR, give an ADDR before it.\n"
+        "--resp: tcp:HOST:PORT, tls:HOST:PORT or unix:PATH; tcp: may be left out where HOST is an "
+        "IP "
+        "address or localhost.  Without it the daemon of this host is asked.  For a name that "
+        "begins "
+        "like an ADDR, give an ADDR before it.\n"
         "\n"
         "Values are blocks of the daemon's cluster, the same that kvd --resp shows to Redis "
         "clients.  A name that is not there is a failure.",

@@ -360,6 +360,23 @@ class RespCase(RespDoor):
             run = subprocess.run([*cli, "--raw", "GET", "file"], timeout=TIMEOUT, capture_output=True)
             self.assertEqual(run.stdout, large + b"\n", run.stderr)
 
+    def test_an_address_as_people_type_it(self):
+        address = self.start("--resp", "127.0.0.1:0", "--insecure")
+        port, here = address.rsplit(":", 1)[1], ("kv", "--socket", self.dir / "kvd")
+        self.assertEqual(self.expect(hawser("kv", "put", address, "n", input="hello"), DONE).stdout, "n: 5 bytes\n")
+        for host in ("127.0.0.1", "localhost", "tcp:127.0.0.1"):
+            self.assertEqual(self.expect(hawser("kv", "get", f"{host}:{port}", "n"), DONE).stdout, "hello")
+            self.assertEqual(self.expect(hawser("kv", "keys", f"{host}:{port}"), DONE).stdout, "n\n")
+        self.expect(hawser("kv", "info", address), DONE)
+        # Names have that form, too.
+        for name in ("user:42", address):
+            self.expect(hawser(*here, "put", name, input=name), DONE)
+            self.assertEqual(self.expect(hawser(*here, "get", name), DONE).stdout, name)
+        self.expect(hawser(*here, "get", f"kv0:{port}", "n"), FAILED, "MISS", "write tcp: or tls:")
+        self.expect(hawser(*here, "put", f"kv0:{port}", "n"), FAILED, "cannot read n", "write tcp: or tls:")
+        missing = self.expect(hawser(*here, "get", "user:43"), FAILED, "MISS")
+        self.assertNotIn("tls:", missing.stderr)
+
     def test_what_is_not_safe_is_refused(self):
         tenants = self.dir / "tenants"
         for text, why in (("red", "NAME TOKEN"), ("red short", "16 to 256"), ("", "no tenant"),
