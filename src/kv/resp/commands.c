@@ -650,7 +650,10 @@ static void do_client(struct resp_session *s, const struct resp_arg *args, uint3
                               resp_is(&args[1], "NO-TOUCH")))
         resp_status(s, "OK");
     else
-        resp_error(s, "ERR CLIENT takes ID, GETNAME, SETNAME, SETINFO, NO-EVICT or NO-TOUCH");
+        resp_error(s,
+                   "ERR unknown subcommand or wrong number of arguments for '%.*s': CLIENT takes "
+                   "ID, GETNAME, SETNAME, SETINFO, NO-EVICT or NO-TOUCH",
+                   (int)(args[1].len < 64 ? args[1].len : 64), args[1].data);
 }
 
 /* ---- who may ---- */
@@ -668,19 +671,21 @@ static bool right_password(const struct resp_session *s, const struct resp_arg *
 static bool let_in(struct resp_session *s, const struct resp_arg *user,
                    const struct resp_arg *given)
 {
-    if (!s->options.password && !s->options.tenants) {
-        resp_error(s, "ERR Client sent AUTH, but no password is set");
+    bool open = !s->options.password && !s->options.tenants;
+    if (open && !user) {
+        resp_error(s, "ERR AUTH <password> called without any password configured for the default "
+                      "user. Are you sure your configuration is correct?");
         return false;
     }
     uint64_t tenant = s->options.tenants
                           ? resp_tenants_find(s->options.tenants, user ? user->data : NULL,
                                               user ? user->len : 0, given->data, given->len)
                           : 0;
-    bool all =
-        s->options.password && (!user || resp_is(user, "default")) && right_password(s, given);
+    bool all = (!user || resp_is(user, "default")) &&
+               (open || (s->options.password && right_password(s, given)));
     if (!tenant && !all) {
         resp_error(s, "WRONGPASS invalid username-password pair or user is disabled.");
-        s->ends = true; /* each guess costs a connection */
+        s->ends = !open; /* each guess costs a connection */
         return false;
     }
     s->allowed = true;
@@ -694,10 +699,34 @@ static void do_auth(struct resp_session *s, const struct resp_arg *args, uint32_
         resp_status(s, "OK");
 }
 
+/* As if the connection were new. */
+static void do_reset(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    (void)args;
+    (void)count;
+    s->resp3 = false;
+    s->name[0] = 0;
+    s->tenant = 0;
+    resp_session_ask(s);
+    resp_status(s, "RESET");
+}
+
+/* Members divide the values among themselves: a client may ask any of them. */
+static void do_cluster(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    (void)args;
+    (void)count;
+    resp_error(s, "ERR This instance has cluster support disabled");
+}
+
 static void do_hello(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     int64_t version = s->resp3 ? 3 : 2;
-    if (count > 1 && (!resp_number(&args[1], &version) || version < 2 || version > 3)) {
+    if (count > 1 && !resp_number(&args[1], &version)) {
+        resp_error(s, "ERR Protocol version is not an integer or out of range");
+        return;
+    }
+    if (version < 2 || version > 3) {
         resp_error(s, "NOPROTO unsupported protocol version");
         return;
     }
@@ -711,7 +740,8 @@ static void do_hello(struct resp_session *s, const struct resp_arg *args, uint32
                 return;
             i += 2;
         } else {
-            syntax_error(s);
+            resp_error(s, "ERR Syntax error in HELLO option '%.*s'",
+                       (int)(args[i].len < 64 ? args[i].len : 64), args[i].data);
             return;
         }
     }
@@ -786,6 +816,8 @@ static const struct command {
     {"COMMAND", do_command, 1, RESP_ARGS_MAX, 0},
     {"HELLO", do_hello, 1, 8, ANYBODY},
     {"AUTH", do_auth, 2, 3, ANYBODY},
+    {"RESET", do_reset, 1, 1, ANYBODY},
+    {"CLUSTER", do_cluster, 2, RESP_ARGS_MAX, 0},
     {"QUIT", do_quit, 1, RESP_ARGS_MAX, ANYBODY},
 };
 
@@ -811,7 +843,10 @@ static void do_command(struct resp_session *s, const struct resp_arg *args, uint
         resp_integer(s, ARRAY_LEN(commands));
         return;
     }
-    resp_array(s, list ? ARRAY_LEN(commands) : 0);
+    if (count > 1 && resp_is(&args[1], "DOCS"))
+        resp_map(s, 0);
+    else
+        resp_array(s, list ? ARRAY_LEN(commands) : 0);
     for (const struct command *c = commands; c < commands_end && list; c++)
         resp_text(s, lower_name(c));
 }

@@ -5,17 +5,18 @@
 
 bool resp_number(const struct resp_arg *arg, int64_t *out)
 {
-    size_t i = arg->len > 0 && arg->data[0] == '-';
-    int64_t value = 0;
-    if (arg->len == i)
-        return false;
+    bool negative = arg->len > 0 && arg->data[0] == '-';
+    size_t i = negative;
+    uint64_t value = 0, max = (uint64_t)INT64_MAX + negative;
+    if (arg->len == i || (arg->data[i] == '0' && arg->len > 1))
+        return false; /* one number is written in one way */
     for (; i < arg->len; i++) {
-        int digit = arg->data[i] - '0';
-        if (digit < 0 || digit > 9 || value > (INT64_MAX - digit) / 10)
+        unsigned digit = (unsigned)(arg->data[i] - '0');
+        if (digit > 9 || value > (max - digit) / 10)
             return false;
         value = value * 10 + digit;
     }
-    *out = arg->data[0] == '-' ? -value : value;
+    *out = (int64_t)(negative ? 0 - value : value);
     return true;
 }
 

@@ -210,14 +210,20 @@ void resp_session_run(struct resp_session *s)
         goes_on = is_short(s) ? read_more(s) : serve_buffer(s);
 }
 
+void resp_session_ask(struct resp_session *s)
+{
+    const struct resp_session_options *o = &s->options;
+    s->allowed = o->open || (!o->password && !o->tenants);
+    s->auth_end_ns = hw_now_ns() + (o->auth_ns ? o->auth_ns : AUTH_NS);
+}
+
 struct resp_session *resp_session_create(const struct resp_session_options *options)
 {
     struct resp_session *s = calloc(1, sizeof(*s));
     if (!s)
         return NULL;
     s->options = *options;
-    s->allowed = options->open || (!options->password && !options->tenants);
-    s->auth_end_ns = hw_now_ns() + (options->auth_ns ? options->auth_ns : AUTH_NS);
+    resp_session_ask(s);
     s->need = 1;
     for (uint32_t i = 0; i < KV_DAEMONS_MAX; i++)
         s->holders[i] =

@@ -81,6 +81,9 @@ struct resp_session {
     struct kv_block_holder holders[KV_DAEMONS_MAX];
 };
 
+/* Asks for a password, if one is wanted. */
+void resp_session_ask(struct resp_session *s);
+
 /* ---- replies.c ---- */
 
 void resp_send(struct resp_session *s, const void *data, size_t len);

@@ -296,6 +296,9 @@ class RespCase(RespDoor):
         self.assertEqual((red("FLUSHDB"), red("KEYS", "*"), blue("KEYS", "*")), ("OK", [], [b"k"]))
         self.assertEqual(self.expect(hawser("kv", "--socket", self.dir / "kvd", "get", "k"), DONE).stdout, "3")
         self.assertEqual((red("AUTH", "b" * 32), red("GET", "k")), ("OK", b"2"))  # the same connection, another one
+        self.assertEqual(red("RESET"), "RESET")
+        self.error(red("GET", "k"), "NOAUTH")
+        self.assertEqual((red("AUTH", "r" * 32), red("GET", "k")), ("OK", None))
         for wrong in (("red", "b" * 32), ("green", "r" * 32), ("default", "r" * 32), ("r" * 31,)):
             self.error(self.connect(address)("AUTH", *wrong), "WRONGPASS")
 
