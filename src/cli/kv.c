@@ -393,6 +393,8 @@ struct request {
 static enum cmd_exit run_verb(struct store *s, const struct kv_options *o, const struct request *r)
 {
     const char *first = r->count > 0 ? r->args[0] : NULL, *file = r->count > 1 ? r->args[1] : NULL;
+    if (file && strcmp(file, "-") == 0)
+        file = NULL; /* del and exists look at the names themselves */
     if (strcmp(r->verb, "put") == 0)
         return put(s, o, first, file);
     if (strcmp(r->verb, "get") == 0)
@@ -513,8 +515,8 @@ const struct cmd_command cmd_kv = {
     .operands_min = 1,
     .operands_max = CMD_OPERANDS_MAX,
     .description =
-        "put NAME [FILE]    store FILE, or what comes in, under NAME\n"
-        "get NAME [FILE]    write the value to FILE, or out\n"
+        "put NAME [FILE]    store FILE, or what comes in, also as -, under NAME\n"
+        "get NAME [FILE]    write the value to FILE, or out, also as -\n"
         "del NAME...        delete values\n"
         "exists NAME...     say which are there, and how long they are\n"
         "keys [PATTERN]     names of the values at that host's daemons; * stands for any part of a "

@@ -371,6 +371,9 @@ class RespCase(RespDoor):
             self.assertEqual(self.expect(hawser("kv", "get", f"{host}:{port}", "n"), DONE).stdout, "hello")
             self.assertEqual(self.expect(hawser("kv", "keys", f"{host}:{port}"), DONE).stdout, "n\n")
         self.expect(hawser("kv", "info", address), DONE)
+        self.assertEqual(self.expect(hawser("kv", "put", address, "m", "-", input="standard"), DONE).stdout, "m: 8 bytes\n")
+        self.assertEqual(self.expect(hawser(*here, "get", "m", "-"), DONE).stdout, "standard")
+        self.expect(hawser(*here, "del", "m"), DONE)
         # Names have that form, too.
         for name in ("user:42", address):
             self.expect(hawser(*here, "put", name, input=name), DONE)
