@@ -707,6 +707,7 @@ static void do_reset(struct resp_session *s, const struct resp_arg *args, uint32
     s->resp3 = false;
     s->name[0] = 0;
     s->tenant = 0;
+    resp_multi_forget(s);
     resp_session_ask(s);
     resp_status(s, "RESET");
 }
@@ -774,10 +775,11 @@ typedef void command_fn(struct resp_session *s, const struct resp_arg *args, uin
 static command_fn do_command;
 
 enum {
-    ANYBODY = 1,
-    STORE = 2,
-    CLIENT = 4
-}; /* before AUTH, too; of the store; by the client alone */
+    ANYBODY = 1, /* before AUTH, too */
+    STORE = 2,   /* of the store */
+    CLIENT = 4,  /* by the client alone */
+    AT_ONCE = 8  /* also behind MULTI */
+};
 
 static const struct command {
     const char *name;
@@ -816,9 +818,12 @@ static const struct command {
     {"COMMAND", do_command, 1, RESP_ARGS_MAX, 0},
     {"HELLO", do_hello, 1, 8, ANYBODY},
     {"AUTH", do_auth, 2, 3, ANYBODY},
-    {"RESET", do_reset, 1, 1, ANYBODY},
+    {"RESET", do_reset, 1, 1, ANYBODY | AT_ONCE},
     {"CLUSTER", do_cluster, 2, RESP_ARGS_MAX, 0},
-    {"QUIT", do_quit, 1, RESP_ARGS_MAX, ANYBODY},
+    {"QUIT", do_quit, 1, RESP_ARGS_MAX, ANYBODY | AT_ONCE},
+    {"MULTI", resp_multi, 1, 1, AT_ONCE},
+    {"EXEC", resp_exec, 1, 1, STORE | AT_ONCE},
+    {"DISCARD", resp_discard, 1, 1, AT_ONCE},
 };
 
 static const struct command *const commands_end = commands + ARRAY_LEN(commands);
@@ -879,11 +884,15 @@ void resp_execute(struct resp_session *s)
         s->ends = true;
     } else if (!s->allowed && (c == end || !(c->flags & ANYBODY)))
         resp_error(s, "NOAUTH Authentication required.");
-    else if (c == end)
+    else if (c == end) {
+        s->queue.bad = true;
         resp_error(s, "ERR unknown command '%.*s', kvd has those of COMMAND LIST", shown,
                    args[0].data);
-    else if (count < c->min || count > c->max)
+    } else if (count < c->min || count > c->max) {
+        s->queue.bad = true;
         resp_error(s, "ERR wrong number of arguments for '%s' command", lower_name(c));
+    } else if (s->queue.open && !(c->flags & AT_ONCE))
+        resp_multi_keep(s);
     else if (!(c->flags & STORE))
         c->run(s, args, count);
     else if (s->may_wait ? !(c->flags & CLIENT) || attach(s) : count <= c->brief_max)

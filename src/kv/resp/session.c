@@ -39,7 +39,7 @@ static void place_value(struct resp_session *s)
 {
     const struct resp_request *r = &s->request;
     const struct resp_arg *value = &r->cut;
-    if (!s->may_wait || !s->allowed || !value->data || r->count < 2)
+    if (!s->may_wait || !s->allowed || s->queue.open || !value->data || r->count < 2)
         return;
     size_t at = (size_t)(value->data - s->in), here = s->in_len - at;
     if (value->len < here + PLACED_MIN || resp_value_index(&r->args[0], r->total) != r->count ||
@@ -243,6 +243,7 @@ void resp_session_destroy(struct resp_session *s)
         return;
     resp_local_fini(s);
     kv_client_close(s->client);
+    free(s->queue.data);
     free(s->out);
     free(s->in);
     free(s);

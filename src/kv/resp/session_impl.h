@@ -50,6 +50,15 @@ struct resp_ahead {
     enum kv_result results[RESP_AHEAD_MAX];
 };
 
+/* Requests between MULTI and EXEC, as arrays of Redis' protocol. */
+struct resp_queue {
+    bool open;
+    bool bad; /* one was refused: EXEC serves none */
+    uint32_t count;
+    char *data;
+    size_t len, size;
+};
+
 struct resp_session {
     struct resp_session_options options;
     struct kv_client *client;   /* NULL: not attached; see resp_client */
@@ -74,6 +83,7 @@ struct resp_session {
     uint64_t commands; /* served, and not in the counts yet */
     size_t next_at;    /* where the one after it begins */
     struct resp_ahead ahead;
+    struct resp_queue queue;
     struct resp_placed placed;
     struct kv_host *visited; /* NULL: none; nothing may wait meanwhile */
     uint32_t visit_bytes;    /* copied and hashed in this visit */
@@ -152,6 +162,15 @@ uint32_t resp_value_index(const struct resp_arg *name, uint32_t count);
 void resp_keys(struct resp_session *s, const struct resp_arg *args, uint32_t count);
 void resp_scan(struct resp_session *s, const struct resp_arg *args, uint32_t count);
 void resp_flush(struct resp_session *s, const struct resp_arg *args, uint32_t count);
+
+/* ---- multi.c ---- */
+
+void resp_multi(struct resp_session *s, const struct resp_arg *args, uint32_t count);
+void resp_exec(struct resp_session *s, const struct resp_arg *args, uint32_t count);
+void resp_discard(struct resp_session *s, const struct resp_arg *args, uint32_t count);
+/* Keeps s->request for EXEC, and says so. */
+void resp_multi_keep(struct resp_session *s);
+void resp_multi_forget(struct resp_session *s);
 
 /* Executes s->request; with s->must_wait it has no effect. */
 void resp_execute(struct resp_session *s);

@@ -43,6 +43,7 @@ async function values(client, prefix) {
   assert.deepEqual([await client.del([key("x"), key("none")]), await client.unlink(key("y"))], [1, 1]);
   await assert.rejects(client.sendCommand(["SET", key("a"), "x", "EX", "soon"]), /not an integer/);
   await assert.rejects(client.sendCommand(["SET", key("a"), "x", "EX", "0"]), /invalid expire time/);
+  assert.deepEqual(await client.multi().set(key("m"), "1").get(key("m")).del(key("m")).exec(), ["OK", "1", 1]);
   await assert.rejects(client.sendCommand(["LPUSH", key("a"), "x"]), /unknown command/);
 }
 

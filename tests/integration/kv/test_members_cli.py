@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Relay, clean_environment, free_port, hawser, lines_of
+from test_resp import Resp
 
 NOBODY = "http://127.0.0.1:1"  # a port that nobody listens at
 
@@ -159,6 +161,26 @@ class Options(Members):
         info = {}
         while info.get("below_copies", 1) or info["blocks"] - info["cached_replicas"] < len(names):
             info = json.loads(self.expect(self.kv("b", "info", "--json"), DONE).stdout)
+
+    def test_a_redis_client_gets_values_of_both_members_in_order(self):
+        options = ("--members", f"a=unix:{self.dir}/a,b=unix:{self.dir}/b", "--blocks", "16MiB")
+        a = self.member("a", *options, "--resp", f"unix:{self.dir}/redis")
+        b = self.member("b", *options)
+        self.assertIn("Redis clients at", a.ready())
+        self.assertIn("member b", b.ready())
+        a.wait_for("b is connected")
+        client = Resp(socket.AF_UNIX, str(self.dir / "redis"))
+        self.addCleanup(client.close)
+        for i in range(30):
+            self.assertEqual(client("SET", f"name {i}", i), "OK")
+        # What is asked for together does not go past EXEC, in either direction.
+        gets = [("GET", f"name {i}") for i in range(30)]
+        requests = [("MULTI",), *gets[:10], ("MGET", "name 3", "none", "name 4"), ("EXEC",), *gets[10:]]
+        client.socket.sendall(b"".join(client.request(*request) for request in requests))
+        replies = [client.reply() for _ in requests]
+        self.assertEqual(replies[:12], ["OK"] + ["QUEUED"] * 11)
+        self.assertEqual(replies[12:], [[*(b"%d" % i for i in range(10)), [b"3", None, b"4"]],
+                                        *(b"%d" % i for i in range(10, 30))])
 
     def test_on_loopback_a_host_token_keeps_other_users_out(self):
         members = ("--members", ",".join(f"{name}=127.0.0.1:{free_port()}" for name in "abc"))

@@ -25,9 +25,13 @@ class Resp:
         self.socket.connect(address)
         self.file = self.socket.makefile("rb")
 
-    def send(self, *args):
+    @staticmethod
+    def request(*args):
         args = [a if isinstance(a, bytes) else str(a).encode() for a in args]
-        self.socket.sendall(b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%s\r\n" % (len(a), a) for a in args))
+        return b"*%d\r\n" % len(args) + b"".join(b"$%d\r\n%s\r\n" % (len(a), a) for a in args)
+
+    def send(self, *args):
+        self.socket.sendall(self.request(*args))
 
     def reply(self):
         line = self.file.readline()
@@ -108,6 +112,16 @@ class RespCase(RespDoor):
         large = os.urandom(1 << 20) * 12
         self.assertEqual(r("SET", "large", large), "OK")
         self.assertEqual(other("GET", "large"), large)
+        for args in (("MULTI",), ("SET", "large", large[:5000000]), ("GET", "large"), ("GET", "a"), ("EXEC",), ("GET", "a")):
+            r.send(*args)
+        self.assertEqual([r.reply() for _ in range(6)],
+                         ["OK", "QUEUED", "QUEUED", "QUEUED", ["OK", large[:5000000], b"two"], b"two"])
+        self.assertEqual((r("MULTI"), r("SET", "large", large)), ("OK", "QUEUED"))
+        for _ in range(5):  # together they are too long
+            last = r("SET", "large", large)
+        self.error(last, "OOM")
+        self.error(r("EXEC"), "EXECABORT")
+        self.assertEqual(other("STRLEN", "large"), 5000000)
         self.error(r("SET", "a"), "wrong number of arguments")
         self.error(r("SET", "a", "b", "EX", "soon"), "not an integer")
         self.error(r("NOSUCH", "x"), "unknown command")
