@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "block_calls.h"
 #include "kv/client/named.h"
 #include "kv/daemon/host.h"
@@ -793,6 +794,86 @@ static void values_too_large_to_be_asked_for_together_are_read(void **state)
     fixture_close(&f);
 }
 
+/* ---- any requests ---- */
+
+/* How long the first reply is; 0: it is not complete. */
+static size_t reply_len(const char *p, size_t len)
+{
+    const char *line = memchr(p, '\n', len);
+    if (!line)
+        return 0;
+    size_t at = (size_t)(line - p) + 1;
+    long number = strtol(p + 1, NULL, 10);
+    assert_non_null(strchr("+-:$*%_", p[0]));
+    if (p[0] == '$' && number >= 0)
+        return at + (size_t)number + 2 <= len ? at + (size_t)number + 2 : 0;
+    for (long i = 0; strchr("*%", p[0]) && i < (p[0] == '%' ? 2 * number : number); i++) {
+        size_t n = reply_len(p + at, len - at);
+        if (n == 0)
+            return 0;
+        at += n;
+    }
+    return at;
+}
+
+/* Requests of words that mean something, or nothing, at random places. */
+static size_t make_request(struct hw_rng *rng, char *out)
+{
+    static const char *const words[] = {
+        "GET",     "SET",     "MGET",    "MSET",    "SETNX",    "SETEX",  "PSETEX",   "DEL",
+        "UNLINK",  "EXISTS",  "STRLEN",  "TTL",     "PTTL",     "TYPE",   "GETRANGE", "DBSIZE",
+        "INFO",    "KEYS",    "SCAN",    "FLUSHDB", "FLUSHALL", "PING",   "ECHO",     "SELECT",
+        "CONFIG",  "CLIENT",  "COMMAND", "HELLO",   "AUTH",     "RESET",  "CLUSTER",  "MULTI",
+        "MULTI",   "EXEC",    "EXEC",    "DISCARD", "NX",       "XX",     "EX",       "PX",
+        "SETNAME", "GETNAME", "LIST",    "COUNT",   "MATCH",    "*",      "[a",       "a",
+        "b",       "c",       "0",       "1",       "2",        "3",      "-1",       "99999999999",
+        "",        "DOCS",    "default", "server",  "nosuch",   "\r\n-x", "string",   "maxmemory"};
+    enum { WORDS = sizeof(words) / sizeof(words[0]), COMMANDS = 36, ARGS = 5 };
+    uint64_t count = 1 + hw_rng_below(rng, ARGS);
+    size_t len = (size_t)sprintf(out, "*%u\r\n", (unsigned)count);
+    for (uint64_t i = 0; i < count; i++) {
+        const char *word = words[hw_rng_below(rng, i == 0 ? COMMANDS : WORDS)];
+        len += (size_t)sprintf(out + len, "$%zu\r\n%s\r\n", strlen(word), word);
+    }
+    return len;
+}
+
+/* Whatever is asked, every request has one reply, and the connection lives. */
+static void any_requests_are_answered_in_step(void **state)
+{
+    (void)state;
+    enum { TURNS = 400, REQUESTS = 24, REQUEST_CHARS = 160, GOT = 1 << 20 };
+    static const char last[] = "RESET\r\nECHO the-last-one\r\n", end[] = "$12\r\nthe-last-one\r\n";
+    struct fixture f;
+    struct hw_rng rng;
+    char *request = malloc(REQUESTS * REQUEST_CHARS + sizeof(last)), *got = malloc(GOT);
+    assert_true(request && got);
+    hw_rng_seed(&rng, 1);
+    fixture_open(&f);
+    int fd = dial(&f);
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint64_t count = 1 + hw_rng_below(&rng, REQUESTS);
+        size_t len = 0, have = 0, at = 0, n;
+        for (uint64_t i = 0; i < count; i++)
+            len += make_request(&rng, request + len);
+        memcpy(request + len, last, sizeof(last) - 1);
+        send_part(fd, request, len + sizeof(last) - 1);
+        for (uint64_t replies = 0; replies < count + 2; at += n, replies++)
+            while ((n = reply_len(got + at, have - at)) == 0) {
+                ssize_t more = recv(fd, got + have, GOT - have - 1, 0);
+                assert_true(more > 0);
+                have += (size_t)more;
+                got[have] = 0;
+            }
+        assert_int_equal(at, have);
+        assert_memory_equal(got + at - strlen(end), end, strlen(end));
+    }
+    close(fd);
+    fixture_close(&f);
+    free(request);
+    free(got);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -811,6 +892,7 @@ int main(void)
         cmocka_unit_test(a_value_is_where_it_belongs_when_members_change_meanwhile),
         cmocka_unit_test(replies_to_gets_asked_for_together_are_in_order),
         cmocka_unit_test(values_too_large_to_be_asked_for_together_are_read),
+        cmocka_unit_test(any_requests_are_answered_in_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
