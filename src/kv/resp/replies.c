@@ -136,7 +136,9 @@ static ssize_t send_some(struct resp_session *s, struct iovec *from, uint32_t co
     struct rpc_transport *t = s->options.transport;
     struct msghdr message = {.msg_iov = from, .msg_iovlen = count};
     if (!t)
-        return sendmsg(s->options.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        return count == 1
+                   ? send(s->options.fd, from->iov_base, from->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                   : sendmsg(s->options.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     ssize_t n = t->ops->send(t, from, count < RPC_IOV_MAX ? (int)count : RPC_IOV_MAX);
     errno = n < 0 ? (int)-n : 0;
     return n < 0 ? -1 : n;

@@ -139,8 +139,9 @@ static ssize_t receive(struct resp_session *s, struct iovec *into, int count, in
     struct msghdr message = {.msg_iov = into, .msg_iovlen = (size_t)count};
     ssize_t n;
     do
-        n = t ? t->ops->recv(t, into, count, LOOK_S * HW_SEC)
-              : recvmsg(s->options.fd, &message, flags);
+        n = t            ? t->ops->recv(t, into, count, LOOK_S * HW_SEC)
+            : count == 1 ? recv(s->options.fd, into->iov_base, into->iov_len, flags)
+                         : recvmsg(s->options.fd, &message, flags);
     while (n < 0 && !t && errno == EINTR);
     if (!t || n > 0)
         return n;
