@@ -289,7 +289,7 @@ static int allocate(struct pool *pool, uint32_t *ids, uint32_t count, char *why)
     int rc;
     do
         rc = page_slabs_take(pool->slabs, ids, count, &error);
-    while (rc == -ENOSPC && llm_kv_cache_reclaim(cache));
+    while ((rc == -ENOSPC || rc == -ENOMEM) && llm_kv_cache_reclaim(cache));
     if (rc)
         return llm_why(why, rc, "KV pages: %s", error.text);
     for (uint32_t i = 0; i < count; i++) {

@@ -412,13 +412,16 @@ static void plan_add(struct plan *p, struct llm_job *job, uint32_t rows)
 static int reserve(struct llm_worker *w, struct llm_job *job, uint32_t rows)
 {
     struct llm_seq *seq = job->seq->seq;
+    struct llm_model *m = job->seq->model;
     int rc;
     job->seq->kv.in_step = true;
-    do
-        rc = llm_seq_reserve(seq, llm_seq_length(seq) + rows, job->why);
-    while (
-        (rc == -ENOSPC && (llm_kv_make_room(w, job->seq->model) || llm_texts_make_room(w, job))) ||
-        (rc == -ENOMEM && llm_weights_make_room(w, job->seq->model)));
+    do {
+        do
+            rc = llm_seq_reserve(seq, llm_seq_length(seq) + rows, job->why);
+        while (rc == -ENOMEM && llm_weights_make_room(w, m));
+        if (rc == -ENOMEM && llm_kv_share_refused(w, job))
+            rc = -ENOSPC;
+    } while (rc == -ENOSPC && (llm_kv_make_room(w, m) || llm_texts_make_room(w, job)));
     job->seq->kv.in_step = rc == 0;
     return rc;
 }

@@ -339,6 +339,8 @@ struct llm_worker {
     struct llm_pool *samplers;      /* made on demand (engine) */
     bool samples_alone;             /* there could be none (engine) */
     uint64_t reviewed_ns;           /* page_host_ns when memory was last reviewed (engine) */
+    uint64_t refused_ns;            /* and when the device last had none for KV (engine) */
+    uint64_t refused_bytes;         /* what the group held then (engine) */
     uint32_t answered;              /* requests that the last step answered (engine) */
     uint32_t awaited;               /* requests there if each of them brings another (engine) */
     bool are_late;                  /* not all came in time (engine) */
@@ -346,6 +348,8 @@ struct llm_worker {
     uint64_t stepped_ns;            /* when it ended (engine) */
     _Atomic uint64_t step_began_ns; /* 0: no step; relaxed, the engine's thread writes */
     _Atomic bool draining;          /* relaxed; the server's thread writes */
+    _Atomic uint32_t aside;  /* bit i: the weights of served[i] are; relaxed, the engine's thread
+                              * writes it */
     _Atomic bool incomplete; /* a model lacks a server: look again soon; relaxed, the engine's
                               * thread writes */
     uint64_t texts_begun;    /* (engine) */
@@ -452,6 +456,12 @@ uint64_t llm_kv_share_due(const struct llm_worker *w);
 bool llm_kv_share_holds(const struct llm_model *m, uint64_t pages);
 /* A job found no page: true when it shall wait for one. */
 bool llm_kv_share_waits(struct llm_worker *w, struct llm_job *job);
+/* The device has no memory for a page that the limit allows.  True: others under way hold some, and
+ * for a while what all hold now is the limit. */
+bool llm_kv_share_refused(struct llm_worker *w, const struct llm_job *job);
+/* Gives back KV memory that no request uses, of the model that was idle for longest.  False: there
+ * is none. */
+bool llm_kv_share_give_kept(struct llm_worker *w);
 
 /* ---- weights.c ---- */
 
@@ -460,7 +470,7 @@ bool llm_kv_share_waits(struct llm_worker *w, struct llm_job *job);
 void llm_weights_review(struct llm_worker *w,
                         void (*fail)(struct llm_worker *w, struct llm_job *job, int status));
 /* The device is short of memory: puts a model aside that computes nothing, another than `but`
- * (NULL: any).  False: there is none. */
+ * (NULL: any), or gives KV back that no request uses.  False: there is none. */
 bool llm_weights_make_room(struct llm_worker *w, const struct llm_model *but);
 /* When the next model may be put aside; HW_NEVER: none. */
 uint64_t llm_weights_due(const struct llm_worker *w);

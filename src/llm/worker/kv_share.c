@@ -22,6 +22,9 @@ static_assert((int)PAGE_SHARE_MODELS_MAX == (int)PAGE_LIMIT_USERS, "a share for 
 #define STALL_NS (5 * HW_MS)
 /* A request that is not a text waits so long for memory of other models. */
 #define WAIT_NS HW_SEC
+/* So long is what was held the limit when the device refused more.  Then it is tried again: what
+ * else has its memory, another process for example, is not heard of. */
+#define REFUSED_NS (5 * HW_SEC)
 
 /* ---- what models need ---- */
 
@@ -127,6 +130,13 @@ static void give_back(struct llm_worker *w, struct llm_model *m, uint64_t target
     hw_counter_bump(&w->counts[LLM_COUNT_KV_GIVEN], before > after ? before - after : 0);
 }
 
+static uint64_t limit_now(const struct llm_worker *w, const struct page_limit *limit, uint64_t now)
+{
+    uint64_t bytes = page_limit_get(limit);
+    bool is_refused = w->refused_bytes && now - w->refused_ns < REFUSED_NS;
+    return is_refused && (bytes == 0 || w->refused_bytes < bytes) ? w->refused_bytes : bytes;
+}
+
 static void share(struct llm_worker *w, struct page_limit *limit, uint64_t now)
 {
     struct page_limit_user users[PAGE_LIMIT_USERS];
@@ -135,7 +145,7 @@ static void share(struct llm_worker *w, struct page_limit *limit, uint64_t now)
     size_t count = page_limit_users(limit, users);
     for (size_t i = 0; i < count; i++)
         shares[i] = share_of(&users[i], now);
-    page_share_targets(shares, count, page_limit_get(limit), targets);
+    page_share_targets(shares, count, limit_now(w, limit, now), targets);
     for (size_t i = 0; i < count; i++) {
         struct llm_model *m = model_at(w, users[i].line);
         if (!m)
@@ -208,4 +218,50 @@ bool llm_kv_share_waits(struct llm_worker *w, struct llm_job *job)
     w->is_short = true;
     job->short_ns = job->short_ns ? job->short_ns : now;
     return llm_job_is_text(job) || now - job->short_ns < WAIT_NS;
+}
+
+/* Sequences without a request are left out: nobody knows when they end. */
+bool llm_kv_share_refused(struct llm_worker *w, const struct llm_job *job)
+{
+    struct page_limit *limit = job->seq->model->limit;
+    struct page_limit_user users[PAGE_LIMIT_USERS];
+    const struct llm_sequence *other = w->sequences;
+    while (other && (other == job->seq || !other->job || llm_seq_length(other->seq) == 0))
+        other = other->next;
+    if (!other || !limit)
+        return false;
+    w->refused_ns = page_host_ns();
+    w->refused_bytes = 0;
+    for (size_t i = page_limit_users(limit, users); i-- > 0;)
+        w->refused_bytes += users[i].charged_bytes;
+    w->is_short = true;
+    return true;
+}
+
+/* True: it holds less than before. */
+static bool give_kept(struct llm_model *m)
+{
+    uint64_t before = page_limit_charged(m->limit);
+    do
+        llm_engine_kv_trim(m->engine);
+    while (page_limit_charged(m->limit) >= before && llm_engine_kv_drop(m->engine));
+    return page_limit_charged(m->limit) < before;
+}
+
+bool llm_kv_share_give_kept(struct llm_worker *w)
+{
+    bool tried[LLM_SERVED_MODELS_MAX] = {false};
+    for (;;) {
+        uint32_t next = w->served_count;
+        for (uint32_t i = 0; i < w->served_count; i++) {
+            if (!tried[i] && w->served[i]->limit &&
+                (next == w->served_count || w->served[i]->busy_ns < w->served[next]->busy_ns))
+                next = i;
+        }
+        if (next == w->served_count)
+            return false;
+        tried[next] = true;
+        if (give_kept(w->served[next]))
+            return true;
+    }
 }

@@ -4,8 +4,9 @@
  * another model, another process.  One that a request waits for returns from its file's mapping,
  * which is in memory or read again: a slice between two steps of other models, one model at a time.
  * Where the device has no memory for it, or for KV, models that compute nothing now are put aside
- * before their time, the longest idle first.  Where all compute, it waits; after a while texts of
- * the others that have not begun wait for it, so that each has its turn. */
+ * before their time, the longest idle first; then KV goes that no request uses.  Where all compute,
+ * it waits; after a while texts of the others that have not begun wait for it, so that each has its
+ * turn. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -24,8 +25,12 @@
 static void tell(struct llm_worker *w, struct llm_model *m)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < w->served_count; i++)
+    uint32_t aside = 0;
+    for (uint32_t i = 0; i < w->served_count; i++) {
         bytes += w->served[i]->aside_bytes;
+        aside |= (uint32_t)w->served[i]->is_aside << i;
+    }
+    atomic_store_explicit(&w->aside, aside, memory_order_relaxed);
     atomic_store_explicit(&w->counts[LLM_COUNT_WEIGHTS_ASIDE], bytes, memory_order_relaxed);
     llm_kv_share_tell(w, m);
 }
@@ -54,7 +59,7 @@ bool llm_weights_make_room(struct llm_worker *w, const struct llm_model *but)
         if (m != but && !m->is_aside && rests && (!idle || m->ran_ns < idle->ran_ns))
             idle = m;
     }
-    return idle && put_aside(w, idle);
+    return (idle && put_aside(w, idle)) || llm_kv_share_give_kept(w);
 }
 
 /* ---- a model comes back ---- */

@@ -484,6 +484,11 @@ static void another_process_gets_what_an_idle_model_holds(void **state)
 static uint64_t gpu_bytes = UINT64_MAX, gpu_taken;
 static bool is_slow;
 static uint32_t returns; /* weights that came back */
+/* KV pages find memory while weights take at most so much, and KV of this rig, if there is one. */
+static uint64_t weights_beside_kv = UINT64_MAX, kv_room = UINT64_MAX;
+static const struct rig *kv_rig;
+/* And weights find some while KV of the rig takes at most so much. */
+static uint64_t kv_beside_weights = UINT64_MAX;
 
 int __real_llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char *what,
                              struct llm_vk_piece *out, char *cause);
@@ -492,7 +497,8 @@ int __wrap_llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char
 int __wrap_llm_vk_piece_take(struct llm_vk_memory *m, uint64_t bytes, const char *what,
                              struct llm_vk_piece *out, char *cause)
 {
-    if (bytes > gpu_bytes || gpu_taken > gpu_bytes - bytes)
+    if (bytes > gpu_bytes || gpu_taken > gpu_bytes - bytes ||
+        (kv_rig && held(kv_rig) > kv_beside_weights))
         return llm_why(cause, -ENOMEM, "the GPU is full");
     gpu_taken += bytes;
     return __real_llm_vk_piece_take(m, bytes, what, out, cause);
@@ -506,9 +512,6 @@ void __wrap_llm_vk_piece_give(struct llm_vk_memory *m, struct llm_vk_piece *piec
     __real_llm_vk_piece_give(m, piece);
 }
 
-/* KV pages find memory while weights take at most so much. */
-static uint64_t weights_beside_kv = UINT64_MAX;
-
 int __real_llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
                                const char *what, struct llm_vk_block *out, char *cause);
 int __wrap_llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
@@ -516,7 +519,8 @@ int __wrap_llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm
 int __wrap_llm_vk_block_create(struct llm_vk_device *d, uint64_t bytes, enum llm_vk_kind kind,
                                const char *what, struct llm_vk_block *out, char *cause)
 {
-    if (strcmp(what, "the KV cache") == 0 && gpu_taken > weights_beside_kv)
+    if (strcmp(what, "the KV cache") == 0 &&
+        (gpu_taken > weights_beside_kv || (kv_rig && held(kv_rig) > kv_room)))
         return llm_why(cause, -ENOMEM, "the GPU is full");
     return __real_llm_vk_block_create(d, bytes, kind, what, out, cause);
 }
@@ -726,6 +730,64 @@ static void kv_pages_take_the_place_of_idle_weights(void **state)
     idle_rig_close(&r);
 }
 
+/* Prompts that are kept for requests to come give way to weights that a request needs now. */
+static void weights_take_the_place_of_idle_kv(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2];
+    struct rig r;
+    idle_rig_open(&r, told, texts);
+    rig_close(&r);
+    rig_open(&r, 4 << 20, 0);
+    kv_rig = &r;
+    ask(&r, &texts[1]);
+    turn_until_over(&r, &texts[1], 1, 0);
+    turn(&r, texts, 0);
+    assert_int_equal(gpu_taken, 0);
+    assert_true(held(&r) > 0);
+    kv_beside_weights = 0;
+    ask(&r, &texts[0]);
+    while (r.w.arrived.first || r.w.served[0]->is_aside)
+        turn(&r, texts, 1);
+    kv_beside_weights = UINT64_MAX;
+    turn_until_over(&r, texts, 1, 0);
+    same(told, texts, 2);
+    kv_rig = NULL;
+    idle_rig_close(&r);
+}
+
+/* The limit is far; texts wait for each other's memory all the same, and one alone is told. */
+static void a_device_that_has_less_than_the_limit(void **state)
+{
+    (void)state;
+    enum { COUNT = 8 };
+    static struct text told[COUNT], texts[COUNT];
+    struct hw_rng rng;
+    struct rig r;
+    hw_rng_seed(&rng, 11);
+    make_texts(told, COUNT, &rng, 120, 60);
+    memcpy(texts, told, sizeof texts);
+    rig_open(&r, 8 << 20, 0);
+    kv_rig = &r;
+    kv_room = 3 * bytes_of(1, 192);
+    for (int i = 0; i < COUNT; i++)
+        ask(&r, &texts[i]);
+    turn_until_over(&r, texts, COUNT, kv_room);
+    same(told, texts, COUNT);
+    kv_room = 0;
+    while (llm_kv_share_give_kept(&r.w))
+        ;
+    assert_int_equal(held(&r), 0);
+    texts[0] = told[0];
+    texts[0].status = -ENOMEM;
+    ask(&r, &texts[0]);
+    turn_until_over(&r, texts, 1, 0);
+    assert_non_null(strstr(why, "the GPU is full"));
+    kv_room = UINT64_MAX;
+    kv_rig = NULL;
+    rig_close(&r);
+}
+
 /* Text after text of one model: one of the other has its turn all the same. */
 static void a_busy_model_lets_another_come_back(void **state)
 {
@@ -853,6 +915,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(models_that_do_not_fit_together_take_turns),
         cmocka_unit_test(a_busy_model_lets_another_come_back),
         cmocka_unit_test(kv_pages_take_the_place_of_idle_weights),
+        cmocka_unit_test(weights_take_the_place_of_idle_kv),
+        cmocka_unit_test(a_device_that_has_less_than_the_limit),
         cmocka_unit_test(a_file_that_was_changed_does_not_come_back),
     };
     return strcmp(backend, "vulkan") == 0 ? cmocka_run_group_tests(on_gpu, make_models, drop_models)
