@@ -90,8 +90,9 @@ static void print_devices(const struct serve_devices *devices)
 static void print_models(const struct llm_served *s)
 {
     for (uint32_t i = 0; i < s->model_count; i++)
-        printf("model       %s (%s), context %u, %s\n", s->models[i].name, s->models[i].arch,
-               s->models[i].context, llm_served_state(s));
+        printf("model       %s (%s), context %u, %s%s\n", s->models[i].name, s->models[i].arch,
+               s->models[i].context, llm_served_state(s),
+               s->models[i].is_aside ? ", weights aside" : "");
 }
 
 /* Equal steps from the least value to the 99th percentile, so that one late answer does not
@@ -223,6 +224,7 @@ static void json_models(struct hw_json *j, const struct llm_served *s)
         hw_json_put_string(j, "name", s->models[i].name);
         hw_json_put_string(j, "arch", s->models[i].arch);
         hw_json_put_u64(j, "context", s->models[i].context);
+        hw_json_put_bool(j, "weights_aside", s->models[i].is_aside);
         hw_json_object_end(j);
     }
     hw_json_array_end(j);

@@ -159,17 +159,19 @@ static json_t *ask_http(struct top *t, struct place *p, char *why)
 
 static json_t *worker_json(const char *address, const struct llm_served *s)
 {
-    json_t *models = json_array();
+    json_t *models = json_array(), *aside = json_array();
     uint64_t pages = 0, used = 0;
     for (uint32_t i = 0; i < s->model_count; i++) {
         json_array_append_new(models, json_string(s->models[i].name));
+        if (s->models[i].is_aside)
+            json_array_append_new(aside, json_string(s->models[i].name));
         pages += s->models[i].kv_pages;
         used += s->models[i].kv_used;
     }
-    json_t *worker =
-        json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:o}", "address", address, "state",
-                  llm_served_state(s), "running", (int)s->running, "waiting", (int)s->waiting,
-                  "kv_pages", (json_int_t)pages, "kv_used", (json_int_t)used, "models", models);
+    json_t *worker = json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:o, s:o}", "address", address,
+                               "state", llm_served_state(s), "running", (int)s->running, "waiting",
+                               (int)s->waiting, "kv_pages", (json_int_t)pages, "kv_used",
+                               (json_int_t)used, "models", models, "weights_aside", aside);
     return json_pack("{s:[o], s:{s:I}}", "workers", worker, "tokens", "computed",
                      (json_int_t)s->rows);
 }
@@ -311,6 +313,11 @@ static void put_worker(const json_t *w)
     json_array_foreach(json_object_get(w, "models"), i, name)
     {
         fputs(i ? ", " : "  ", stdout);
+        put_text(name, 0);
+    }
+    json_array_foreach(json_object_get(w, "weights_aside"), i, name)
+    {
+        fputs(i ? ", " : "; weights aside: ", stdout);
         put_text(name, 0);
     }
     if (json_object_get(w, "why"))

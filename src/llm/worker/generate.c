@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { STOPS_AT_END = 1, LOGPROBS = 2, EMBED = 4, STAYS = 8, SCORED = 16 };
-enum { DRAINING = 1, INCOMPLETE = 2 };
+enum { DRAINING = 1, INCOMPLETE = 2, ASIDE = 4 };
 
 uint32_t llm_get_varint32(struct wire_dec *d)
 {
@@ -349,7 +349,11 @@ static void get_model(struct wire_dec *d, struct llm_served_model *m)
 
 void llm_served_put(struct wire_enc *e, const struct llm_served *s)
 {
-    wire_put_u8(e, (s->draining ? DRAINING : 0) | (s->incomplete ? INCOMPLETE : 0));
+    uint64_t aside = 0;
+    for (uint32_t i = 0; i < s->model_count; i++)
+        aside |= (uint64_t)s->models[i].is_aside << i;
+    wire_put_u8(e, (s->draining ? DRAINING : 0) | (s->incomplete ? INCOMPLETE : 0) |
+                       (aside ? ASIDE : 0));
     wire_put_u64(e, s->incarnation);
     wire_put_u32(e, s->running);
     wire_put_u32(e, s->waiting);
@@ -358,13 +362,15 @@ void llm_served_put(struct wire_enc *e, const struct llm_served *s)
     wire_put_varint(e, s->model_count);
     for (uint32_t i = 0; i < s->model_count; i++)
         put_model(e, &s->models[i]);
+    if (aside)
+        wire_put_varint(e, aside);
 }
 
 void llm_served_get(struct wire_dec *d, struct llm_served *s)
 {
     *s = (struct llm_served){0};
     uint8_t flags = wire_get_u8(d);
-    s->draining = get_flag(d, flags, DRAINING | INCOMPLETE, DRAINING);
+    s->draining = get_flag(d, flags, DRAINING | INCOMPLETE | ASIDE, DRAINING);
     s->incomplete = flags & INCOMPLETE;
     s->incarnation = wire_get_u64(d);
     s->running = wire_get_u32(d);
@@ -374,6 +380,11 @@ void llm_served_get(struct wire_dec *d, struct llm_served *s)
     s->model_count = get_count(d, LLM_SERVED_MODELS_MAX);
     for (uint32_t i = 0; i < s->model_count; i++)
         get_model(d, &s->models[i]);
+    uint64_t aside = flags & ASIDE ? wire_get_varint(d) : 0;
+    if (flags & ASIDE && (aside == 0 || aside >> s->model_count))
+        wire_dec_fail(d, -EPROTO);
+    for (uint32_t i = 0; i < s->model_count; i++)
+        s->models[i].is_aside = aside >> i & 1;
 }
 
 const char *llm_served_state(const struct llm_served *s)

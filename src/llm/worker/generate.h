@@ -14,8 +14,9 @@
  *   tokens     (pushed) groups up to the end of the message: id varint, tops varint, count varint,
  *              so many tokens.  tops is 0, or 1 + n: then each token has its logprob f32, and n
  *              times token varint, logprob f32
- *   worker     flags u8 (1 draining, 2 incomplete), running u32, waiting u32, rows u64, step u64,
- *              models varint, so many models
+ *   worker     flags u8 (1 draining, 2 incomplete, 4 aside is there), running u32, waiting u32,
+ *              rows u64, step u64, models varint, so many models, [aside varint: bit i is that of
+ *              model i]
  *     model      name string, architecture string, arithmetic string, hash u8 x 16,
  *                vocabulary u32, context u32, header u64, KV pages u64, of these used u64
  *
@@ -101,6 +102,7 @@ struct llm_served_model {
     uint32_t vocab, context;
     uint64_t header_bytes; /* of the GGUF file, before the tensors' data; 0: no GGUF */
     uint64_t kv_pages, kv_used;
+    bool is_aside; /* its weights are not on the device: the next request brings them back */
 };
 
 /* A worker as it describes itself. */

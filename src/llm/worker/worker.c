@@ -606,8 +606,11 @@ static void on_describe(struct llm_worker *w, struct llm_client *c, struct rpc_m
         .rows = counted(w, LLM_COUNT_ROWS),
         .step_ns = began && now > began ? now - began : 0,
         .model_count = w->served_count};
-    for (uint32_t i = 0; i < w->served_count; i++)
+    uint32_t aside = atomic_load_explicit(&w->aside, memory_order_relaxed);
+    for (uint32_t i = 0; i < w->served_count; i++) {
         describe_model(w->served[i], &served->models[i]);
+        served->models[i].is_aside = aside >> i & 1;
+    }
     struct wire_enc e;
     wire_enc_init(&e, sizeof *served);
     llm_served_put(&e, served);

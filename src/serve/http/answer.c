@@ -457,11 +457,25 @@ void http_answer_chunks(struct http_exchange *x)
 
 /* ---- others ---- */
 
-static json_t *describe_model(const struct http_model *m)
+/* No worker has its weights on a device: the next request waits for them. */
+static bool is_aside(const struct http_front *f, const struct http_model *m)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:I}", "id", m->name, "object", "model", "created",
+    bool found = false;
+    for (size_t i = 0; i < f->worker_count; i++) {
+        const struct http_worker *w = &f->workers[i];
+        int k = w->state == HTTP_WORKER_UP ? http_worker_model(w, m) : -1;
+        if (k >= 0 && !w->served.models[k].is_aside)
+            return false;
+        found |= k >= 0;
+    }
+    return found;
+}
+
+static json_t *describe_model(const struct http_front *f, const struct http_model *m)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:b}", "id", m->name, "object", "model", "created",
                      (json_int_t)m->created, "owned_by", "hawser", "max_model_len",
-                     (json_int_t)m->context);
+                     (json_int_t)m->context, "weights_aside", is_aside(f, m));
 }
 
 char *http_answer_models(struct http_front *f, size_t *len)
@@ -470,14 +484,14 @@ char *http_answer_models(struct http_front *f, size_t *len)
     json_t *list = json_array();
     for (size_t i = 0; i < f->model_count; i++) {
         if (http_model_is_up(f, f->models[i]))
-            json_array_append_new(list, describe_model(f->models[i]));
+            json_array_append_new(list, describe_model(f, f->models[i]));
     }
     return dump(json_pack("{s:s, s:o}", "object", "list", "data", list), len);
 }
 
-char *http_answer_model(const struct http_model *m, size_t *len)
+char *http_answer_model(const struct http_front *f, const struct http_model *m, size_t *len)
 {
-    return dump(describe_model(m), len);
+    return dump(describe_model(f, m), len);
 }
 
 char *http_answer_error(const struct http_error *e, size_t *len)

@@ -300,7 +300,7 @@ static enum MHD_Result get_model(struct http_exchange *x)
     pthread_mutex_lock(&x->front->lock);
     const struct http_model *m = http_model_find(x->front, x->rest, &x->error);
     if (m)
-        text = http_answer_model(m, &len);
+        text = http_answer_model(x->front, m, &len);
     pthread_mutex_unlock(&x->front->lock);
     return m ? respond_json(x, MHD_HTTP_OK, text, len) : respond_error(x);
 }

@@ -436,7 +436,7 @@ char *http_answer_embeddings(struct http_exchange *x, size_t *len);
 /* What is new for a client that streams, in x->out. */
 void http_answer_chunks(struct http_exchange *x);
 char *http_answer_models(struct http_front *f, size_t *len);
-char *http_answer_model(const struct http_model *m, size_t *len);
+char *http_answer_model(const struct http_front *f, const struct http_model *m, size_t *len);
 char *http_answer_error(const struct http_error *e, size_t *len);
 /* A chat's, as a list. */
 json_t *http_answer_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to);

@@ -43,29 +43,51 @@ static void print_text(FILE *out, struct http_front *f)
     fputc('\n', out);
 }
 
-/* A model's KV, of all workers that serve it: the share that is used, as vLLM's users expect it. */
-static void print_kv_usage(FILE *out, const struct http_front *f,
-                           const struct http_stats_line *lines)
+/* What all workers that serve a model have of it. */
+struct holdings {
+    uint64_t kv_used, kv_pages;
+    uint32_t aside;
+};
+
+static struct holdings holdings_of(const struct http_front *f, const char *model)
 {
-    static const char name[] = "vllm:kv_cache_usage_perc";
-    fprintf(out, "# HELP %s KV pages in use; 1 is all\n# TYPE %s gauge\n", name, name);
-    for (size_t m = 0; m < f->model_count; m++) {
-        uint64_t used = 0, pages = 0;
-        if (!lines[m].is_first)
-            continue;
-        for (size_t i = 0; i < f->worker_count; i++) {
-            const struct http_worker *w = &f->workers[i];
-            uint32_t count = w->state == HTTP_WORKER_UP ? w->served.model_count : 0;
-            for (uint32_t k = 0; k < count; k++) {
-                if (strcmp(w->served.models[k].name, lines[m].model) == 0) {
-                    used += w->served.models[k].kv_used;
-                    pages += w->served.models[k].kv_pages;
-                }
+    struct holdings all = {0};
+    for (size_t i = 0; i < f->worker_count; i++) {
+        const struct http_worker *w = &f->workers[i];
+        uint32_t count = w->state == HTTP_WORKER_UP ? w->served.model_count : 0;
+        for (uint32_t k = 0; k < count; k++) {
+            if (strcmp(w->served.models[k].name, model) == 0) {
+                all.kv_used += w->served.models[k].kv_used;
+                all.kv_pages += w->served.models[k].kv_pages;
+                all.aside += w->served.models[k].is_aside;
             }
         }
+    }
+    return all;
+}
+
+/* The share of KV as vLLM's users expect it. */
+static double kv_share(const struct holdings *h)
+{
+    return h->kv_pages ? (double)h->kv_used / (double)h->kv_pages : 0;
+}
+
+static double aside_at(const struct holdings *h)
+{
+    return h->aside;
+}
+
+static void print_gauge(FILE *out, const struct http_front *f, const struct http_stats_line *lines,
+                        const char *name, const char *help, double (*of)(const struct holdings *h))
+{
+    fprintf(out, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name);
+    for (size_t m = 0; m < f->model_count; m++) {
+        if (!lines[m].is_first)
+            continue;
+        struct holdings all = holdings_of(f, lines[m].model);
         fprintf(out, "%s{", name);
         hw_counters_print_label(out, "model_name", lines[m].model);
-        fprintf(out, "} %g\n", pages ? (double)used / (double)pages : 0);
+        fprintf(out, "} %g\n", of(&all));
     }
 }
 
@@ -81,7 +103,10 @@ void http_state_print(void *front, enum hw_counters_format format, FILE *out)
     }
     if (format == HW_COUNTERS_PROMETHEUS) {
         http_stats_print(out, lines, f->model_count);
-        print_kv_usage(out, f, lines);
+        print_gauge(out, f, lines, "vllm:kv_cache_usage_perc", "KV pages in use; 1 is all",
+                    kv_share);
+        print_gauge(out, f, lines, "hawser_http_weights_aside",
+                    "workers that have put the model's weights aside", aside_at);
     } else if (format == HW_COUNTERS_TEXT)
         print_text(out, f);
     pthread_mutex_unlock(&f->lock);
@@ -137,18 +162,21 @@ static json_t *rope_json(const struct http_worker *w)
 static json_t *worker_json(const struct http_worker *w, bool map)
 {
     uint64_t pages = 0, used = 0;
-    json_t *models = json_array();
+    json_t *models = json_array(), *aside = json_array();
     bool up = w->state == HTTP_WORKER_UP;
     for (uint32_t i = 0; up && i < w->served.model_count; i++) {
         pages += w->served.models[i].kv_pages;
         used += w->served.models[i].kv_used;
         json_array_append_new(models, json_string(w->served.models[i].name));
+        if (w->served.models[i].is_aside)
+            json_array_append_new(aside, json_string(w->served.models[i].name));
     }
-    json_t *worker = json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "address", w->name,
-                               "state", state_name(w), "running", up ? (int)w->served.running : 0,
-                               "waiting", up ? (int)w->served.waiting : 0, "kv_pages",
-                               (json_int_t)pages, "kv_used", (json_int_t)used, "losses",
-                               (json_int_t)w->losses, "models", models, "rope", rope_json(w));
+    json_t *worker =
+        json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "address", w->name, "state",
+                  state_name(w), "running", up ? (int)w->served.running : 0, "waiting",
+                  up ? (int)w->served.waiting : 0, "kv_pages", (json_int_t)pages, "kv_used",
+                  (json_int_t)used, "losses", (json_int_t)w->losses, "models", models,
+                  "weights_aside", aside, "rope", rope_json(w));
     if (worker && !up && w->why[0])
         json_object_set_new(worker, "why", json_string(w->why));
     if (worker && map && up && w->inspection)

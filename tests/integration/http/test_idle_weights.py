@@ -1,5 +1,6 @@
 """Weights of models that nobody asks for leave the GPU and come back, with real requests on the software GPU."""
 
+import json
 import os
 import shutil
 import signal
@@ -48,6 +49,19 @@ class IdleWeights(Case):
         wait_for(lambda: hawser("kvtop", "--once", env=self.runtime).stdout.count("weights aside") == 2)
         self.assertGreater(self.aside(server), 2 * 0.9 * MODEL.stat().st_size)
 
+    def told(self, server, aside):
+        """Every place that lists models tells whose weights are aside."""
+        info = json.loads(hawser("info", server.address, "-d", "1ms", "--json").stdout)
+        self.assertEqual([m["name"] for m in info["server"]["models"] if m["weights_aside"]], aside)
+        self.assertEqual(hawser("info", server.address, "-d", "1ms").stdout.count(", up, weights aside\n"), len(aside))
+        wait_for(lambda: [m["id"] for m in call(server.url, "/v1/models")[2]["data"] if m["weights_aside"]] == aside)
+        for place in (server.address, server.url):
+            top = json.loads(hawser("top", "--once", "--json", place).stdout)
+            self.assertEqual(sorted(top["places"][0]["workers"][0]["weights_aside"]), aside)
+            self.assertIn(f"a, b; weights aside: {', '.join(aside)}\n", hawser("top", "--once", place).stdout)
+        for name in aside:
+            self.assertEqual(counter(server.url, f'hawser_http_weights_aside{{model_name="{name}"}}'), 1)
+
     def test_a_request_brings_them_back(self):
         server = self.serve()
         told = self.text(server, "a")
@@ -56,6 +70,7 @@ class IdleWeights(Case):
         self.assertEqual(in_threads([lambda: self.text(server, "a")] * 3), [told] * 3)
         self.assertGreater(self.returns(server), before)
         self.all_aside(server)
+        self.told(server, ["a", "b"])
         self.assertEqual(self.text(server, "b"), told)
         self.assertGreater(self.returns(server), before + 1)
         code, stderr = server.stop()
