@@ -35,9 +35,9 @@ enum {
 struct bench_serve_options {
     const char *model, *prompt, *peer;
     struct cmd_list clients;
-    uint64_t tokens, reps, threads, kv_bytes, share, deadline_ns;
+    uint64_t tokens, reps, threads, kv_bytes, share, deadline_ns, idle_ns;
     int backend, math;
-    bool json, check;
+    bool first, json, check;
 };
 
 static const char *const backend_names[] = {"cpu", "vulkan", NULL};
@@ -63,6 +63,13 @@ static const struct cmd_option options[] = {
     {"deadline", 0, CMD_DURATION, AT(deadline_ns),
      "of --share: a request whose first token comes by then is in time", "TIME", "1s", HW_MS,
      3600 * HW_SEC},
+    {"priority", 0, CMD_FLAG, AT(first),
+     "of --share: the first model has a higher --kv-priority, half of the memory is there, and the "
+     "baseline is a server of equals"},
+    {"idle-weights", 0, CMD_DURATION, AT(idle_ns),
+     "of --share with --backend vulkan: measure the first token of models whose weights have left "
+     "after so long without a request, beside the same when they are there",
+     "TIME", NULL, HW_MS, 3600 * HW_SEC},
     {"peer", 0, CMD_STRING, AT(peer),
      "another server of the same model, llama-server for example, measured beside ours: "
      "http://host:port, or a command that starts it, with $MODEL and $PORT",
@@ -376,6 +383,10 @@ static enum cmd_exit share(struct bench_run *r)
         return cmd_fail(CMD_USAGE, "bench-serve: --clients: '%s' is not %llu to %d",
                         r->o->clients.items[0], (unsigned long long)r->o->share, CLIENTS_MAX);
     struct bench_share config = {.model = r->o->model,
+                                 .backend = backend_names[r->o->backend],
+                                 .math = llm_math_names[r->o->math],
+                                 .is_first = r->o->first,
+                                 .idle_ns = r->o->idle_ns,
                                  .file = r->file,
                                  .dir = r->dir.path,
                                  .prompt = r->prompt,
@@ -418,6 +429,11 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     struct bench_run r = {.o = values};
     if (!r.o->model)
         return cmd_fail(CMD_USAGE, "bench-serve: --model FILE is needed");
+    if ((r.o->first || r.o->idle_ns) && !r.o->share)
+        return cmd_fail(CMD_USAGE, "bench-serve: %s is about several models: --share N",
+                        r.o->first ? "--priority" : "--idle-weights");
+    if (r.o->first && r.o->idle_ns)
+        return cmd_fail(CMD_USAGE, "bench-serve: --priority and --idle-weights cannot be combined");
     if (bench_dir_make(&r.dir, why))
         return cmd_fail(CMD_FAILED, "bench-serve: %s", why);
     enum cmd_exit code = run_in(&r);
@@ -441,7 +457,9 @@ const struct cmd_command cmd_bench_serve = {
                 "hawser bench-serve --model model.gguf --peer http://127.0.0.1:8080 --json\n"
                 "hawser bench-serve --model model.gguf \\\n"
                 "    --peer 'exec llama-server -m \"$MODEL\" --port \"$PORT\" -np 16'\n"
-                "hawser bench-serve --model models/kjv.gguf --share 3 --clients 24",
+                "hawser bench-serve --model models/kjv.gguf --share 3 --clients 24\n"
+                "hawser bench-serve --model models/kjv.gguf --share 3 --clients 24 --priority\n"
+                "hawser bench-serve --model m.gguf --share 3 --backend vulkan --idle-weights 300ms",
     .values_size = sizeof(struct bench_serve_options),
     .run = run,
 };

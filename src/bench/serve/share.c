@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/order.h"
 #include "base/report/bench.h"
+#include "base/units.h"
 #include "bench/serve/child.h"
 #include "bench/serve/load.h"
 #include "command/measure.h"
@@ -12,17 +13,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     NAME_CHARS = 8,
-    DISTINCT = 2 /* tokens before the prompt, so that no two requests share a prefix */
+    ASIDE_SECONDS = 60, /* after their time, until weights must have left */
+    DISTINCT = 2        /* tokens before the prompt, so that no two requests share a prefix */
 };
 
-/* Fixed parts are minimums that leave nothing to share: all else is the same program. */
-enum way { WAY_FIXED, WAY_SHARED, WAYS };
+/* The baseline has fixed parts: minimums that leave nothing to share.  Where the first model has
+ * priority, it has equals.  All else is the same program. */
+enum way { WAY_BASE, WAY_TRIED, WAYS };
 enum load { LOAD_ALTERNATING, LOAD_EVEN, LOADS };
+enum group { GROUP_FIRST, GROUP_OTHERS, GROUPS }; /* without a first model: all in one */
 
 static const char *const load_names[LOADS] = {"alternating", "even"};
+static const char *const group_names[GROUPS] = {".first", ".others"};
 
 static const struct hw_bench_target targets[] = {
     {"in_time.alternating", false, 1.0},
@@ -44,7 +50,7 @@ struct tally {
 struct share_run {
     const struct bench_share *c;
     struct server servers[WAYS];
-    struct tally tallies[LOADS][WAYS];
+    struct tally tallies[LOADS][WAYS][GROUPS];
     char names[BENCH_SHARE_MODELS_MAX][NAME_CHARS];
     uint64_t asked; /* requests so far: numbers them */
 };
@@ -59,35 +65,41 @@ static uint64_t kv_bytes(const struct bench_share *c)
     uint64_t one = 4 * positions * m->layers * m->kv_heads * m->head_dim;
     uint64_t pages = c->clients * (uint64_t)m->layers * LLM_KV_POSITIONS * m->kv_heads *
                      m->head_dim * 4; /* the next page of each, which may_begin sets aside */
-    return c->kv_bytes ? c->kv_bytes : c->clients * one + pages;
+    uint64_t all = c->clients * one + pages;
+    return c->kv_bytes ? c->kv_bytes : c->is_first ? all / 2 : all;
 }
 
 static enum cmd_exit start(struct share_run *r, enum way way)
 {
     const struct bench_share *c = r->c;
     struct server *s = &r->servers[way];
-    char listen[80], threads[24], kv[24], min[24], models[BENCH_SHARE_MODELS_MAX][512];
+    char listen[80], threads[24], kv[24], min[24], idle[24], models[BENCH_SHARE_MODELS_MAX][512];
     char why[LLM_WHY_CHARS];
-    const char *argv[16 + 2 * BENCH_SHARE_MODELS_MAX] = {"hawser", "serve", "--no-devices"};
+    const char *argv[24 + 2 * BENCH_SHARE_MODELS_MAX] = {"hawser", "serve", "--no-devices"};
     size_t n = 3;
     uint64_t bytes = kv_bytes(c);
     snprintf(listen, sizeof listen, "unix:%.60s/%d", c->dir, (int)way);
     snprintf(threads, sizeof threads, "%llu", (unsigned long long)c->threads);
     snprintf(kv, sizeof kv, "%llu", (unsigned long long)bytes);
     snprintf(min, sizeof min, "%llu", (unsigned long long)(bytes / c->models));
+    snprintf(idle, sizeof idle, "%lluus", (unsigned long long)(c->idle_ns / HW_US));
     for (uint32_t i = 0; i < c->models; i++) {
         snprintf(r->names[i], NAME_CHARS, "m%u", i);
         snprintf(models[i], sizeof models[i], "%s=%.490s", r->names[i], c->model);
         argv[n++] = "--model";
         argv[n++] = models[i];
     }
-    const char *const rest[] = {"--listen",    listen, "--threads",       threads,
-                                "--kv-memory", kv,     "--max-sequences", "1024"};
+    const char *const rest[] = {"--listen",    listen,     "--threads",       threads,
+                                "--kv-memory", kv,         "--max-sequences", "1024",
+                                "--backend",   c->backend, "--math",          c->math};
     for (size_t i = 0; i < ARRAY_LEN(rest); i++)
         argv[n++] = rest[i];
-    if (way == WAY_FIXED) {
-        argv[n++] = "--kv-min";
-        argv[n++] = min;
+    if (c->idle_ns) {
+        argv[n++] = "--idle-weights";
+        argv[n++] = idle;
+    } else if (c->is_first ? way == WAY_TRIED : way == WAY_BASE) {
+        argv[n++] = c->is_first ? "--kv-priority" : "--kv-min";
+        argv[n++] = c->is_first ? "m0=1" : min;
     }
     if (bench_child_start(&s->child, argv, "listening on "))
         return cmd_fail(CMD_FAILED, "bench-serve: hawser serve did not start");
@@ -109,6 +121,7 @@ static void stop(struct server *s)
 
 struct request {
     struct llm_connection *conn;
+    uint32_t model;
     struct llm_generate generate;
     uint32_t *tokens;
     pthread_t thread;
@@ -129,8 +142,8 @@ static int prepare(struct share_run *r, struct request *q, enum way way, uint32_
     const struct bench_share *c = r->c;
     uint32_t vocab = llm_file_config(c->file)->vocab, count = DISTINCT + c->prompt_count;
     uint64_t number = r->asked++;
-    *q =
-        (struct request){.conn = r->servers[way].conn, .tokens = malloc(count * sizeof *q->tokens)};
+    *q = (struct request){
+        .conn = r->servers[way].conn, .model = model, .tokens = malloc(count * sizeof *q->tokens)};
     if (!q->tokens)
         return -1;
     q->tokens[0] = (uint32_t)(number % vocab);
@@ -141,14 +154,15 @@ static int prepare(struct share_run *r, struct request *q, enum way way, uint32_
     return 0;
 }
 
-static void note(struct share_run *r, struct tally *t, const struct request *q)
+static void note(struct share_run *r, struct tally *groups, const struct request *q)
 {
+    struct tally *t = &groups[r->c->is_first && q->model ? GROUP_OTHERS : GROUP_FIRST];
     t->first_ms[t->count++] = (double)q->figures.first_ns / HW_MS;
     t->in_time += q->figures.first_ns <= r->c->deadline_ns;
 }
 
 /* A request of each client at once: to one model, or to all in turn (model == models). */
-static enum cmd_exit burst(struct share_run *r, enum way way, uint32_t model, struct tally *t)
+static enum cmd_exit burst(struct share_run *r, enum way way, uint32_t model, struct tally *groups)
 {
     const struct bench_share *c = r->c;
     struct request *all = calloc(c->clients, sizeof *all);
@@ -168,13 +182,14 @@ static enum cmd_exit burst(struct share_run *r, enum way way, uint32_t model, st
     }
     for (uint32_t i = 0; i < started; i++)
         pthread_join(all[i].thread, NULL);
-    if (t)
-        t->ns += hw_now_ns() - begin;
+    uint64_t ns = hw_now_ns() - begin;
+    for (int g = 0; groups && g < GROUPS; g++)
+        groups[g].ns += ns;
     for (uint32_t i = 0; i < started && code == CMD_DONE; i++) {
         if (all[i].status)
             code = cmd_fail(CMD_FAILED, "bench-serve: %s", all[i].why);
-        else if (t)
-            note(r, t, &all[i]);
+        else if (groups)
+            note(r, groups, &all[i]);
     }
     for (uint32_t i = 0; i < ready; i++)
         free(all[i].tokens);
@@ -182,39 +197,42 @@ static enum cmd_exit burst(struct share_run *r, enum way way, uint32_t model, st
     return code;
 }
 
-static enum cmd_exit play(struct share_run *r, enum load load, enum way way, struct tally *t)
+static enum cmd_exit play(struct share_run *r, enum load load, enum way way, struct tally *groups)
 {
     const struct bench_share *c = r->c;
     enum cmd_exit code = CMD_DONE;
     for (uint32_t i = 0; i < c->models && code == CMD_DONE; i++)
-        code = burst(r, way, load == LOAD_ALTERNATING ? i : c->models, t);
+        code = burst(r, way, load == LOAD_ALTERNATING ? i : c->models, groups);
     return code;
 }
 
 /* ---- rows ---- */
 
-static void add_rows(struct share_run *r, struct hw_bench *bench, enum load load)
+static void add_rows(struct share_run *r, struct hw_bench *bench, enum load load, enum group group)
 {
-    char name[64];
-    struct tally *tallies = r->tallies[load];
+    char name[64], of[32];
+    struct tally *base = &r->tallies[load][WAY_BASE][group];
+    struct tally *tried = &r->tallies[load][WAY_TRIED][group];
     double rates[WAYS], median[WAYS], p99[WAYS];
     for (int way = 0; way < WAYS; way++) {
-        struct tally *t = &tallies[way];
+        struct tally *t = &r->tallies[load][way][group];
         rates[way] = (double)t->in_time * HW_SEC / (double)t->ns;
         median[way] = hw_median(t->first_ms, t->count); /* sorts */
         p99[way] = hw_percentile(t->first_ms, t->count, 99);
     }
-    snprintf(name, sizeof name, "in_time.%s", load_names[load]);
-    hw_bench_row(bench, name, rates[WAY_SHARED], "req/s", rates[WAY_FIXED]);
-    hw_bench_field(bench, "in_time", "%llu of %zu", (unsigned long long)tallies[WAY_SHARED].in_time,
-                   tallies[WAY_SHARED].count);
-    hw_bench_field(bench, "fixed_in_time", "%llu of %zu",
-                   (unsigned long long)tallies[WAY_FIXED].in_time, tallies[WAY_FIXED].count);
-    hw_bench_judge(bench, targets, ARRAY_LEN(targets));
-    snprintf(name, sizeof name, "first.median.%s", load_names[load]);
-    hw_bench_row(bench, name, median[WAY_SHARED], "ms", median[WAY_FIXED]);
-    snprintf(name, sizeof name, "first.p99.%s", load_names[load]);
-    hw_bench_row(bench, name, p99[WAY_SHARED], "ms", p99[WAY_FIXED]);
+    snprintf(of, sizeof of, "%s%s", load_names[load], r->c->is_first ? group_names[group] : "");
+    snprintf(name, sizeof name, "in_time.%s", of);
+    hw_bench_row(bench, name, rates[WAY_TRIED], "req/s", rates[WAY_BASE]);
+    hw_bench_field(bench, "in_time", "%llu of %zu", (unsigned long long)tried->in_time,
+                   tried->count);
+    hw_bench_field(bench, r->c->is_first ? "equals_in_time" : "fixed_in_time", "%llu of %zu",
+                   (unsigned long long)base->in_time, base->count);
+    if (!r->c->is_first)
+        hw_bench_judge(bench, targets, ARRAY_LEN(targets));
+    snprintf(name, sizeof name, "first.median.%s", of);
+    hw_bench_row(bench, name, median[WAY_TRIED], "ms", median[WAY_BASE]);
+    snprintf(name, sizeof name, "first.p99.%s", of);
+    hw_bench_row(bench, name, p99[WAY_TRIED], "ms", p99[WAY_BASE]);
 }
 
 /* The first repetition warms up; then servers and loads are interleaved. */
@@ -225,7 +243,7 @@ static enum cmd_exit measure(struct share_run *r)
         for (int i = 0; i < LOADS * WAYS && code == CMD_DONE; i++) {
             enum load load = (enum load)(i / WAYS);
             enum way way = (enum way)((i + rep) % WAYS);
-            code = play(r, load, way, rep ? &r->tallies[load][way] : NULL);
+            code = play(r, load, way, rep ? r->tallies[load][way] : NULL);
         }
     }
     return code;
@@ -235,10 +253,78 @@ static enum cmd_exit print(struct share_run *r)
 {
     struct hw_bench bench;
     hw_bench_begin(&bench, "serve-share");
-    for (int load = 0; load < LOADS; load++)
-        add_rows(r, &bench, (enum load)load);
+    for (int i = 0; i < LOADS * GROUPS; i++) {
+        if (r->c->is_first || i % GROUPS == GROUP_FIRST)
+            add_rows(r, &bench, (enum load)(i / GROUPS), (enum group)(i % GROUPS));
+    }
     enum cmd_exit code = measure_print("bench-serve", &bench, r->c->json, r->c->check);
     hw_bench_end(&bench);
+    return code;
+}
+
+/* ---- weights that come back ---- */
+
+/* Until the model's weights have left. */
+static enum cmd_exit await_aside(struct share_run *r, uint32_t model)
+{
+    static struct llm_served served;
+    char why[LLM_WHY_CHARS];
+    uint64_t end = hw_now_ns() + r->c->idle_ns + ASIDE_SECONDS * HW_SEC;
+    while (hw_now_ns() < end) {
+        if (llm_connection_describe(r->servers[WAY_TRIED].conn, 0, &served, why))
+            return cmd_fail(CMD_FAILED, "bench-serve: %s", why);
+        if (model < served.model_count && served.models[model].is_aside)
+            return CMD_DONE;
+        usleep(10000);
+    }
+    return cmd_fail(CMD_FAILED, "bench-serve: the weights of %s do not leave", r->names[model]);
+}
+
+/* Each model in turn: a request that finds its weights aside, and one that finds them there. */
+static enum cmd_exit measure_returns(struct share_run *r, double *aside_ms, double *there_ms)
+{
+    enum cmd_exit code = CMD_DONE;
+    for (uint32_t i = 0; i < r->c->models * r->c->reps && code == CMD_DONE; i++) {
+        code = await_aside(r, i % r->c->models);
+        for (int k = 0; k < 2 && code == CMD_DONE; k++) {
+            struct request q;
+            if (prepare(r, &q, WAY_TRIED, i % r->c->models))
+                return cmd_fail(CMD_FAILED, "out of memory");
+            request_main(&q);
+            free(q.tokens);
+            (k ? there_ms : aside_ms)[i] = (double)q.figures.first_ns / HW_MS;
+            if (q.status)
+                code = cmd_fail(CMD_FAILED, "bench-serve: %s", q.why);
+        }
+    }
+    return code;
+}
+
+static enum cmd_exit run_returns(struct share_run *r)
+{
+    size_t count = (size_t)r->c->models * r->c->reps;
+    double *aside_ms = calloc(2 * count, sizeof *aside_ms);
+    double *there_ms = aside_ms + count;
+    if (!aside_ms)
+        return cmd_fail(CMD_FAILED, "out of memory");
+    enum cmd_exit code = start(r, WAY_TRIED);
+    if (code == CMD_DONE)
+        code = measure_returns(r, aside_ms, there_ms);
+    if (code == CMD_DONE) {
+        struct hw_bench bench;
+        uint64_t size;
+        char text[HW_FORMAT_CHARS];
+        (void)llm_file_bytes(r->c->file, &size);
+        double aside = hw_median(aside_ms, count), there = hw_median(there_ms, count);
+        hw_bench_begin(&bench, "serve-weights");
+        hw_bench_row(&bench, "first.aside", aside, "ms", there);
+        hw_bench_field(&bench, "file", "%s", hw_format_size(text, size));
+        hw_bench_row(&bench, "first.aside.p99", hw_percentile(aside_ms, count, 99), "ms", there);
+        code = measure_print("bench-serve", &bench, r->c->json, r->c->check);
+        hw_bench_end(&bench);
+    }
+    free(aside_ms);
+    stop(&r->servers[WAY_TRIED]);
     return code;
 }
 
@@ -246,11 +332,13 @@ enum cmd_exit bench_share_run(const struct bench_share *config)
 {
     struct share_run r = {.c = config};
     size_t most = (size_t)config->clients * config->models * config->reps;
+    struct tally *tallies = &r.tallies[0][0][0];
     enum cmd_exit code = CMD_DONE;
-    for (int i = 0; i < LOADS * WAYS; i++) {
-        struct tally *t = &r.tallies[i / WAYS][i % WAYS];
-        t->first_ms = calloc(most, sizeof *t->first_ms);
-        code = t->first_ms ? code : CMD_FAILED;
+    if (config->idle_ns)
+        return run_returns(&r);
+    for (int i = 0; i < LOADS * WAYS * GROUPS; i++) {
+        tallies[i].first_ms = calloc(most, sizeof *tallies[i].first_ms);
+        code = tallies[i].first_ms ? code : CMD_FAILED;
     }
     if (code != CMD_DONE)
         (void)cmd_fail(CMD_FAILED, "out of memory");
@@ -260,8 +348,8 @@ enum cmd_exit bench_share_run(const struct bench_share *config)
         code = measure(&r);
     if (code == CMD_DONE)
         code = print(&r);
-    for (int i = 0; i < LOADS * WAYS; i++)
-        free(r.tallies[i / WAYS][i % WAYS].first_ms);
+    for (int i = 0; i < LOADS * WAYS * GROUPS; i++)
+        free(tallies[i].first_ms);
     for (int way = 0; way < WAYS; way++)
         stop(&r.servers[way]);
     return code;

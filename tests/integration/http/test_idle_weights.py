@@ -109,6 +109,13 @@ class IdleWeights(Case):
         self.assertIn(status, (None, 200, 503))
         self.assertEqual(code, 0)
 
+    def test_bench_of_weights_that_come_back(self):
+        run = hawser("bench-serve", "--model", MODEL, "--share", 2, "--backend", "vulkan", "--idle-weights", "50ms",
+                     "--tokens", 2, "--clients", 2, "--reps", 1, "--json")
+        rows = {row["name"]: row for row in json.loads(self.expect(run, 0).stdout)["rows"]}
+        self.assertEqual(list(rows), ["first.aside", "first.aside.p99"])
+        self.assertGreater(rows["first.aside"]["baseline"], 0)
+
     def test_backends_that_need_it_not(self):
         for args in (("--backend", "cpu"), ("--backend", "vulkan", "--tp", 2)):
             result = hawser("serve", "--no-devices", "--model", MODEL, "--idle-weights", "1s", *args)

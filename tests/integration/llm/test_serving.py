@@ -420,6 +420,18 @@ class Serving(Case):
             self.assertGreater(rows[f"first.p99.{load}"]["value"], 0)
         self.expect(hawser("bench-serve", "--model", self.model, "--share", 4, "--clients", 2), USAGE,
                     "'2' is not 4 to 256")
+        self.expect(hawser("bench-serve", "--model", self.model, "--priority"), USAGE,
+                    "--priority is about several models: --share N")
+
+    def test_bench_of_priorities(self):
+        run = hawser("bench-serve", "--model", self.model, "--threads", 1, "--share", 2, "--clients", 4,
+                     "--tokens", 8, "--reps", 1, "--deadline", "3600s", "--priority", "--json")
+        rows = {row["name"]: row for row in json.loads(self.expect(run, DONE).stdout)["rows"]}
+        self.assertEqual(len(rows), 12)
+        for group in ("first", "others"):  # an even burst asks both alike, an alternating one each in turn
+            self.assertEqual(rows[f"in_time.even.{group}"]["in_time"], "4 of 4")
+            self.assertEqual(rows[f"in_time.alternating.{group}"]["equals_in_time"], "4 of 4")
+            self.assertGreater(rows[f"first.median.even.{group}"]["ratio"], 0)
 
     def test_bench_of_kv_that_moves(self):
         run = hawser("bench-llm", "--model", self.model, "--threads", 1, "-p", 140, "-n", 8, "-r",
