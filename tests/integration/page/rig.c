@@ -46,8 +46,17 @@ static int troubled_create(struct page_backend *b, page_handle *out, struct page
     return page_backend_host.create(b, out, why);
 }
 
+static void may_die(enum trouble trouble)
+{
+    if (is_in_trouble(trouble)) {
+        atomic_store(&orders->trouble, TROUBLE_NONE);
+        raise(SIGKILL);
+    }
+}
+
 static int trouble_in_driver(size_t *failed, struct page_error *why)
 {
+    may_die(TROUBLE_KILL_INSIDE);
     if (is_in_trouble(TROUBLE_STOP_INSIDE)) {
         atomic_store(&orders->trouble, TROUBLE_NONE);
         raise(SIGSTOP);
@@ -60,14 +69,22 @@ static int trouble_in_driver(size_t *failed, struct page_error *why)
 static int troubled_bind(struct page_backend *b, const struct page_bind *binds, size_t count,
                          size_t *failed, struct page_error *why)
 {
-    int rc = trouble_in_driver(failed, why);
-    return rc ? rc : page_backend_host.bind(b, binds, count, failed, why);
+    bool is_next = atomic_load(&orders->trouble) == TROUBLE_KILL_BACK &&
+                   atomic_load(&orders->rank) + 1 == own_rank;
+    int rc = is_next ? page_fail(why, -EIO, 77, "the driver was told to fail")
+                     : trouble_in_driver(failed, why);
+    *failed = 0;
+    if (rc == 0)
+        rc = page_backend_host.bind(b, binds, count, failed, why);
+    may_die(TROUBLE_KILL_DONE);
+    return rc;
 }
 
 static int troubled_unbind(struct page_backend *b, const struct page_bind *binds, size_t count,
                            size_t *failed, struct page_error *why)
 {
     int rc = trouble_in_driver(failed, why);
+    may_die(TROUBLE_KILL_BACK);
     return rc ? rc : page_backend_host.unbind(b, binds, count, failed, why);
 }
 
@@ -76,10 +93,7 @@ static void before(void *user, const struct page_command *command)
     (void)user;
     (void)command;
     atomic_fetch_add(&orders->commands, 1);
-    if (is_in_trouble(TROUBLE_KILL)) {
-        atomic_store(&orders->trouble, TROUBLE_NONE);
-        raise(SIGKILL);
-    }
+    may_die(TROUBLE_KILL);
     if (is_in_trouble(TROUBLE_STOP)) {
         atomic_store(&orders->trouble, TROUBLE_NONE);
         raise(SIGSTOP);

@@ -24,6 +24,9 @@ enum trouble {
     TROUBLE_DRIVER,      /* bind and unbind fail */
     TROUBLE_MEMORY,      /* create fails */
     TROUBLE_KILL,        /* the worker is killed after it has received a command */
+    TROUBLE_KILL_INSIDE, /* before the driver's call */
+    TROUBLE_KILL_DONE,   /* after it, and before the answer */
+    TROUBLE_KILL_BACK,   /* when it takes a batch back that the next rank's driver refused */
     TROUBLE_STOP,        /* it is stopped then */
     TROUBLE_STOP_INSIDE, /* it is stopped in the middle of the driver's call */
 };

@@ -77,21 +77,26 @@ static void a_failing_rank_is_named_and_the_others_roll_back(void **state)
     rig_stop(&r);
 }
 
+/* In every phase: before, in and after the driver's call, and while it takes a batch back. */
 static void a_killed_worker_is_named_and_the_others_are_consistent(void **state)
 {
-    struct rig r;
-    struct page_verdict v;
-    rig_start(&r, strategy_of(state), hang_ns);
-    rig_map(&r, more, 2);
-    rig_trouble(&r, TROUBLE_KILL, 1);
-    assert_int_equal(page_group_map(r.group, ids, 3, &v), -ECONNRESET);
-    assert_int_equal(v.rank, 1);
-    assert_string_equal(v.why.text, "rank 1: the worker died before it answered");
-    rig_expect_mapped(&r, 2, 1 << 1);
-    assert_int_equal(page_group_unmap(r.group, more, 2, &v), -EHOSTDOWN);
-    assert_int_equal(v.rank, 1);
-    rig_expect_mapped(&r, 2, 1 << 1);
-    rig_stop(&r);
+    for (enum trouble trouble = TROUBLE_KILL; trouble <= TROUBLE_KILL_BACK; trouble++) {
+        struct rig r;
+        struct page_verdict v;
+        bool is_back = trouble == TROUBLE_KILL_BACK;
+        rig_start(&r, strategy_of(state), hang_ns);
+        rig_map(&r, more, 2);
+        rig_trouble(&r, trouble, 1);
+        assert_int_equal(page_group_map(r.group, ids, 3, &v), is_back ? -EIO : -ECONNRESET);
+        assert_int_equal(v.rank, is_back ? 2 : 1);
+        assert_string_equal(v.why.text, is_back ? "rank 2: the driver was told to fail"
+                                                : "rank 1: the worker died before it answered");
+        rig_expect_mapped(&r, 2, 1 << 1);
+        assert_int_equal(page_group_unmap(r.group, more, 2, &v), -EHOSTDOWN);
+        assert_int_equal(v.rank, 1);
+        rig_expect_mapped(&r, 2, 1 << 1);
+        rig_stop(&r);
+    }
 }
 
 /* Goes on until the worker that was stopped has told what it did: the group asks it again before
