@@ -138,6 +138,17 @@ class Serving(Case):
         self.expect(hawser("serve", "--no-devices", "--model", self.model, "--listen", "127.0.0.1:0"), FAILED,
                     str(self.model))
 
+    def test_tensor_parallel_workers_under_a_tight_limit(self):
+        """1, 2 and 4 workers while layers are evicted and texts give memory up: the same texts."""
+        asked, texts = [chr(97 + i) * (40 + 30 * i) for i in range(CLIENTS)], []
+        for ranks in (1, 2, 4):
+            with Server("--listen", "127.0.0.1:0", "--model", self.model, "--threads", 1, "--tp", ranks, "--http",
+                        "127.0.0.1:0", "--kv-memory", "256KiB", "--shadow", "host", "--evict", "0@16", "--metrics",
+                        "127.0.0.1:0") as server, ThreadPoolExecutor(CLIENTS) as pool:
+                texts.append([text for text, _ in pool.map(lambda p: self.complete(server, p, 1, 80), asked)])
+                self.assertTrue(self.figures(server)["llm_kv_evicted_total"])
+        self.assertEqual(texts, texts[:1] * 3)
+
     def test_texts_outlive_a_tensor_parallel_worker(self):
         """A worker is killed again and again: texts pause, with and without a store, and none changes."""
         tokens, alone = 100, None
@@ -385,6 +396,35 @@ class Serving(Case):
             code, stderr = server.stop()
         self.assertEqual(code, DONE, stderr)
         self.assertRegex(kvctl("list"), "^no groups in ")
+
+    def test_servers_share_one_budget(self):
+        """Two processes in one group: texts wait for each other's memory, and none changes; one that is killed
+        leaves its memory to the other."""
+        env = {"HAWSER_RUNTIME_DIR": str(self.dir / "groups")}
+        asked = [(chr(97 + seed) * 70, seed, 150) for seed in range(8)]
+        servers = [Server("--listen", "127.0.0.1:0", "--model", f"one={self.model}", "--threads", 1, "--http",
+                          "127.0.0.1:0", "--kv-memory", "1MiB", "--kv-group", "pair", env=env) for _ in range(2)]
+        for server in servers:
+            self.addCleanup(server.stop)
+
+        def users():
+            group = json.loads(self.expect(hawser("kvctl", "list", "pair", "--json", env=env), DONE).stdout)["groups"][0]
+            self.assertLessEqual(sum(w["mapped"] + w["reserve"] for w in group["workers"]), group["limit"])
+            return {w["pid"] for w in group["workers"]}
+
+        alone = [self.complete(servers[0], *each)[0] for each in asked]
+        self.assertEqual(users(), {server.process.pid for server in servers})
+        with ThreadPoolExecutor(2 * len(asked)) as pool:
+            runs = [pool.submit(self.complete, server, *each) for each in asked for server in servers]
+            while not all(run.done() for run in runs):
+                users()
+            self.assertEqual([run.result()[0] for run in runs], [text for text in alone for _ in servers])
+        servers[1].stop(signal.SIGKILL)
+        self.expect(hawser("kvctl", "limit", "pair", "256KiB", env=env), DONE)
+        watch = hawser("kvctl", "watch", "pair", "--count", 1, env=env)
+        self.assertIn("one", self.expect(watch, DONE).stdout)
+        self.assertEqual(self.complete(servers[0], *asked[-1])[0], alone[-1])
+        self.assertEqual(users(), {servers[0].process.pid})
 
     @staticmethod
     def figures(server):
