@@ -7,7 +7,7 @@
 
 enum {
     PLAIN,
-    OTHER, /* of layers with a window, or of queries */
+    OTHER, /* of layers with a window, or that do not turn, or of queries */
     TABLES_MAX,
     NEAR = 64, /* positions */
 };
@@ -26,6 +26,7 @@ struct pair {
 struct llm_rope {
     uint32_t count, tables;
     float temperature;
+    bool skips;
     uint32_t original;
     double magnitude;
     uint32_t far_at[TABLES_MAX]; /* the multiple of NEAR that `far` of its pairs is for */
@@ -81,7 +82,8 @@ static struct turn turn_at(double frequency, uint32_t position)
 int llm_rope_create(const struct llm_config *config, const float *factors, struct llm_rope **out)
 {
     uint32_t pairs = config->rope_dims / 2;
-    uint32_t tables = window_differs(config) || config->temperature != 0 ? 2 : 1;
+    bool two = window_differs(config) || config->temperature != 0 || config->rope_skip;
+    uint32_t tables = two ? 2 : 1;
     struct llm_rope *rope =
         calloc(1, sizeof *rope + (size_t)tables * pairs * sizeof rope->pairs[0]);
     if (!rope)
@@ -89,6 +91,7 @@ int llm_rope_create(const struct llm_config *config, const float *factors, struc
     rope->count = pairs;
     rope->tables = tables;
     rope->temperature = config->temperature;
+    rope->skips = config->rope_skip != 0;
     rope->original = config->rope_original;
     rope->magnitude = (double)config->rope_magnitude;
     if (config->rope_is_yarn) {
@@ -100,8 +103,9 @@ int llm_rope_create(const struct llm_config *config, const float *factors, struc
     for (uint32_t t = 0; t < tables; t++) {
         for (uint32_t i = 0; i < pairs; i++) {
             struct pair *pair = &rope->pairs[(size_t)t * pairs + i];
-            pair->frequency = frequency(config, t == OTHER && window_differs(config), i,
-                                        factors ? (double)factors[i] : 1.0);
+            if (t == PLAIN || !rope->skips)
+                pair->frequency = frequency(config, t == OTHER && window_differs(config), i,
+                                            factors ? (double)factors[i] : 1.0);
             for (uint32_t p = 0; p < NEAR; p++)
                 pair->near[p] = turn_at(pair->frequency, p);
             pair->far = pair->near[0];
@@ -130,7 +134,9 @@ struct llm_rope_choice llm_rope_choose(const struct llm_config *config, uint32_t
 {
     if (config->temperature != 0)
         return (struct llm_rope_choice){.q = OTHER, .k = PLAIN};
-    uint32_t table = window_differs(config) && llm_layer_slides(config, layer) ? OTHER : PLAIN;
+    bool other = config->rope_skip ? (layer + 1) % config->rope_skip == 0
+                                   : window_differs(config) && llm_layer_slides(config, layer);
+    uint32_t table = other ? OTHER : PLAIN;
     return (struct llm_rope_choice){.q = table, .k = table};
 }
 
@@ -139,7 +145,7 @@ void llm_rope_angles(struct llm_rope *rope, uint32_t table, uint32_t position, f
     assert(table < rope->tables);
     struct pair *pairs = rope->pairs + (size_t)table * rope->count;
     uint32_t rest = position % NEAR, far_at = position - rest;
-    double magnitude = rope->magnitude;
+    double magnitude = table == OTHER && rope->skips ? 1 : rope->magnitude;
     if (table == OTHER && rope->temperature != 0)
         magnitude *=
             1 + (double)rope->temperature * log(1 + floor((double)position / rope->original));

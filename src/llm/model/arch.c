@@ -110,6 +110,8 @@ static const struct llm_arch_tensor qwen3_tensors[] = {
 static const struct llm_arch_tensor qwen3moe_tensors[] = {
     EMBEDDING, OUTPUT_MAYBE_TIED, NORMS, ATTENTION, HEAD_NORMS, FFN_EXPERTS, END};
 
+static const struct llm_arch_tensor gemma_tensors[] = {EMBEDDING, NORMS, ATTENTION, FFN_GATED, END};
+
 static const struct llm_arch_tensor gemma2_tensors[] = {
     EMBEDDING, NORMS, ATTENTION, POST_NORMS, FFN_GATED, END};
 
@@ -143,6 +145,14 @@ static const struct llm_arch_tensor qwen2moe_tensors[] = {
 static const struct llm_arch_tensor granitemoe_tensors[] = {
     EMBEDDING, OUTPUT_MAYBE_TIED, ROPE_FACTORS, NORMS, ATTENTION, LAYER_MAYBE("attn_output.bias", WIDTH, NONE),
     FFN_EXPERTS, FFN_SHARED, END};
+
+static const struct llm_arch_tensor glm4_tensors[] = {
+    EMBEDDING, OUTPUT_MAYBE_TIED, NORMS, ATTENTION, ATTENTION_BIASES_MAYBE, POST_NORMS,
+    LAYER("ffn_up.weight", WIDTH, FFN_TWICE), LAYER("ffn_down.weight", FFN, WIDTH), END};
+
+static const struct llm_arch_tensor seed_oss_tensors[] = {
+    EMBEDDING, OUTPUT_MAYBE_TIED, LAYER("attn_norm.weight", WIDTH, NONE),
+    LAYER("post_attention_norm.weight", WIDTH, NONE), ATTENTION, ATTENTION_BIASES_MAYBE, FFN_GATED, END};
 /* clang-format on */
 
 static const struct llm_arch_info infos[LLM_ARCHS] = {
@@ -240,6 +250,25 @@ static const struct llm_arch_info infos[LLM_ARCHS] = {
                         .experts_normed = true,
                         .shared_optional = true,
                         .tensors = granitemoe_tensors},
+    [LLM_GEMMA] = {.name = "gemma",
+                   .norm_is_rms = true,
+                   .rope_is_neox = true,
+                   .activation = LLM_GELU_GATED,
+                   .embeds_by_width = true,
+                   .tensors = gemma_tensors},
+    [LLM_GLM4] = {.name = "glm4", .norm_is_rms = true, .tensors = glm4_tensors},
+    [LLM_SEED_OSS] = {.name = "seed_oss",
+                      .norm_is_rms = true,
+                      .rope_is_neox = true,
+                      .tensors = seed_oss_tensors},
+    [LLM_EXAONE] = {.name = "exaone",
+                    .norm_is_rms = true,
+                    .rope_is_neox = true,
+                    .tensors = llama_tensors},
+    [LLM_SMOLLM3] = {.name = "smollm3",
+                     .norm_is_rms = true,
+                     .rope_skip = 4,
+                     .tensors = llama_tensors},
 };
 
 const struct llm_arch_info *llm_arch_info(enum llm_arch arch)
@@ -263,6 +292,7 @@ void llm_arch_set(struct llm_config *c)
     c->parallel_residual = info->parallel_residual;
     c->experts_normed = info->experts_normed;
     c->window_period = info->window_period;
+    c->rope_skip = info->rope_skip;
     c->experts_scale = c->embed_scale = c->residual_scale = c->logit_scale = 1;
     c->rope_scale = c->rope_scale_window = c->rope_magnitude = 1;
     c->attend_cap = info->attend_cap;

@@ -68,6 +68,7 @@ struct llm_arch_info {
     float window_base;    /* of rope in layers with a window; 0: as in the others */
     uint32_t window;      /* where the file does not say; 0: none */
     uint32_t window_period;
+    uint32_t rope_skip;     /* as in llm_config */
     uint32_t wide_heads_at; /* with so many layers scores are divided by sqrt(width / heads) */
     bool has_caps;          /* soft limits; where the file does not say: */
     float attend_cap, logit_cap;

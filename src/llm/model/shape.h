@@ -41,6 +41,11 @@ enum llm_arch {
     LLM_GPT_OSS,
     LLM_QWEN2MOE,
     LLM_GRANITEMOE,
+    LLM_GEMMA,
+    LLM_GLM4,
+    LLM_SEED_OSS,
+    LLM_EXAONE,
+    LLM_SMOLLM3,
     LLM_ARCHS
 };
 
@@ -80,6 +85,7 @@ struct llm_config {
     float yarn_fast, yarn_slow, yarn_log;
     float rope_magnitude;   /* of sines and cosines */
     uint32_t rope_original; /* positions that the model was first made for */
+    uint32_t rope_skip;     /* every so many layers the last does not turn; 0: all do */
     uint32_t window;        /* positions that a row sees, its own included; 0: all */
     uint32_t window_period; /* every so many layers the last sees all positions; 0: none does */
     float attend_scale;     /* of the products of queries and keys */

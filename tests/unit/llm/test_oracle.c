@@ -69,6 +69,11 @@ static struct llm_synth synth_for(const char *name)
         {"qwen2moe", LLM_QWEN2MOE, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
         {"granitemoe", LLM_GRANITEMOE, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
         {"granitemoe-shared", LLM_GRANITEMOE, "tiny-shared", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"gemma", LLM_GEMMA, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"glm4", LLM_GLM4, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"seed_oss", LLM_SEED_OSS, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"exaone", LLM_EXAONE, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"smollm3", LLM_SMOLLM3, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct llm_synth s = {.dtype = LLM_F32, .seed = cases[i].seed};
