@@ -57,7 +57,15 @@ static int read_f32(const struct source *s, const char *name, float def, float *
     return 0;
 }
 
-static int read_arch(const struct gguf *gguf, enum llm_arch *out, char *why)
+/* Models that see images, whose text part is another architecture's: of text alone, all sections of
+ * a position are equal, and pairs turn as they do there.  Images come from a file of their own. */
+static const struct {
+    const char *name;
+    enum llm_arch arch;
+} text_parts[] = {{"qwen3vl", LLM_QWEN3}, {"qwen3vlmoe", LLM_QWEN3MOE}};
+
+/* Keys begin with *name_out. */
+static int read_arch(const struct gguf *gguf, enum llm_arch *out, const char **name_out, char *why)
 {
     struct gguf_string name;
     int err = gguf_get_string(gguf, "general.architecture", &name, why);
@@ -68,6 +76,14 @@ static int read_arch(const struct gguf *gguf, enum llm_arch *out, char *why)
     for (int i = 0; i < LLM_ARCHS; i++) {
         if (gguf_string_is(name, llm_arch_name((enum llm_arch)i))) {
             *out = (enum llm_arch)i;
+            *name_out = llm_arch_name(*out);
+            return 0;
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(text_parts); i++) {
+        if (gguf_string_is(name, text_parts[i].name)) {
+            *out = text_parts[i].arch;
+            *name_out = text_parts[i].name;
             return 0;
         }
     }
@@ -426,12 +442,13 @@ static int read_vocab_size(const struct gguf *gguf, struct llm_config *c, char *
 int llm_config_read(const struct gguf *gguf, struct llm_config *config, char *why)
 {
     struct llm_config c = {0};
-    int err = read_arch(gguf, &c.arch, why);
+    const char *name;
+    int err = read_arch(gguf, &c.arch, &name, why);
     if (err)
         return err;
     const struct llm_arch_info *info = llm_arch_info(c.arch);
     llm_arch_set(&c);
-    const struct source s = {.gguf = gguf, .arch = info->name, .why = why};
+    const struct source s = {.gguf = gguf, .arch = name, .why = why};
     const char *eps =
         info->norm_is_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     if ((err = read_u32(&s, "block_count", 0, LLM_LAYERS_MAX, &c.layers)) ||

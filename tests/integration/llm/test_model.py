@@ -55,6 +55,53 @@ class Shipped(Model):
                            len(words) // 4, text)
 
 
+def in_other_words(source, path, old, new, *pairs):
+    """A GGUF file of another architecture's name, with its keys and some more."""
+    def skip(kind, at):
+        if kind == 8:
+            return at + 8 + struct.unpack_from("<Q", data, at)[0]
+        if kind != 9:
+            return at + (1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8)[kind]
+        inner, count = struct.unpack_from("<IQ", data, at)
+        at += 12
+        for _ in range(count):
+            at = skip(inner, at)
+        return at
+
+    def string(text):
+        return struct.pack("<Q", len(text)) + text
+
+    data = source.read_bytes()
+    version, tensors, count = struct.unpack_from("<IQQ", data, 4)
+    head, at = list(pairs), 24
+    for _ in range(count):
+        size = struct.unpack_from("<Q", data, at)[0]
+        key, begin = data[at + 8:at + 8 + size], at + 8 + size
+        at = skip(struct.unpack_from("<I", data, begin)[0], begin + 4)
+        value = struct.pack("<I", 8) + string(new) if key == b"general.architecture" else data[begin:at]
+        head.append(string(key.replace(old + b".", new + b".") if key.startswith(old + b".") else key) + value)
+    names = at
+    for _ in range(tensors):
+        at += 8 + struct.unpack_from("<Q", data, at)[0]
+        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
+    head = b"GGUF" + struct.pack("<IQQ", version, tensors, len(head)) + b"".join(head) + data[names:at]
+    path.write_bytes(head + bytes(-len(head) % 32) + data[at + -at % 32:])
+
+
+class TextParts(Model):
+    def test_they_run_as_the_model_that_they_are(self):
+        for name, arch in (("qwen3vl", "qwen3"), ("qwen3vlmoe", "qwen3moe")):
+            plain, path = self.synth(f"{arch}.gguf", "--arch", arch, "--like", "tiny"), self.dir / f"{name}.gguf"
+            sections = f"{name}.rope.dimension_sections".encode()
+            in_other_words(plain, path, arch.encode(), name.encode(), struct.pack("<Q", len(sections)) + sections +
+                           struct.pack("<IIQ4i", 9, 5, 4, 24, 20, 20, 0))
+            self.assertEqual(self.info(path)["arch"], arch)
+            runs = [hawser("llm", "--model", file, "--prompt_tokens", 40, "--decode_steps", 8, "--trace",
+                           "--ignore-end", errors="replace") for file in (plain, path)]
+            tokens = [re.search(r"^TOKENS: .*$", self.expect(run, DONE).stdout, re.M).group() for run in runs]
+            self.assertEqual(*tokens)
+
+
 class Guide(unittest.TestCase):
     def test_the_table_of_the_guide_has_every_architecture(self):
         """bench/llm/agree writes it, and not if a model failed; llama.cpp has no gptj."""
