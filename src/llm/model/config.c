@@ -87,17 +87,16 @@ static int read_arch(const struct gguf *gguf, enum llm_arch *out, const char **n
             return 0;
         }
     }
-    char names[LLM_WHY_CHARS] = "";
-    for (int i = 0; i < LLM_ARCHS; i++) {
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s",
-                 i == 0              ? ""
-                 : i + 1 < LLM_ARCHS ? ", "
-                                     : " and ",
-                 llm_arch_name((enum llm_arch)i));
-    }
-    return llm_why(why, -EOPNOTSUPP, "architecture '%.*s'; the engine runs %s",
-                   name.bytes < 40 ? (int)name.bytes : 40, name.text, names);
+    if (gguf_string_is(name, "clip"))
+        return llm_why(
+            why, -EOPNOTSUPP,
+            "architecture 'clip' is the part of a model that sees or hears; take the file "
+            "of its text part");
+    return llm_why(
+        why, -EOPNOTSUPP,
+        "the engine does not run the architecture '%.*s'; llama.cpp may, on a remote GPU "
+        "through hawser run; hawser model synth --help lists those that the engine runs",
+        name.bytes < 40 ? (int)name.bytes : 40, name.text);
 }
 
 /* A number that may be 0 or absent, which leaves *value as it was. */

@@ -102,6 +102,15 @@ class TextParts(Model):
             self.assertEqual(*tokens)
 
 
+class Strangers(Model):
+    def test_an_unknown_architecture_names_what_runs_it(self):
+        plain, path = self.synth("m.gguf", "--like", "tiny"), self.dir / "other.gguf"
+        for name, told in ((b"deepseek2", "does not run the architecture 'deepseek2'; llama.cpp may"),
+                           (b"clip", "take the file of its text part")):
+            in_other_words(plain, path, b"llama", name)
+            self.refused(FAILED, told, "info", path)
+
+
 class Guide(unittest.TestCase):
     def test_the_table_of_the_guide_has_every_architecture(self):
         """bench/llm/agree writes it, and not if a model failed; llama.cpp has no gptj."""
