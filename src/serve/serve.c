@@ -574,7 +574,7 @@ static enum cmd_exit serve(struct server *s)
         (struct hw_counter_set){.defs = count_defs, .values = s->counts, .count = COUNT_COUNT};
     enum cmd_exit code = start_uploads(s);
     if (code == CMD_DONE)
-        code = service_llm_open(&s->llm, &s->o->llm, s->o->devices.count > 0);
+        code = service_llm_open(&s->llm, &s->o->llm, (uint32_t)s->o->devices.count);
     if (code != CMD_DONE)
         return code;
     int rc = service_basic_init(&s->service, &s->info);

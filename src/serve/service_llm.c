@@ -463,7 +463,7 @@ static enum cmd_exit exit_for(const struct service_llm_options *o, int rc)
 }
 
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o,
-                               bool in_turn)
+                               uint32_t gpus)
 {
     char why[LLM_WHY_CHARS], has[HW_FORMAT_CHARS];
     struct llm_worker_model models[LLM_SERVED_MODELS_MAX] = {0};
@@ -499,8 +499,8 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     if (code != CMD_DONE)
         return code;
     describe_models(s, &o->models, models);
-    for (uint32_t i = 0; i < s->count && in_turn; i++)
-        models[i].device = i;
+    for (uint32_t i = 0; i < s->count && gpus; i++)
+        models[i].device = i % gpus;
     struct llm_worker_options options = {
         .models = models,
         .model_count = s->count,

@@ -47,12 +47,10 @@ struct service_llm {
 typedef const struct llm_shadow_ops *service_llm_store_fn(const struct llm_shadow_ops *store);
 void service_llm_wrap_store(service_llm_store_fn *wrap);
 
-/* Loads the models and starts the worker, or does nothing without a model.  in_turn: models are
- * computed by the GPUs in turn, not all by the first.  CMD_DONE, or the exit status after a
- * message.
- */
+/* Loads the models and starts the worker, or does nothing without a model.  Models are computed by
+ * so many GPUs in turn; 0: all by the first.  CMD_DONE, or the exit status after a message. */
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *options,
-                               bool in_turn);
+                               uint32_t gpus);
 /* Makes the server carry the worker's answers.  0 or a negative errno. */
 int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
 void service_llm_close(struct service_llm *s);

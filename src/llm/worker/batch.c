@@ -418,7 +418,7 @@ static int reserve(struct llm_worker *w, struct llm_job *job, uint32_t rows)
     do {
         do
             rc = llm_seq_reserve(seq, llm_seq_length(seq) + rows, job->why);
-        while (rc == -ENOMEM && llm_weights_make_room(w, m));
+        while (rc == -ENOMEM && llm_weights_make_room(w, m->device, m));
         if (rc == -ENOMEM && llm_kv_share_refused(w, job))
             rc = -ENOSPC;
     } while (rc == -ENOSPC && (llm_kv_make_room(w, m) || llm_texts_make_room(w, job)));

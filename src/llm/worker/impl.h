@@ -77,6 +77,7 @@ struct llm_model {
     uint64_t budget;          /* of that limit at the start */
     uint64_t busy_ns;         /* page_host_ns when it last had a request */
     uint32_t trims;           /* requests to trim that were answered */
+    uint32_t device;          /* which GPU */
     /* Of weights that may be put aside; times by hw_now_ns. */
     bool is_aside;      /* they are; no step before they are back */
     bool is_blocked;    /* they find no memory */
@@ -333,7 +334,7 @@ struct llm_worker {
     bool is_short;                  /* a request found no memory since the last review (engine) */
     bool is_stalled;                /* requests run, and none could take a step (engine) */
     bool returns;                   /* weights are being brought back (engine) */
-    struct llm_model *turn;         /* texts of others do not begin before it is back (engine) */
+    struct llm_model *turn;         /* texts of others of its GPU begin when it is back (engine) */
     uint64_t weighed_ns;            /* when idle weights were last looked for (engine) */
     uint64_t plans;                 /* of steps, so far (engine) */
     struct llm_pool *samplers;      /* made on demand (engine) */
@@ -459,9 +460,9 @@ bool llm_kv_share_waits(struct llm_worker *w, struct llm_job *job);
 /* The device has no memory for a page that the limit allows.  True: others under way hold some, and
  * for a while what all hold now is the limit. */
 bool llm_kv_share_refused(struct llm_worker *w, const struct llm_job *job);
-/* Gives back KV memory that no request uses, of the model that was idle for longest.  False: there
- * is none. */
-bool llm_kv_share_give_kept(struct llm_worker *w);
+/* Gives back KV memory of a GPU that no request uses, of the model that was idle for longest.
+ * False: there is none. */
+bool llm_kv_share_give_kept(struct llm_worker *w, uint32_t device);
 
 /* ---- weights.c ---- */
 
@@ -469,9 +470,9 @@ bool llm_kv_share_give_kept(struct llm_worker *w);
  * Requests of a model that cannot come back fail.  Does nothing without idle_weights_ns. */
 void llm_weights_review(struct llm_worker *w,
                         void (*fail)(struct llm_worker *w, struct llm_job *job, int status));
-/* The device is short of memory: puts a model aside that computes nothing, another than `but`
+/* A GPU is short of memory: puts a model of it aside that computes nothing, another than `but`
  * (NULL: any), or gives KV back that no request uses.  False: there is none. */
-bool llm_weights_make_room(struct llm_worker *w, const struct llm_model *but);
+bool llm_weights_make_room(struct llm_worker *w, uint32_t device, const struct llm_model *but);
 /* When the next model may be put aside; HW_NEVER: none. */
 uint64_t llm_weights_due(const struct llm_worker *w);
 

@@ -248,13 +248,13 @@ static bool give_kept(struct llm_model *m)
     return page_limit_charged(m->limit) < before;
 }
 
-bool llm_kv_share_give_kept(struct llm_worker *w)
+bool llm_kv_share_give_kept(struct llm_worker *w, uint32_t device)
 {
     bool tried[LLM_SERVED_MODELS_MAX] = {false};
     for (;;) {
         uint32_t next = w->served_count;
         for (uint32_t i = 0; i < w->served_count; i++) {
-            if (!tried[i] && w->served[i]->limit &&
+            if (!tried[i] && w->served[i]->limit && w->served[i]->device == device &&
                 (next == w->served_count || w->served[i]->busy_ns < w->served[next]->busy_ns))
                 next = i;
         }

@@ -88,7 +88,7 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
     }
     options.kv_limit = m->limit;
     options.kv_trace = served ? served->kv_trace : NULL;
-    options.device = served ? served->device : 0;
+    options.device = m->device = served ? served->device : 0;
     options.path = served ? served->path : NULL;
     if (!options.path) /* other processes cannot open an upload */
         options.tp = 0;
@@ -153,7 +153,7 @@ static int load(struct llm_worker *w, const struct llm_worker_model *served, cha
     int rc;
     do
         rc = llm_model_create(w, NULL, served, &m, why);
-    while (rc == -ENOMEM && llm_weights_make_room(w, NULL));
+    while (rc == -ENOMEM && llm_weights_make_room(w, served->device, NULL));
     if (rc)
         return rc;
     m->refs = 1;
@@ -172,7 +172,7 @@ static int load(struct llm_worker *w, const struct llm_worker_model *served, cha
         return llm_why(why, -ENOMEM, "no memory for a vocabulary");
     do
         rc = llm_model_warm(w, m, why);
-    while (rc == -ENOMEM && llm_weights_make_room(w, m));
+    while (rc == -ENOMEM && llm_weights_make_room(w, m->device, m));
     m->asked_ns = hw_now_ns();
     if (m->limit)
         llm_engine_kv_trim(m->engine); /* models that are loaded later may need what it held */

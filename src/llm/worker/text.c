@@ -218,7 +218,8 @@ static bool is_at_own_limit(const struct llm_worker *w, const struct llm_job *jo
 static int admit(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_text *t = &job->text;
-    if (is_at_own_limit(w, job) || (w->turn && w->turn != t->model))
+    bool is_others_turn = w->turn && w->turn != t->model && w->turn->device == t->model->device;
+    if (is_at_own_limit(w, job) || is_others_turn)
         return 0;
     if (t->model->texts_blocked || !may_begin(w, job)) {
         t->model->texts_blocked = true;

@@ -50,16 +50,17 @@ static bool put_aside(struct llm_worker *w, struct llm_model *m)
     return true;
 }
 
-bool llm_weights_make_room(struct llm_worker *w, const struct llm_model *but)
+bool llm_weights_make_room(struct llm_worker *w, uint32_t device, const struct llm_model *but)
 {
     struct llm_model *idle = NULL;
     for (uint32_t i = 0; i < w->served_count && w->options.idle_weights_ns; i++) {
         struct llm_model *m = w->served[i];
         bool rests = m->ran_ns == 0 || w->weighed_ns - m->ran_ns >= LLM_WORKER_RECENT_NS;
-        if (m != but && !m->is_aside && rests && (!idle || m->ran_ns < idle->ran_ns))
+        if (m != but && m->device == device && !m->is_aside && rests &&
+            (!idle || m->ran_ns < idle->ran_ns))
             idle = m;
     }
-    return (idle && put_aside(w, idle)) || llm_kv_share_give_kept(w);
+    return (idle && put_aside(w, idle)) || llm_kv_share_give_kept(w, device);
 }
 
 /* ---- a model comes back ---- */
@@ -126,7 +127,8 @@ static int advance(struct llm_model *m, uint64_t now, char *why)
 static bool others_hold_memory(const struct llm_worker *w, const struct llm_model *m)
 {
     for (uint32_t i = 0; i < w->served_count; i++) {
-        if (w->served[i] != m && !w->served[i]->is_aside)
+        const struct llm_model *other = w->served[i];
+        if (other != m && other->device == m->device && !other->is_aside)
             return true;
     }
     return false;
@@ -138,13 +140,14 @@ static void bring_back(struct llm_worker *w, struct llm_model *m, uint64_t now,
     char why[LLM_WHY_CHARS] = "other models hold the GPU's memory";
     m->return_ns = m->return_ns ? m->return_ns : now;
     if (m->is_blocked)
-        m->is_blocked = !llm_weights_make_room(w, m);
+        m->is_blocked = !llm_weights_make_room(w, m->device, m);
     int rc = m->is_blocked ? -ENOMEM : advance(m, now, why);
     if (rc == 0) {
         returned(w, m);
         return;
     }
-    w->returns = rc == -EAGAIN || (rc == -ENOMEM && !m->is_blocked && llm_weights_make_room(w, m));
+    w->returns = rc == -EAGAIN ||
+                 (rc == -ENOMEM && !m->is_blocked && llm_weights_make_room(w, m->device, m));
     if (w->returns)
         return;
     bool waits = rc == -ENOMEM && others_hold_memory(w, m) && now - m->return_ns < PATIENCE_NS;

@@ -67,7 +67,7 @@ struct llm_worker_model {
     const struct llm_file *file;
     const char *path;  /* of the file, for tensor-parallel workers; NULL: it has none */
     uint64_t kv_bytes; /* 0: as the engine's options say */
-    uint32_t device;   /* which GPU, modulo their number */
+    uint32_t device;   /* which GPU; models of one number share its memory */
     /* A user of the limit that the served models share, claimed and named; outlives the worker.
      * NULL: the model's KV is kv_bytes at most. */
     struct page_limit *kv_limit;

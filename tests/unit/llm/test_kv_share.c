@@ -36,7 +36,7 @@ static struct image images[MODELS];
 static struct llm_file *files[MODELS];
 static char why[LLM_WHY_CHARS];
 static uint64_t idle_weights_ns; /* of the next rig, and the next */
-static uint32_t priorities[MODELS];
+static uint32_t priorities[MODELS], devices[MODELS];
 
 struct text {
     int model;
@@ -63,8 +63,8 @@ static void rig_open(struct rig *r, uint64_t limit_bytes, uint64_t min_bytes)
     struct page_error error;
     *r = (struct rig){.client.farewell.client = &r->client};
     for (int i = 0; i < MODELS; i++) {
-        models[i] =
-            (struct llm_worker_model){.name = names[i], .file = files[i], .kv_bytes = 4 << 20};
+        models[i] = (struct llm_worker_model){
+            .name = names[i], .file = files[i], .kv_bytes = 4 << 20, .device = devices[i]};
         if (limit_bytes == 0)
             continue;
         assert_int_equal(i ? page_limit_open_same(r->limits[0], &r->limits[i], &error)
@@ -730,6 +730,25 @@ static void kv_pages_take_the_place_of_idle_weights(void **state)
     idle_rig_close(&r);
 }
 
+static void weights_of_another_gpu_stay(void **state)
+{
+    (void)state;
+    static struct text told[2], texts[2];
+    struct rig r;
+    devices[1] = 1;
+    idle_rig_open(&r, told, texts);
+    r.w.options.idle_weights_ns = 1000 * HW_SEC;
+    weights_beside_kv = gpu_taken - 1;
+    llm_engine_kv_trim(r.w.served[1]->engine);
+    texts[1].status = -ENOMEM;
+    ask(&r, &texts[1]);
+    turn_until_over(&r, &texts[1], 1, 0);
+    assert_false(r.w.served[0]->is_aside);
+    weights_beside_kv = UINT64_MAX;
+    devices[1] = 0;
+    idle_rig_close(&r);
+}
+
 /* Prompts that are kept for requests to come give way to weights that a request needs now. */
 static void weights_take_the_place_of_idle_kv(void **state)
 {
@@ -775,7 +794,7 @@ static void a_device_that_has_less_than_the_limit(void **state)
     turn_until_over(&r, texts, COUNT, kv_room);
     same(told, texts, COUNT);
     kv_room = 0;
-    while (llm_kv_share_give_kept(&r.w))
+    while (llm_kv_share_give_kept(&r.w, 0))
         ;
     assert_int_equal(held(&r), 0);
     texts[0] = told[0];
@@ -915,6 +934,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(models_that_do_not_fit_together_take_turns),
         cmocka_unit_test(a_busy_model_lets_another_come_back),
         cmocka_unit_test(kv_pages_take_the_place_of_idle_weights),
+        cmocka_unit_test(weights_of_another_gpu_stay),
         cmocka_unit_test(weights_take_the_place_of_idle_kv),
         cmocka_unit_test(a_device_that_has_less_than_the_limit),
         cmocka_unit_test(a_file_that_was_changed_does_not_come_back),
