@@ -463,6 +463,11 @@ static const struct llm_pretok_stage qwen2_stages[] = {
       match_newlines, match_blanks, match_any_blanks}},
     {{NULL}}};
 
+static const struct llm_pretok_stage seed_coder_stages[] = {
+    {{match_any_contraction, match_prefixed_letters, match_number, match_others, match_newlines,
+      match_blanks, match_any_blanks}},
+    {{NULL}}};
+
 static const struct llm_pretok_stage qwen35_stages[] = {
     {{match_any_contraction, match_prefixed_marked, match_number, match_unmarked_others,
       match_newlines, match_blanks, match_any_blanks}},
@@ -510,10 +515,13 @@ static const struct llm_pretok rules[] = {
     {.name = "pixtral", .adds_bos = true, .whole_words = true, .stages = llama3_stages},
     {.name = "dbrx", .stages = llama3_stages},
     {.name = "smaug-bpe", .stages = llama3_stages},
+    {.name = "glm4", .stages = llama3_stages},
+    {.name = "chatglm-bpe", .stages = llama3_stages},
     {.name = "qwen2", .stages = qwen2_stages},
     {.name = "deepseek-r1-qwen", .stages = qwen2_stages},
     {.name = "stablelm2", .stages = qwen2_stages},
     {.name = "megrez", .stages = qwen2_stages},
+    {.name = "seed-coder", .stages = seed_coder_stages},
     {.name = "qwen35", .stages = qwen35_stages},
     {.name = "gpt-4o", .stages = gpt4o_stages},
     {.name = "llama4", .stages = gpt4o_stages},
