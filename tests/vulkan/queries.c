@@ -1,6 +1,7 @@
 /* queries.c - differential programs: query pools. */
 #include "vkt_image.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,8 +290,93 @@ static void forms(void)
         small[0] = 0;
         vkt_out_result("last", narrow(queries, QUERIES - 1, 1, small));
         vkt_out_u64("last", small[0]);
-        VKT(vkGetQueryPoolResults(vkt.device, queries, QUERIES, 1, 8, small, 8,
-                                  VK_QUERY_RESULT_PARTIAL_BIT));
+        /* Drivers may say either; what they have so far is theirs, too. */
+        vkt_out_result("partial", vkGetQueryPoolResults(vkt.device, queries, QUERIES, 1, 8, small,
+                                                        8, VK_QUERY_RESULT_PARTIAL_BIT));
+    }
+}
+
+enum { MIXED = 4 };
+
+/* Of the queries 0 to 3, after a reset, 0 and 2 are written. */
+static void write_mixed(VkCommandBuffer command, VkQueryPool queries, VkQueryType type)
+{
+    vkCmdResetQueryPool(command, queries, 0, MIXED);
+    for (uint32_t i = 0; i < MIXED; i += 2) {
+        if (type == VK_QUERY_TYPE_TIMESTAMP) {
+            vkCmdWriteTimestamp(command, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, queries, i);
+        } else {
+            vkCmdBeginQuery(command, queries, i, 0);
+            vkCmdEndQuery(command, queries, i);
+        }
+    }
+}
+
+/* Values that Vulkan does not promise become: written, or not. */
+static void hide(uint8_t *value, size_t size)
+{
+    static const uint8_t untouched[8] = {0xaa, 0xaa, 0xaa, 0xaa, 0xaa, 0xaa, 0xaa, 0xaa};
+    memset(value, memcmp(value, untouched, size) ? 1 : 0, size);
+}
+
+/* One read, with `padding` values between the results. */
+static void read_mixed(VkQueryPool queries, VkQueryType type, uint32_t first, uint32_t count,
+                       uint32_t padding, VkQueryResultFlags flags)
+{
+    uint8_t bytes[MIXED * 4 * sizeof(uint64_t)];
+    size_t size = flags & VK_QUERY_RESULT_64_BIT ? sizeof(uint64_t) : sizeof(uint32_t);
+    size_t stride = (1 + !!(flags & VK_QUERY_RESULT_WITH_AVAILABILITY_BIT) + padding) * size;
+    memset(bytes, 0xaa, sizeof(bytes));
+    VkResult result = vkGetQueryPoolResults(vkt.device, queries, first, count, count * stride,
+                                            bytes, stride, flags);
+    for (uint32_t i = 0; i < count; i++) {
+        bool unknown = (first + i) % 2 && flags & VK_QUERY_RESULT_PARTIAL_BIT;
+        if (unknown || type == VK_QUERY_TYPE_TIMESTAMP)
+            hide(bytes + i * stride, size);
+    }
+    vkt_out_u64("flags", flags);
+    vkt_out_result("result", result);
+    vkt_out("bytes", bytes, sizeof(bytes));
+}
+
+static void read_mixed_forms(VkQueryPool queries, VkQueryType type)
+{
+    VkQueryResultFlags all =
+        VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT | VK_QUERY_RESULT_WITH_AVAILABILITY_BIT;
+    if (type != VK_QUERY_TYPE_TIMESTAMP)
+        all |= VK_QUERY_RESULT_PARTIAL_BIT;
+    for (VkQueryResultFlags flags = 0; flags <= all; flags++) {
+        if (flags & ~all)
+            continue;
+        read_mixed(queries, type, 2, 1, 0, flags);
+        if (flags & VK_QUERY_RESULT_WAIT_BIT)
+            continue; /* for ever */
+        read_mixed(queries, type, 1, 1, 0, flags);
+        read_mixed(queries, type, 0, MIXED, 0, flags);
+        read_mixed(queries, type, 1, MIXED - 1, 2, flags);
+    }
+}
+
+/* Every form of a read, of queries of which some are not available. */
+static void unavailable(void)
+{
+    VKT_NEED(vkt.props.limits.timestampComputeAndGraphics);
+    vkt_open();
+    const VkQueryType types[] = {VK_QUERY_TYPE_OCCLUSION, VK_QUERY_TYPE_TIMESTAMP,
+                                 VK_QUERY_TYPE_PIPELINE_STATISTICS};
+    for (uint32_t i = 0; i < VKT_COUNT(types); i++) {
+        bool counts = types[i] == VK_QUERY_TYPE_PIPELINE_STATISTICS;
+        if (counts && !vkt.f10.pipelineStatisticsQuery)
+            continue;
+        VkQueryPool queries =
+            pool(types[i], MIXED,
+                 counts ? VK_QUERY_PIPELINE_STATISTIC_COMPUTE_SHADER_INVOCATIONS_BIT : 0);
+        for (int round = 0; round < 2; round++) {
+            VkCommandBuffer command = vkt_begin();
+            write_mixed(command, queries, types[i]);
+            vkt_finish(command);
+            read_mixed_forms(queries, types[i]);
+        }
     }
 }
 
@@ -318,6 +404,12 @@ static void outdated(void)
     vkt_finish(draws(queries, QUERIES));
     vkt_finish(draws(queries, 0));
     vkt_out_result("by a batch", narrow(queries, 0, 1, results));
+    VkCommandBuffer command = draws(queries, QUERIES);
+    vkCmdResetQueryPool(command, queries, 0, 2);
+    vkt_finish(command);
+    vkt_out_result("by the batch that wrote it", narrow(queries, 0, 2, results));
+    vkt_out_result("but not this", narrow(queries, 2, 1, results));
+    vkt_out("results", results, sizeof(results));
 }
 
 enum { FRAMES = 3 };
@@ -400,6 +492,166 @@ static void short_lived(void)
     }
 }
 
+/* One recording that is pending several times; only the last results count. */
+static void resubmitted(void)
+{
+    VKT_NEED(vkt.props.limits.timestampComputeAndGraphics);
+    vkt_open();
+    VkQueryPool queries = pool(VK_QUERY_TYPE_TIMESTAMP, 1, 0);
+    VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    vkt_record(command, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT);
+    vkt_barrier(command);
+    vkCmdResetQueryPool(command, queries, 0, 1);
+    vkCmdWriteTimestamp(command, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, queries, 0);
+    VKT(vkEndCommandBuffer(command));
+    uint64_t last = 0, times[2];
+    for (int round = 0; round < 8; round++) {
+        for (int i = 0; i < 3; i++)
+            vkt_submit(command, VK_NULL_HANDLE);
+        VKT(vkDeviceWaitIdle(vkt.device));
+        for (int i = 0; i < 2; i++)
+            VKT(vkGetQueryPoolResults(vkt.device, queries, 0, 1, 8, &times[i], 8,
+                                      VK_QUERY_RESULT_64_BIT));
+        VKT_EXPECT(times[0] > last && times[1] == times[0]);
+        last = times[0];
+    }
+}
+
+struct reader {
+    VkQueryPool queries;
+    uint64_t results[QUERIES];
+};
+
+static void *read_waiting(void *user)
+{
+    struct reader *reader = user;
+    VkResult result;
+    do /* lavapipe does not wait for work that was not submitted */
+        result = vkGetQueryPoolResults(vkt.device, reader->queries, 0, QUERIES,
+                                       sizeof(reader->results), reader->results, 8,
+                                       VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
+    while (result == VK_NOT_READY);
+    vkt_check(result, "vkGetQueryPoolResults");
+    return NULL;
+}
+
+/* A thread waits for results of work that another one submits. */
+static void awaited(void)
+{
+    VKT_NEED(vkt.f12.hostQueryReset);
+    VKT_NEED(vkt.f10.occlusionQueryPrecise);
+    vkt_open();
+    struct reader reader = {pool(VK_QUERY_TYPE_OCCLUSION, QUERIES, 0), {0}};
+    for (int round = 0; round < 3; round++) {
+        pthread_t thread;
+        vkResetQueryPool(vkt.device, reader.queries, 0, QUERIES);
+        VkCommandBuffer command = vkt_begin();
+        draw_counted(command, reader.queries, QUERIES, VK_QUERY_CONTROL_PRECISE_BIT);
+        VKT_EXPECT(pthread_create(&thread, NULL, read_waiting, &reader) == 0);
+        vkt_finish(command);
+        VKT_EXPECT(pthread_join(thread, NULL) == 0);
+        vkt_out("results", reader.results, sizeof(reader.results));
+    }
+}
+
+/* A query in a render pass with two views takes two; how they share the count is the driver's. */
+static void views(void)
+{
+    VKT_NEED(vkt.f11.multiview && vkt.f13.dynamicRendering);
+    VKT_NEED(vkt.f10.occlusionQueryPrecise);
+    vkt_open();
+    struct vkt_image image = vkt_image((VkImageCreateInfo){
+        .format = VK_FORMAT_R8G8B8A8_UNORM,
+        .extent = {VKT_TARGET_SIZE, VKT_TARGET_SIZE, 1},
+        .arrayLayers = 2,
+        .usage = VK_IMAGE_USAGE_COLOR_ATTACHMENT_BIT,
+    });
+    const VkPipelineRenderingCreateInfo formats = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO,
+        .viewMask = 3,
+        .colorAttachmentCount = 1,
+        .pColorAttachmentFormats = &image.info.format,
+    };
+    struct vkt_pipeline wanted = {
+        .shaders = {"screen.vert", "pushed.frag"},
+        .layout = vkt_layout(VK_NULL_HANDLE, sizeof(struct push)),
+        .next = &formats,
+        .topology = VK_PRIMITIVE_TOPOLOGY_TRIANGLE_LIST,
+    };
+    VkPipeline pipeline = vkt_pipeline(&wanted);
+    const struct push push = {{1, 1, 1, 1}, 0.5f};
+    VkRenderingAttachmentInfo attachment = {.sType = VK_STRUCTURE_TYPE_RENDERING_ATTACHMENT_INFO,
+                                            .imageView = image.view,
+                                            .imageLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                            .loadOp = VK_ATTACHMENT_LOAD_OP_CLEAR,
+                                            .storeOp = VK_ATTACHMENT_STORE_OP_STORE};
+    VkRenderingInfo pass = {.sType = VK_STRUCTURE_TYPE_RENDERING_INFO,
+                            .renderArea = {.extent = {VKT_TARGET_SIZE, VKT_TARGET_SIZE}},
+                            .layerCount = 1,
+                            .viewMask = formats.viewMask,
+                            .colorAttachmentCount = 1,
+                            .pColorAttachments = &attachment};
+    VkQueryPool queries = pool(VK_QUERY_TYPE_OCCLUSION, 3, 0);
+    for (uint32_t round = 0; round < 3; round++) {
+        VkCommandBuffer command = vkt_begin();
+        vkCmdResetQueryPool(command, queries, 0, 3);
+        vkt_transition(command, &image, VK_IMAGE_LAYOUT_UNDEFINED, VK_IMAGE_LAYOUT_GENERAL);
+        vkCmdBeginRendering(command, &pass);
+        vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_GRAPHICS, pipeline);
+        vkCmdPushConstants(command, wanted.layout, VK_SHADER_STAGE_ALL, 0, sizeof(push), &push);
+        vkCmdBeginQuery(command, queries, round % 2, VK_QUERY_CONTROL_PRECISE_BIT);
+        vkCmdDraw(command, 3, 1 + round, 0, 0);
+        vkCmdEndQuery(command, queries, round % 2);
+        vkCmdEndRendering(command);
+        vkt_finish(command);
+        uint64_t results[3][2] = {{0}};
+        vkt_out_result("all", vkGetQueryPoolResults(
+                                  vkt.device, queries, 0, 3, sizeof(results), results, 16,
+                                  VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WITH_AVAILABILITY_BIT));
+        vkt_out("results", results, sizeof(results));
+        VKT_EXPECT(results[round % 2][1] && results[round % 2 + 1][1]);
+    }
+}
+
+/* Two values a query. */
+static void streams(void)
+{
+    VkPhysicalDeviceTransformFeedbackFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TRANSFORM_FEEDBACK_FEATURES_EXT,
+        .transformFeedback = VK_TRUE,
+    };
+    VKT_OPEN_WITH(&features, VK_EXT_TRANSFORM_FEEDBACK_EXTENSION_NAME);
+    VkPhysicalDeviceTransformFeedbackPropertiesEXT offers = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_TRANSFORM_FEEDBACK_PROPERTIES_EXT};
+    VkPhysicalDeviceProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &offers};
+    vkGetPhysicalDeviceProperties2(vkt.physical, &properties);
+    VKT_NEED(offers.transformFeedbackQueries);
+    PFN_vkCmdBeginQueryIndexedEXT begin = VKT_PROC(vkCmdBeginQueryIndexedEXT);
+    PFN_vkCmdEndQueryIndexedEXT end = VKT_PROC(vkCmdEndQueryIndexedEXT);
+    VkQueryPool queries = pool(VK_QUERY_TYPE_TRANSFORM_FEEDBACK_STREAM_EXT, 2, 0);
+    for (uint32_t round = 0; round < 2; round++) {
+        VkCommandBuffer command = vkt_begin();
+        vkCmdResetQueryPool(command, queries, 0, 2);
+        for (uint32_t i = 0; i < 2 - round; i++) {
+            begin(command, queries, i, 0, 0);
+            end(command, queries, i, 0);
+        }
+        vkt_finish(command);
+        uint64_t wide[2][3];
+        uint32_t small[2][2];
+        memset(wide, 0xaa, sizeof(wide));
+        memset(small, 0xaa, sizeof(small));
+        vkt_out_result("wide", vkGetQueryPoolResults(
+                                   vkt.device, queries, 0, 2, sizeof(wide), wide, sizeof(wide[0]),
+                                   VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WITH_AVAILABILITY_BIT));
+        vkt_out_result("small", vkGetQueryPoolResults(vkt.device, queries, 0, 2, sizeof(small),
+                                                      small, sizeof(small[0]), 0));
+        vkt_out("wide", wide, sizeof(wide));
+        vkt_out("small", small, sizeof(small));
+    }
+}
+
 static const struct vkt_case cases[] = {
     {"occlusion", occlusion, NULL},
     {"occlusion_precise", occlusion_precise, NULL},
@@ -411,9 +663,14 @@ static const struct vkt_case cases[] = {
     {"compute_statistics", compute_statistics, NULL},
     {"timestamps", timestamps, NULL},
     {"forms", forms, NULL},
+    {"unavailable", unavailable, NULL},
     {"outdated", outdated, NULL},
     {"ring", ring, NULL},
     {"short_lived", short_lived, NULL},
+    {"resubmitted", resubmitted, NULL},
+    {"awaited", awaited, NULL},
+    {"views", views, NULL},
+    {"streams", streams, NULL},
 };
 
 VKT_MAIN(cases)
