@@ -492,6 +492,36 @@ static void short_lived(void)
     }
 }
 
+/* A primary command buffer resets what its secondary one writes. */
+static void reset_outside(void)
+{
+    VKT_NEED(vkt.props.limits.timestampComputeAndGraphics);
+    vkt_open();
+    VkQueryPool queries = pool(VK_QUERY_TYPE_TIMESTAMP, 2, 0);
+    VkCommandBuffer part = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_SECONDARY);
+    VkCommandBufferInheritanceInfo inherited = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_INHERITANCE_INFO};
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                      .pInheritanceInfo = &inherited};
+    VKT(vkBeginCommandBuffer(part, &begin));
+    vkCmdWriteTimestamp(part, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, queries, 0);
+    vkCmdWriteTimestamp(part, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, queries, 1);
+    VKT(vkEndCommandBuffer(part));
+    uint64_t last = 0;
+    for (int round = 0; round < 3; round++) {
+        VkCommandBuffer command = vkt_begin();
+        vkCmdResetQueryPool(command, queries, 0, 2);
+        vkCmdExecuteCommands(command, 1, &part);
+        vkt_finish(command);
+        uint64_t times[2], exchanges = vkt_exchanges();
+        VKT(vkGetQueryPoolResults(vkt.device, queries, 0, 2, sizeof(times), times, 8,
+                                  VK_QUERY_RESULT_64_BIT));
+        expect_exchanges(&exchanges, round == 0);
+        VKT_EXPECT(times[0] > last && times[1] >= times[0]);
+        last = times[1];
+    }
+}
+
 /* One recording that is pending several times; only the last results count. */
 static void resubmitted(void)
 {
@@ -667,6 +697,7 @@ static const struct vkt_case cases[] = {
     {"outdated", outdated, NULL},
     {"ring", ring, NULL},
     {"short_lived", short_lived, NULL},
+    {"reset_outside", reset_outside, NULL},
     {"resubmitted", resubmitted, NULL},
     {"awaited", awaited, NULL},
     {"views", views, NULL},

@@ -180,19 +180,33 @@ static void put_questions(const struct vnc_query_pool *pool, uint32_t first, uin
     }
 }
 
+static uint32_t end_in_pool(const struct vnc_query_use *use)
+{
+    return use->end < use->pool->count ? use->end : use->pool->count;
+}
+
+void vnc_query_uses_forget(const struct vnc_query_uses *uses, const struct vnc_queue *queue)
+{
+    for (size_t i = 0; i < uses->count; i++) {
+        const struct vnc_query_use *use = &uses->items[i];
+        struct vnc_query_pool *pool = use->pool;
+        pthread_mutex_lock(&pool->lock);
+        pool->scattered |= pool->queue && pool->queue != queue;
+        pool->queue = queue;
+        forget(pool, use->first, end_in_pool(use));
+        pthread_mutex_unlock(&pool->lock);
+    }
+}
+
 void vnc_query_uses_put(const struct vnc_query_uses *uses, const struct vnc_queue *queue,
                         uint64_t batch, struct wire_enc *e)
 {
     for (size_t i = 0; i < uses->count; i++) {
         const struct vnc_query_use *use = &uses->items[i];
         struct vnc_query_pool *pool = use->pool;
-        uint32_t end = use->end < pool->count ? use->end : pool->count;
         pthread_mutex_lock(&pool->lock);
-        pool->scattered |= pool->queue && pool->queue != queue;
-        pool->queue = queue;
-        forget(pool, use->first, end);
         if (use->written && pool->queries && !pool->scattered)
-            put_questions(pool, use->first, end, queue, batch, e);
+            put_questions(pool, use->first, end_in_pool(use), queue, batch, e);
         pthread_mutex_unlock(&pool->lock);
     }
 }

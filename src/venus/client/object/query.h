@@ -33,7 +33,9 @@ struct vnc_query_uses {
 bool vnc_query_uses_add(struct vnc_query_uses *uses, struct vnc_query_pool *pool, uint32_t first,
                         uint32_t count, bool written);
 void vnc_query_uses_empty(struct vnc_query_uses *uses);
-/* A batch with this recording is submitted next: asks for what it writes. */
+/* A batch with this recording is submitted next: what is known of its queries is not good any more.
+ * Once that is so for all of its recordings, asks for what they write. */
+void vnc_query_uses_forget(const struct vnc_query_uses *uses, const struct vnc_queue *queue);
 void vnc_query_uses_put(const struct vnc_query_uses *uses, const struct vnc_queue *queue,
                         uint64_t batch, struct wire_enc *e);
 

@@ -702,6 +702,14 @@ bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands)
     return watched;
 }
 
+void vnc_command_buffer_forget_queries(const struct vnc_command_buffer *commands,
+                                       const struct vnc_queue *queue)
+{
+    for (size_t i = 0; i < commands->secondaries.count; i++)
+        vnc_command_buffer_forget_queries(commands->secondaries.items[i], queue);
+    vnc_query_uses_forget(&commands->queries, queue);
+}
+
 void vnc_command_buffer_put_queries(const struct vnc_command_buffer *commands,
                                     const struct vnc_queue *queue, uint64_t batch,
                                     struct wire_enc *e)

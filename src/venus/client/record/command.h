@@ -38,7 +38,10 @@ void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands,
 bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct vnc_ranges *ranges);
 /* Whether the host can see its execution other than by what it writes: queries and events. */
 bool vnc_command_buffer_is_watched(const struct vnc_command_buffer *commands);
-/* It is submitted next: asks for the results of its queries. */
+/* It is submitted next: forgets the results of its queries; once all of its batch have, asks for
+ * the new ones. */
+void vnc_command_buffer_forget_queries(const struct vnc_command_buffer *commands,
+                                       const struct vnc_queue *queue);
 void vnc_command_buffer_put_queries(const struct vnc_command_buffer *commands,
                                     const struct vnc_queue *queue, uint64_t batch,
                                     struct wire_enc *e);

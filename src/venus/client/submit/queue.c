@@ -592,6 +592,8 @@ static void put_queries(const struct submission *s, uint64_t first, struct wire_
 {
     for (uint32_t i = 0; i < s->count; i++) {
         for (uint32_t j = 0; j < commands_of(s, i); j++)
+            vnc_command_buffer_forget_queries(commands_at(s, i, j), s->queue);
+        for (uint32_t j = 0; j < commands_of(s, i); j++)
             vnc_command_buffer_put_queries(commands_at(s, i, j), s->queue, first + i, e);
     }
 }
