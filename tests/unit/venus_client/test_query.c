@@ -99,6 +99,7 @@ static bool use(struct rig *rig, int queue, struct vnc_query_pool *pool, uint32_
     struct wire_enc e;
     wire_enc_init(&e, 4096);
     assert_true(vnc_query_uses_add(&uses, pool, 0, count, written));
+    vnc_query_uses_forget(&uses, rig->queues[queue]);
     vnc_query_uses_put(&uses, rig->queues[queue], 1, &e);
     bool asks = wire_enc_len(&e) > 0;
     wire_enc_fini(&e);
