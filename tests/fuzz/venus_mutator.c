@@ -278,16 +278,17 @@ static void make_again(void)
     }
 }
 
-static void put_map(uint32_t memory)
+static void put_map(uint32_t op, uint32_t memory)
 {
-    size_t hole = begin_op(VN_OP_MAP);
+    size_t hole = begin_op(op);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
     wire_fill_len(&m.made, hole);
 }
 
 static void make_map(void)
 {
-    put_map(number());
+    uint32_t memory = number();
+    put_map(one_in(4) ? VN_OP_MAP_NEW : VN_OP_MAP, memory);
 }
 
 static void make_demand_paged(void)
@@ -297,7 +298,7 @@ static void make_demand_paged(void)
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
     wire_fill_len(&m.made, hole);
     if (!one_in(4))
-        put_map(memory);
+        put_map(VN_OP_MAP, memory);
 }
 
 static void make_fetch(void)
@@ -326,7 +327,7 @@ static void make_delta(void)
     struct vn_delta_out delta;
     uint32_t memory = number();
     if (one_in(2))
-        put_map(memory);
+        put_map(VN_OP_MAP, memory);
     size_t hole = begin_op(VN_OP_DELTA);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
     vn_delta_begin(&delta, &m.made);
@@ -346,7 +347,7 @@ static void make_write(void)
     static const uint8_t bytes[2 * VN_PAGE_BYTES] = {1};
     uint32_t memory = number();
     if (!one_in(4))
-        put_map(memory);
+        put_map(VN_OP_MAP, memory);
     size_t hole = begin_op(VN_OP_WRITE);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
     wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(4) * (uint64_t)VN_PAGE_BYTES);
@@ -449,7 +450,7 @@ static void make_reuse_or_keep(void)
     uint32_t memory = number(), last = one_in(2) ? 0 : below(SCRIPT_MEMORY_BYTES);
     bool reuse = one_in(2);
     if (!one_in(4))
-        put_map(memory);
+        put_map(VN_OP_MAP, memory);
     size_t hole = begin_op(reuse ? VN_OP_REUSE : VN_OP_KEEP);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
     wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(4) * (uint64_t)VN_PAGE_BYTES);

@@ -1,8 +1,11 @@
 /* memory.c - differential programs: mapped memory, shared byte by byte by the CPU and the GPU. */
 #include "vkt.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -927,6 +930,63 @@ static void imported_frames(void)
     VKT_EXPECT(munmap(at, (size_t)2 * FRAME) == 0);
 }
 
+struct submitter {
+    pthread_mutex_t lock; /* of the queue */
+    _Atomic bool stop;
+};
+
+static void *submit_nothing(void *user)
+{
+    struct submitter *submitter = user;
+    const VkSubmitInfo nothing = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO};
+    while (!submitter->stop) {
+        pthread_mutex_lock(&submitter->lock);
+        VKT(vkQueueSubmit(vkt.queue, 1, &nothing, VK_NULL_HANDLE));
+        VKT(vkQueueWaitIdle(vkt.queue));
+        pthread_mutex_unlock(&submitter->lock);
+        sched_yield();
+    }
+    return NULL;
+}
+
+static void copy_alone(struct submitter *submitter, const struct vkt_buffer *from,
+                       const struct vkt_buffer *to)
+{
+    pthread_mutex_lock(&submitter->lock);
+    VkCommandBuffer command = vkt_begin();
+    vkt_copy(command, from, to);
+    vkt_finish(command);
+    pthread_mutex_unlock(&submitter->lock);
+}
+
+/* Imports while another thread submits: zeros stay zeros, whatever the driver's memory held. */
+static void imported_meanwhile(void)
+{
+    enum { SMALL = 64 << 10 };
+    static const uint8_t zeros[SMALL];
+    open_importing();
+    uint8_t *at = fresh(2 * SMALL, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    struct vkt_buffer out = vkt_buffer(SMALL, 0, VKT_COHERENT);
+    struct submitter submitter = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t thread;
+    VKT_EXPECT(pthread_create(&thread, NULL, submit_nothing, &submitter) == 0);
+    for (uint32_t turn = 0; turn < 100; turn++) {
+        vkt_pattern(at + SMALL, SMALL, turn);
+        struct vkt_buffer full = import(at + SMALL, SMALL);
+        copy_alone(&submitter, &full, &out);
+        VKT_EXPECT(memcmp(out.map, at + SMALL, SMALL) == 0);
+        end_import(&full);
+        struct vkt_buffer empty = import(at, SMALL);
+        copy_alone(&submitter, &empty, &out);
+        VKT_EXPECT(memcmp(out.map, zeros, SMALL) == 0);
+        end_import(&empty);
+        VKT_EXPECT(memcmp(at, zeros, SMALL) == 0);
+    }
+    submitter.stop = true;
+    VKT_EXPECT(pthread_join(thread, NULL) == 0);
+    VKT_EXPECT(munmap(at, 2 * SMALL) == 0);
+}
+
 /* An image over the program's memory, between what else is there. */
 static void imported_image(void)
 {
@@ -1028,6 +1088,7 @@ static const struct vkt_case cases[] = {
     {"read_again_behind_the_host", read_again_behind_the_host, NULL},
     {"imported", imported, NULL},
     {"imported_frames", imported_frames, NULL},
+    {"imported_meanwhile", imported_meanwhile, NULL},
     {"imported_image", imported_image, NULL},
 #ifdef VK_EXT_map_memory_placed
     {"placed", placed, "the layer may be older than the extension"},

@@ -37,6 +37,9 @@
  *           the program maps the memory: from now on both ends keep a shadow copy.  The server's
  *           bytes become zeros, unless a device could have written them: then the server pushes
  *           what they hold as a delta.  Answered (when called) with i32 VkResult
+ *   MAP_NEW {u64 memory}
+ *           the same, of memory that nothing was ever bound to: it becomes zeros, whatever devices
+ *           do.  What the client has there is the program's, and no push may change it
  *   DEMAND_PAGED  {u64 memory}
  *           once, before its MAP or at any time: the client fetches pages of this memory when the
  *           program touches them.  The server keeps no shadow copy; it does not compare what a
@@ -124,7 +127,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 13,
+    VN_PROTOCOL = 14,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -166,6 +169,7 @@ enum {
     VN_OP_AGAIN,
     VN_OP_SPREAD,
     VN_OP_RESULTS,
+    VN_OP_MAP_NEW,
     VN_OP_END = 256,
 };
 

@@ -106,7 +106,9 @@ void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addre
 
 /* ---- the first map ---- */
 
-static VkResult tell_mapped(struct vnc_device *device, struct vnc_memory *memory)
+/* Imported memory is told of before the program can bind it: another thread's submission in between
+ * must not look to the server as if it could have written it. */
+static VkResult tell_mapped(struct vnc_device *device, struct vnc_memory *memory, bool imported)
 {
     struct vnc_link *link = vnc_device_link(device);
     struct wire_enc *e = vnc_link_begin(link);
@@ -114,12 +116,12 @@ static VkResult tell_mapped(struct vnc_device *device, struct vnc_memory *memory
         return VK_ERROR_DEVICE_LOST;
     if (memory->demand_paged)
         vnc_fetch_put_demand_paged(memory, e);
-    size_t hole = vn_put_command(e, VN_OP_MAP);
+    size_t hole = vn_put_command(e, imported ? VN_OP_MAP_NEW : VN_OP_MAP);
     wire_put_u64(e, memory->object.id);
     wire_fill_len(e, hole);
     /* No device can have written it: there is nothing to wait for. */
-    bool fresh =
-        memory->submissions == atomic_load_explicit(&device->submissions, memory_order_relaxed);
+    bool fresh = imported || memory->submissions ==
+                                 atomic_load_explicit(&device->submissions, memory_order_relaxed);
     if (fresh && !vnc_link_client(link)->sync)
         return vnc_link_post(link);
     struct vn_decoder reply;
@@ -168,7 +170,7 @@ static VkResult first_map(struct vnc_device *device, struct vnc_memory *memory, 
     memory->demand_paged = vn_region_can_drop(memory->region);
     if (vnc_pushes_add_memory(device->pushes, memory))
         goto destroy_region;
-    result = tell_mapped(device, memory);
+    result = tell_mapped(device, memory, borrowed);
     if (result != VK_SUCCESS)
         goto remove_memory;
     pthread_mutex_lock(&device->lock);

@@ -738,7 +738,7 @@ static int init_books(const struct vns_memories *m, struct memory *memory)
     return rc;
 }
 
-static VkResult map(struct vns_memories *m, struct memory *memory)
+static VkResult map(struct vns_memories *m, struct memory *memory, bool written)
 {
     struct vns_device *device = memory->device;
     void *live;
@@ -750,7 +750,6 @@ static VkResult map(struct vns_memories *m, struct memory *memory)
         fini_books(memory);
         return result;
     }
-    bool written = device->submissions != memory->submissions;
     if (!written)
         vns_clear(live, memory->size);
     vns_channel_lock(m->channel);
@@ -762,11 +761,26 @@ static VkResult map(struct vns_memories *m, struct memory *memory)
     return written && vns_memories_read(m, &all, 1, 0) ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 
+/* Only the executor, which is here, puts and takes. */
+static struct memory *find_visible(struct vns_memories *m, uint64_t id)
+{
+    struct memory *memory = vn_keymap_get(&m->by_id, id);
+    return memory && memory->visible ? memory : NULL;
+}
+
 VkResult vns_memories_map(struct vns_memories *m, uint64_t id)
 {
-    /* Only the executor, which is here, puts and takes. */
-    struct memory *memory = vn_keymap_get(&m->by_id, id);
-    if (!memory || !memory->visible)
+    struct memory *memory = find_visible(m, id);
+    if (!memory)
         return VK_ERROR_MEMORY_MAP_FAILED;
-    return memory->live ? VK_SUCCESS : map(m, memory);
+    bool written = memory->device->submissions != memory->submissions;
+    return memory->live ? VK_SUCCESS : map(m, memory, written);
+}
+
+VkResult vns_memories_map_new(struct vns_memories *m, uint64_t id)
+{
+    struct memory *memory = find_visible(m, id);
+    if (!memory)
+        return VK_ERROR_MEMORY_MAP_FAILED;
+    return memory->live ? VK_SUCCESS : map(m, memory, false);
 }

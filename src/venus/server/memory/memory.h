@@ -59,6 +59,8 @@ void vns_memories_free_device(struct vns_memories *memories, const struct vns_de
  * is pushed.  A second call does nothing.  VK_ERROR_MEMORY_MAP_FAILED where it cannot be mapped,
  * also for an unknown id. */
 VkResult vns_memories_map(struct vns_memories *memories, uint64_t id) MUST_CHECK;
+/* The same, of memory that no device can have written, whatever was submitted: both are zero. */
+VkResult vns_memories_map_new(struct vns_memories *memories, uint64_t id) MUST_CHECK;
 
 /* From now on the client fetches pages of this memory.  0, -ENOENT for an unknown id, -EPROTO for
  * memory that is demand-paged, -ENOMEM. */

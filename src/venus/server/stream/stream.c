@@ -531,7 +531,8 @@ static int drain_memory(struct vns_session *s, uint64_t id)
     return found;
 }
 
-static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *reply)
+static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *reply,
+                  VkResult (*map)(struct vns_memories *memories, uint64_t id))
 {
     uint64_t id = wire_get_u64(in);
     if (wire_dec_end(in))
@@ -540,7 +541,7 @@ static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *r
         vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
     if (!memory)
         return -ENOENT;
-    VkResult result = vns_memories_map(s->memories, id);
+    VkResult result = map(s->memories, id);
     if (reply)
         wire_put_i32(reply, result);
     else if (result < 0)
@@ -770,7 +771,9 @@ static int execute_one(struct vns_session *s, uint32_t command, const struct wir
     case VN_OP_AGAIN:
         return op_again(s, &op);
     case VN_OP_MAP:
-        return op_map(s, &op, reply);
+        return op_map(s, &op, reply, vns_memories_map);
+    case VN_OP_MAP_NEW:
+        return op_map(s, &op, reply, vns_memories_map_new);
     case VN_OP_DELTA:
         return op_delta(s, &op);
     case VN_OP_WRITE:
@@ -840,7 +843,8 @@ const char *vns_stream_where(const struct vns_session *s)
                                       [VN_OP_RECORD_KEPT] = "RECORD_KEPT",
                                       [VN_OP_AGAIN] = "AGAIN",
                                       [VN_OP_SPREAD] = "SPREAD",
-                                      [VN_OP_RESULTS] = "RESULTS"};
+                                      [VN_OP_RESULTS] = "RESULTS",
+                                      [VN_OP_MAP_NEW] = "MAP_NEW"};
     uint32_t id = s->command.id;
     if (id < ARRAY_LEN(ops) && ops[id])
         return ops[id];
