@@ -677,6 +677,31 @@ static void host_copy_layouts(void)
 
 #endif
 
+#ifdef VK_KHR_maintenance5
+static void granularity(void)
+{
+    VkPhysicalDeviceMaintenance5FeaturesKHR features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_5_FEATURES_KHR,
+        .maintenance5 = VK_TRUE};
+    VKT_NEED(vkt_has_extension(VK_KHR_MAINTENANCE_5_EXTENSION_NAME));
+    VKT_OPEN_WITH(&features, VK_KHR_MAINTENANCE_5_EXTENSION_NAME);
+    PFN_vkGetRenderingAreaGranularityKHR get = VKT_PROC(vkGetRenderingAreaGranularityKHR);
+    const VkFormat formats[] = {VK_FORMAT_R8G8B8A8_UNORM, VK_FORMAT_R16G16B16A16_SFLOAT};
+    uint64_t exchanges = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        VkRenderingAreaInfoKHR info = {.sType = VK_STRUCTURE_TYPE_RENDERING_AREA_INFO_KHR,
+                                       .colorAttachmentCount = 1 + i % 2,
+                                       .pColorAttachmentFormats = formats};
+        VkExtent2D granularity;
+        get(vkt.device, &info, &granularity);
+        vkt_out("granularity", &granularity, sizeof(granularity));
+        if (i == 1)
+            exchanges = vkt_exchanges();
+    }
+    VKT_EXPECT(vkt_exchanges() == exchanges); /* both were asked before */
+}
+#endif
+
 static const struct vkt_case cases[] = {
     {"conditional_rendering", conditional_rendering, NULL},
     {"transform_feedback", transform_feedback, NULL},
@@ -691,6 +716,9 @@ static const struct vkt_case cases[] = {
     {"host_copy_mapped", host_copy_mapped, YOUNGER},
     {"host_copy_behind_work", host_copy_behind_work, YOUNGER},
     {"host_copy_layouts", host_copy_layouts, YOUNGER},
+#endif
+#ifdef VK_KHR_maintenance5
+    {"granularity", granularity, NULL},
 #endif
 };
 

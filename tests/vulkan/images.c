@@ -82,6 +82,11 @@ static void linear(void)
     vkGetImageSubresourceLayout(vkt.device, image.handle, &part, &layout);
     vkt_out_u64("offset", layout.offset);
     vkt_out_u64("row", layout.rowPitch);
+    uint64_t exchanges = vkt_exchanges();
+    VkSubresourceLayout again;
+    vkGetImageSubresourceLayout(vkt.device, image.handle, &part, &again);
+    VKT_EXPECT(memcmp(&again, &layout, sizeof(layout)) == 0);
+    VKT_EXPECT(vkt_exchanges() == exchanges); /* it was asked before */
     vkt_image_fill(&image, 3, VK_IMAGE_LAYOUT_GENERAL);
     char *map;
     VKT(vkMapMemory(vkt.device, image.memory, 0, VK_WHOLE_SIZE, 0, (void **)&map));

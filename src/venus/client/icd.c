@@ -60,6 +60,7 @@ static const struct vnc_entry *const tables[] = {
     vnc_entries_descriptor_layout,
     vnc_entries_pipeline,
     vnc_entries_query,
+    vnc_entries_answers,
     vnc_entries_render_pass,
     vnc_entries_private_data,
     vnc_entries_deferred,

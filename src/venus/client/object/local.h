@@ -9,6 +9,7 @@
 
 extern const struct vnc_entry vnc_entries_private_data[];
 extern const struct vnc_entry vnc_entries_deferred[];
+extern const struct vnc_entry vnc_entries_answers[];
 extern const struct vnc_entry vnc_entries_render_pass[];
 
 #endif
