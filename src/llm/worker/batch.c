@@ -513,92 +513,124 @@ static bool waits_for_rows(const struct plan *p, const struct llm_job *job, uint
     return false;
 }
 
+/* A round of planning: rows of requests of one model and kind. */
+struct round {
+    struct budget budget;
+    uint32_t most;   /* requests in the step */
+    uint32_t whole;  /* requests of the model that miss no layer */
+    uint64_t last;   /* the number of the last text whose prompt the step computes */
+    uint32_t before; /* prompt rows that come before it */
+    bool waits;      /* some request waits for its layers */
+    struct llm_jobs rest,
+        later; /* requests that have no rows in the step, and those after `last` */
+};
+
+static void round_begin(struct llm_worker *w, struct plan *p, struct round *r)
+{
+    bool scores;
+    uint32_t decoding;
+    *r = (struct round){0};
+    r->most = count_jobs(w, p->model, &r->whole, &decoding, &scores);
+    r->budget = prompt_budget(w, p->model, decoding);
+    if (p->embeds && r->budget.rows < LLM_WORKER_MIXED_MIN)
+        r->budget = (struct budget){.rows = LLM_WORKER_MIXED_MIN, .most = LLM_WORKER_MIXED_MIN};
+    if (!p->embeds) {
+        uint32_t room = logits_room(p->model, r->most + (scores ? LLM_WORKER_SCORES_MAX : 0));
+        p->score_room = room > r->most ? room - r->most : 0;
+        r->most = room < r->most ? room : r->most;
+    }
+    r->last = last_prompt(w, p, r->budget, &r->before);
+    llm_jobs_init(&r->rest);
+    llm_jobs_init(&r->later);
+}
+
+/* Whether a request without room may wait for it. */
+static bool waits_for_room(struct llm_worker *w, const struct plan *p, const struct round *r,
+                           struct llm_job *job)
+{
+    if (p->part_count > 0 || r->waits ? llm_kv_may_wait(w) || llm_job_is_text(job)
+                                      : llm_text_gives_way(w, job) || llm_kv_must_wait(w))
+        return true;                   /* until sequences of this step can be evicted */
+    return llm_kv_share_waits(w, job); /* until other models have given memory back */
+}
+
+/* Puts a request, for whose rows memory was asked with this result, into the plan or back in line.
+ */
+static void round_place(struct llm_worker *w, struct plan *p, struct round *r, struct llm_job *job,
+                        uint32_t rows, int rc)
+{
+    uint32_t length = rows ? llm_seq_length(job->seq->seq) : 0;
+    bool fetches = rc == 0 && rows && llm_kv_waits(w, job);
+    if (length && llm_seq_length(job->seq->seq) < length) {
+        llm_jobs_put_first(&w->running, job); /* rows and their pages are lost: it needs more */
+    } else if (fetches) {
+        /* Where others can take the step they may take its pages; else it comes first. */
+        job->seq->kv.in_step = r->whole == 0;
+        r->waits = true;
+        llm_jobs_append(&r->rest, job); /* until its layers have arrived */
+    } else if (rc == -EAGAIN || (rc == -ENOSPC && waits_for_room(w, p, r, job))) {
+        llm_jobs_append(&r->rest, job); /* EAGAIN: until a server that was just lost is reached */
+    } else if (rc) {
+        if (rc == -ENOSPC && llm_job_is_text(job))
+            (void)llm_why(job->why, rc,
+                          "after %u tokens the text does not fit this worker's KV memory: start "
+                          "it with a larger --kv-memory",
+                          job->text.count);
+        fail(w, job, rc);
+    } else if (rows) {
+        job->short_ns = 0;
+        plan_add(p, job, rows);
+    } else {
+        llm_jobs_append(&r->rest, job);
+    }
+}
+
+/* Decides how many rows of a request are in the step, and asks for their memory. */
+static void round_take(struct llm_worker *w, struct plan *p, struct round *r, struct llm_job *job)
+{
+    bool fits = is_ready(job) && job->seq->model == p->model && p->part_count < r->most &&
+                llm_job_embeds(job) == p->embeds;
+    if (fits && llm_job_is_text(job) && !decodes_now(job) && job->text.number > r->last) {
+        llm_jobs_append(&r->later, job); /* as if the step had it: others have their turn */
+        p->full = true;
+        return;
+    }
+    if (fits)
+        llm_kv_prepare(w, job);
+    uint32_t planned = p->prompt_rows;
+    if (llm_job_is_text(job) && job->text.number == r->last && planned < r->before)
+        planned = r->before; /* the others come before it, wherever they are in line */
+    uint32_t rows = fits ? rows_for(job, r->budget, planned) : 0;
+    if (rows && waits_for_rows(p, job, rows)) {
+        llm_jobs_append(&r->rest, job);
+        return;
+    }
+    p->full |= fits && !decodes_now(job) && rows < rows_left(job);
+    rows = p->row_count + rows <= LLM_WORKER_STEP_ROWS ? rows : 0;
+    int rc = 0;
+    if (fits && llm_text_scores(job)) {
+        uint32_t left = p->score_room - p->score_count;
+        rows = rows < left ? rows : left;
+        rc = p->score_room ? 0 : llm_why(job->why, -ENOMEM, "no memory for logits of a prompt");
+    }
+    if (rc == 0 && rows)
+        rc = reserve(w, job, rows);
+    round_place(w, p, r, job, rows, rc);
+}
+
 /* Plans rows of requests like this one. */
 static void plan_like(struct llm_worker *w, struct plan *p, const struct llm_job *first)
 {
-    struct llm_jobs rest, later;
-    bool waits = false; /* some request, for its layers */
+    struct round r;
     plan_clear(p);
     p->model = first->seq->model;
     p->embeds = llm_job_embeds(first);
     adopt_rows(w, p);
-    bool scores;
-    uint32_t whole, decoding, most = count_jobs(w, p->model, &whole, &decoding, &scores);
-    struct budget budget = prompt_budget(w, p->model, decoding);
-    if (p->embeds && budget.rows < LLM_WORKER_MIXED_MIN)
-        budget = (struct budget){.rows = LLM_WORKER_MIXED_MIN, .most = LLM_WORKER_MIXED_MIN};
-    if (!p->embeds) {
-        uint32_t room = logits_room(p->model, most + (scores ? LLM_WORKER_SCORES_MAX : 0));
-        p->score_room = room > most ? room - most : 0;
-        most = room < most ? room : most;
-    }
-    uint32_t before;
-    uint64_t last = last_prompt(w, p, budget, &before);
-    llm_jobs_init(&rest);
-    llm_jobs_init(&later);
-    while (w->running.first) {
-        struct llm_job *job = llm_jobs_take(&w->running);
-        bool fits = is_ready(job) && job->seq->model == p->model && p->part_count < most &&
-                    llm_job_embeds(job) == p->embeds;
-        if (fits && llm_job_is_text(job) && !decodes_now(job) && job->text.number > last) {
-            llm_jobs_append(&later, job); /* as if the step had it: others have their turn */
-            p->full = true;
-            continue;
-        }
-        if (fits)
-            llm_kv_prepare(w, job);
-        uint32_t planned = p->prompt_rows;
-        if (llm_job_is_text(job) && job->text.number == last && planned < before)
-            planned = before; /* the others come before it, wherever they are in line */
-        uint32_t rows = fits ? rows_for(job, budget, planned) : 0;
-        if (rows && waits_for_rows(p, job, rows)) {
-            llm_jobs_append(&rest, job);
-            continue;
-        }
-        p->full |= fits && !decodes_now(job) && rows < rows_left(job);
-        rows = p->row_count + rows <= LLM_WORKER_STEP_ROWS ? rows : 0;
-        int rc = 0;
-        if (fits && llm_text_scores(job)) {
-            uint32_t left = p->score_room - p->score_count;
-            rows = rows < left ? rows : left;
-            rc = p->score_room ? 0 : llm_why(job->why, -ENOMEM, "no memory for logits of a prompt");
-        }
-        if (rc == 0 && rows)
-            rc = reserve(w, job, rows);
-        uint32_t length = rows ? llm_seq_length(job->seq->seq) : 0;
-        bool fetches = rc == 0 && rows && llm_kv_waits(w, job);
-        if (length && llm_seq_length(job->seq->seq) < length) {
-            llm_jobs_put_first(&w->running, job); /* rows and their pages are lost: it needs more */
-        } else if (fetches) {
-            /* Where others can take the step they may take its pages; else it comes first. */
-            job->seq->kv.in_step = whole == 0;
-            waits = true;
-            llm_jobs_append(&rest, job); /* until its layers have arrived */
-        } else if (rc == -ENOSPC && (p->part_count > 0 || waits
-                                         ? llm_kv_may_wait(w) || llm_job_is_text(job)
-                                         : llm_text_gives_way(w, job) || llm_kv_must_wait(w))) {
-            llm_jobs_append(&rest, job); /* until sequences of this step can be evicted */
-        } else if (rc == -ENOSPC && llm_kv_share_waits(w, job)) {
-            llm_jobs_append(&rest, job); /* until other models have given memory back */
-        } else if (rc == -EAGAIN) {
-            llm_jobs_append(&rest, job); /* until a server that was just lost is reached */
-        } else if (rc) {
-            if (rc == -ENOSPC && llm_job_is_text(job))
-                (void)llm_why(
-                    job->why, rc,
-                    "after %u tokens the text does not fit this worker's KV memory: start "
-                    "it with a larger --kv-memory",
-                    job->text.count);
-            fail(w, job, rc);
-        } else if (rows) {
-            job->short_ns = 0;
-            plan_add(p, job, rows);
-        } else {
-            llm_jobs_append(&rest, job);
-        }
-    }
-    llm_jobs_move(&rest, &w->running);
-    llm_jobs_move(&later, &w->running);
+    round_begin(w, p, &r);
+    while (w->running.first)
+        round_take(w, p, &r, llm_jobs_take(&w->running));
+    llm_jobs_move(&r.rest, &w->running);
+    llm_jobs_move(&r.later, &w->running);
 }
 
 /* A plan without rows: all of those wait for memory or the store. */
