@@ -125,33 +125,49 @@ static void on_end(void *user, int status, const char *reason)
 
 /* ---- pushes ---- */
 
+/* What a memory object holds, or its address. */
+static int take_memory_push(struct vnc_link *link, const struct rpc_msg *push, struct wire_dec *d)
+{
+    switch (push->method) {
+    case VN_PUSH_DELTA: {
+        uint64_t memory = wire_get_u64(d);
+        size_t left = wire_dec_left(d);
+        const uint8_t *delta = wire_get_bytes(d, left);
+        int rc = wire_dec_end(d);
+        return rc ? rc : link->pushes->delta(link->user, memory, delta, left);
+    }
+    case VN_PUSH_DROP: {
+        uint64_t memory = wire_get_u64(d), off = wire_get_u64(d), bytes = wire_get_u64(d);
+        int rc = wire_dec_end(d);
+        return rc ? rc : link->pushes->drop(link->user, memory, off, bytes);
+    }
+    case VN_PUSH_PAGES:
+    case VN_PUSH_FILL: {
+        uint64_t memory = wire_get_u64(d), off = wire_get_u64(d);
+        size_t left = push->placed ? push->len - RPC_LANDING_HEAD : wire_dec_left(d);
+        const uint8_t *bytes = push->placed ? push->placed : wire_get_bytes(d, left);
+        int rc = wire_dec_end(d);
+        return rc ? rc
+                  : (push->method == VN_PUSH_FILL ? link->pushes->fill : link->pushes->pages)(
+                        link->user, memory, off, bytes, left);
+    }
+    case VN_PUSH_ADDRESS: {
+        uint64_t memory = wire_get_u64(d), address = wire_get_u64(d);
+        int rc = wire_dec_end(d);
+        if (rc == 0)
+            link->pushes->address(link->user, memory, address);
+        return rc;
+    }
+    default:
+        return 0; /* a newer server says more than we know */
+    }
+}
+
 static int take_push(struct vnc_link *link, const struct rpc_msg *push)
 {
     struct wire_dec d;
     wire_dec_init(&d, push->data, push->placed ? RPC_LANDING_HEAD : push->len);
     switch (push->method) {
-    case VN_PUSH_DELTA: {
-        uint64_t memory = wire_get_u64(&d);
-        size_t left = wire_dec_left(&d);
-        const uint8_t *delta = wire_get_bytes(&d, left);
-        int rc = wire_dec_end(&d);
-        return rc ? rc : link->pushes->delta(link->user, memory, delta, left);
-    }
-    case VN_PUSH_DROP: {
-        uint64_t memory = wire_get_u64(&d), off = wire_get_u64(&d), bytes = wire_get_u64(&d);
-        int rc = wire_dec_end(&d);
-        return rc ? rc : link->pushes->drop(link->user, memory, off, bytes);
-    }
-    case VN_PUSH_PAGES:
-    case VN_PUSH_FILL: {
-        uint64_t memory = wire_get_u64(&d), off = wire_get_u64(&d);
-        size_t left = push->placed ? push->len - RPC_LANDING_HEAD : wire_dec_left(&d);
-        const uint8_t *bytes = push->placed ? push->placed : wire_get_bytes(&d, left);
-        int rc = wire_dec_end(&d);
-        return rc ? rc
-                  : (push->method == VN_PUSH_FILL ? link->pushes->fill : link->pushes->pages)(
-                        link->user, memory, off, bytes, left);
-    }
     case VN_PUSH_DONE: {
         uint64_t queue = wire_get_u64(&d), number = wire_get_u64(&d);
         VkResult result = (VkResult)wire_get_u32(&d);
@@ -190,13 +206,6 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
             link->pushes->regular(link->user, device, &kind);
         return rc;
     }
-    case VN_PUSH_ADDRESS: {
-        uint64_t memory = wire_get_u64(&d), address = wire_get_u64(&d);
-        int rc = wire_dec_end(&d);
-        if (rc == 0)
-            link->pushes->address(link->user, memory, address);
-        return rc;
-    }
     case VN_PUSH_MESSAGE: {
         uint32_t severity = wire_get_u32(&d), types = wire_get_u32(&d);
         int32_t number = (int32_t)wire_get_u32(&d);
@@ -209,7 +218,7 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
         return rc;
     }
     default:
-        return 0; /* a newer server says more than we know */
+        return take_memory_push(link, push, &d);
     }
 }
 
