@@ -69,9 +69,9 @@ static uint32_t stepped(uint32_t word, uint32_t times)
 
 static void expect_stepped(const struct vkt_buffer *buffer, uint32_t times)
 {
-    const uint32_t *words = buffer->map;
+    const uint32_t *words = buffer->map, want = stepped(0, times);
     for (uint32_t i = 0; i < buffer->size / 4; i++)
-        VKT_EXPECT(words[i] == stepped(0, times));
+        VKT_EXPECT(words[i] == want);
 }
 
 /* It steps from zero; memory of the device holds anything at first. */
