@@ -19,6 +19,7 @@ SERVER = """#!/bin/sh
 here=$(dirname "$0")
 if [ "$1" = run ]; then while [ "$1" != -- ]; do shift; done; shift; exec "$@"; fi
 readlink /proc/self/fd/2 >"$here/log"
+echo "${MALLOC_PERTURB_:-none}" >>"$here/fills"
 while [ "$1" != --ready-fd ]; do shift; done
 eval "echo ready >&$2; exec $2>&-"
 exec sleep 1000
@@ -177,6 +178,18 @@ class Differential(unittest.TestCase):
         done = self.run_it('echo validation: VUID-one >>"$(cat "$here/log")"', *self.behind_server(), "--validate")
         self.assertEqual(done.returncode, 1)
         self.assertIn("# validation: VUID-one", done.stdout)
+
+    def test_the_server_that_validates_fills_memory(self):
+        self.env["MALLOC_PERTURB_"] = "5"
+        self.validate(': >"$log"', "one", self.behind_server())
+        with open(self.path("fills"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "none\n5\n")
+
+    def test_a_server_alone_fills_memory(self):
+        self.env["MALLOC_PERTURB_"] = "5"
+        self.run_it("exit 0", *self.behind_server())
+        with open(self.path("fills"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "5\n")
 
     def test_a_bug_that_the_layer_calls_its_own_is_no_failure(self):
         late = 'printf "UNASSIGNED-VkSemaphore-state-timeout: late\\n    Objects: 1\\n" >"$log"\n'
