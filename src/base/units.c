@@ -161,7 +161,7 @@ int hw_parse_double(const char *text, double min, double max, double *out)
     return 0;
 }
 
-int hw_parse_bool(const char *text, bool *out)
+static int parse_bool(const char *text, bool *out)
 {
     static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
@@ -300,7 +300,7 @@ int hw_env_bool(const char *name, bool def, bool *out)
     const char *text = env_text(name);
     bool value = def;
     *out = def;
-    if (text && hw_parse_bool(text, &value) < 0) {
+    if (text && parse_bool(text, &value) < 0) {
         hw_warn(HW_CAT_GENERAL, "%s='%s' is not 1, 0, true, false, yes, no, on or off; using %d",
                 name, text, def);
         return -EINVAL;

@@ -24,9 +24,6 @@ int hw_parse_duration(const char *text, uint64_t *ns_out) MUST_CHECK;
 int hw_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out) MUST_CHECK;
 int hw_parse_double(const char *text, double min, double max, double *out) MUST_CHECK;
 
-/* 1 0 true false yes no on off, in any case. 0 or -EINVAL. */
-int hw_parse_bool(const char *text, bool *out) MUST_CHECK;
-
 /* The longest result and its NUL, with room to spare. */
 enum { HW_FORMAT_CHARS = 32 };
 

@@ -51,7 +51,8 @@ enum cmd_exit cmd_exit_for(int error)
     }
 }
 
-void cmd_pick_address(const char *operand, char out[RPC_SERVER_CHARS])
+/* The operand, or the default address. */
+static void pick_address(const char *operand, char out[RPC_SERVER_CHARS])
 {
     char buf[RPC_SERVER_CHARS];
     const char *list = operand ? NULL : rpc_servers_from_env(buf);
@@ -128,7 +129,7 @@ enum cmd_exit cmd_link_open(struct cmd_link *link, const struct cmd_connect_opti
     struct rpc_security security;
 
     *link = (struct cmd_link){.timeout_ns = options->timeout_ns};
-    cmd_pick_address(operand, text);
+    pick_address(operand, text);
     if (rpc_addr_parse(text, &link->addr, cause))
         return cmd_fail(CMD_USAGE, "%s", cause);
     rpc_addr_format(&link->addr, link->address, sizeof(link->address));

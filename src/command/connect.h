@@ -36,8 +36,6 @@ struct cmd_link {
     uint64_t timeout_ns;
 };
 
-/* The operand, or the default address. */
-void cmd_pick_address(const char *operand, char out[RPC_SERVER_CHARS]);
 /* From the options, else from the environment; freed with rpc_security_fini.  0, or a negative
  * errno with a sentence in why. */
 int cmd_read_security(const struct cmd_connect_options *options, struct rpc_security *out,

@@ -85,7 +85,7 @@ static void cut_word(struct line *l)
     cut(l, from, l->cursor);
 }
 
-void line_clear(struct line *l)
+static void clear(struct line *l)
 {
     l->len = l->cursor = l->key_count = 0;
     l->history_at = l->history_count;
@@ -230,7 +230,8 @@ static void character(struct line *l)
     l->key_count = 0;
 }
 
-enum line_event line_key(struct line *l, unsigned char byte)
+/* One byte from the terminal. */
+static enum line_event take_byte(struct line *l, unsigned char byte)
 {
     bool begins = l->key_count == 0;
     if (begins && l->pasting && (byte == '\r' || byte == '\n' || byte == '\t')) {
@@ -257,8 +258,10 @@ static size_t count_columns(const struct line *l, size_t from, size_t to)
     return columns;
 }
 
-void line_window(const struct line *l, size_t columns, size_t prompt_columns, size_t *from,
-                 size_t *to, size_t *cursor_column)
+/* What fits `columns` beside a prompt of prompt_columns: *from to *to of the text, and the cursor's
+ * column. */
+static void window(const struct line *l, size_t columns, size_t prompt_columns, size_t *from,
+                   size_t *to, size_t *cursor_column)
 {
     size_t room = columns > prompt_columns + 2 ? columns - prompt_columns - 1 : 1;
     size_t first = 0, end;
@@ -276,8 +279,7 @@ static void refresh(const struct line *l, const char *prompt)
     struct winsize size = {0};
     size_t from, to, column;
     (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-    line_window(l, size.ws_col ? size.ws_col : COLUMNS_DEFAULT, strlen(prompt), &from, &to,
-                &column);
+    window(l, size.ws_col ? size.ws_col : COLUMNS_DEFAULT, strlen(prompt), &from, &to, &column);
     printf("\r%s", prompt);
     for (size_t i = from; i < to; i++)
         fputc(l->text[i] == '\n' || l->text[i] == '\t' ? ' ' : l->text[i], stdout);
@@ -308,7 +310,7 @@ static enum line_event read_keys(struct line *l, const char *prompt)
             continue;
         if (n == 1 && byte == KEY('L') && l->key_count == 0)
             fputs("\x1b[H\x1b[2J", stdout);
-        event = n == 1 ? line_key(l, byte) : LINE_END;
+        event = n == 1 ? take_byte(l, byte) : LINE_END;
     }
     return event;
 }
@@ -316,7 +318,7 @@ static enum line_event read_keys(struct line *l, const char *prompt)
 enum line_event line_read(struct line *l, const char *prompt)
 {
     struct termios before_raw, raw;
-    line_clear(l);
+    clear(l);
     if (!l->text || tcgetattr(STDIN_FILENO, &before_raw))
         return LINE_END;
     raw = before_raw;

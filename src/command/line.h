@@ -39,17 +39,8 @@ struct line {   /* all zero: an empty one without a history */
 
 void line_fini(struct line *line);
 
-/* One byte from the terminal. */
-enum line_event line_key(struct line *line, unsigned char byte);
-/* The next line is empty. */
-void line_clear(struct line *line);
 /* Adds the line to the history, unless it repeats the last or is empty. */
 void line_remember(struct line *line);
-/* What fits `columns` beside a prompt of prompt_columns: *from to *to of the text, and the cursor's
- * column. */
-void line_window(const struct line *line, size_t columns, size_t prompt_columns, size_t *from,
-                 size_t *to, size_t *cursor_column);
-
 /* Reads a line from the terminal on standard input, showing it on standard output. */
 enum line_event line_read(struct line *line, const char *prompt);
 

@@ -13,9 +13,6 @@
 #include "bench/kvsim/scale.h"
 #include "kv/common/peerblock.h"
 
-/* Messages that carry a block. */
-uint32_t kv_scale_chunks(uint32_t block_bytes);
-
 /* A change, once it is known whom it concerns and when etcd has it. */
 struct kv_scale_step {
     enum kv_scale_change change;

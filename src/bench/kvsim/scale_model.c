@@ -11,7 +11,8 @@ enum {
     ADDRESS_CHARS = 18 /* "10.11.12.13:28200" and its NUL */
 };
 
-uint32_t kv_scale_chunks(uint32_t block_bytes)
+/* Messages that carry a block. */
+static uint32_t chunks_of(uint32_t block_bytes)
 {
     return (block_bytes + KV_PEER_CHUNK - 1) / KV_PEER_CHUNK;
 }
@@ -155,7 +156,7 @@ static void model_traffic(const struct kv_scale_options *o, const struct traffic
                           struct kv_scale_result *r)
 {
     double n = o->members, copies = o->copies < o->members ? o->copies : n;
-    double chunks = kv_scale_chunks(o->block_bytes), fetch = EXCHANGE * (1 + chunks) + 1;
+    double chunks = chunks_of(o->block_bytes), fetch = EXCHANGE * (1 + chunks) + 1;
     double away = 1 - copies / n;         /* the asker has no copy itself */
     double others = copies * (1 - 1 / n); /* copies that are elsewhere */
     double put = EXCHANGE * (2 + chunks);

@@ -35,7 +35,8 @@ void ipc_series_fini(struct ipc_series *s)
     *s = (struct ipc_series){0};
 }
 
-struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op)
+/* p95 between neighbours by linear interpolation; out of memory gives NaN. */
+static struct ipc_stats stats_of(const struct ipc_series *s, int op)
 {
     struct ipc_stats stats = {NAN, NAN, NAN, NAN, NAN, {NAN, NAN, NAN, NAN, NAN}};
     size_t count = s->counts[op];
@@ -143,7 +144,7 @@ void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struc
 {
     static const char bound[] = "+---------------+-----------+------------+\n";
     static const char line[] = "|---------------|-----------|------------|\n";
-    struct ipc_stats map = ipc_series_stats(s, IPC_MAP), unmap = ipc_series_stats(s, IPC_UNMAP);
+    struct ipc_stats map = stats_of(s, IPC_MAP), unmap = stats_of(s, IPC_UNMAP);
     fprintf(out, "=== IPC Benchmark Summary ===\n");
     fprintf(out, "Broadcast impl       : %s (%s)\n", s->map->name, s->map->file);
     fprintf(out, "TP size                 : %u\n", setting->tp_size);
@@ -170,7 +171,7 @@ void ipc_print_summary(FILE *out, const struct ipc_setting *setting, const struc
 
 static void compare_row(struct hw_table *t, const struct ipc_series *s, int op, double baseline)
 {
-    struct ipc_stats stats = ipc_series_stats(s, op);
+    struct ipc_stats stats = stats_of(s, op);
     hw_table_cells(t, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f",
                    op == IPC_MAP ? s->map->name : s->unmap->name, op_names[op], stats.median / 1e3,
                    stats.p95 / 1e3, stats.mean / 1e3, stats.min / 1e3, stats.parts.driver_ns / 1e3,
@@ -187,7 +188,7 @@ static struct hw_table *compare_table(const struct ipc_series *all, size_t count
                   "strategy\t<operation\tmedian us\tp95\tmean\tmin\tdriver\tworker\ttransit\twait"
                   "\ttimes faster");
     for (int op = 0; op < IPC_OPS; op++) {
-        double baseline = ipc_series_stats(&all[0], op).median;
+        double baseline = stats_of(&all[0], op).median;
         for (size_t i = 0; i < count; i++)
             compare_row(t, &all[i], op, baseline);
     }
@@ -198,10 +199,10 @@ static void print_bars(FILE *out, const struct ipc_series *all, size_t count, in
 {
     double most = 0;
     for (size_t i = 0; i < count; i++)
-        most = fmax(most, ipc_series_stats(&all[i], op).median);
+        most = fmax(most, stats_of(&all[i], op).median);
     fprintf(out, "\nMedian %s, us\n", op_names[op]);
     for (size_t i = 0; i < count; i++) {
-        double median = ipc_series_stats(&all[i], op).median;
+        double median = stats_of(&all[i], op).median;
         int width = most > 0 ? (int)lround(median / most * BAR_WIDTH) : 0;
         fprintf(out, "  %-8s %.*s %.1f\n", all[i].map->name, width > 0 ? width : 1,
                 "##################################################", median / 1e3);
@@ -272,7 +273,7 @@ static void json_row(struct hw_bench *bench, const struct ipc_setting *setting,
 static void json_series(struct hw_bench *bench, const struct ipc_setting *setting,
                         const struct ipc_series *s, const struct ipc_series *first, int op)
 {
-    struct ipc_stats stats = ipc_series_stats(s, op), base = ipc_series_stats(first, op);
+    struct ipc_stats stats = stats_of(s, op), base = stats_of(first, op);
     bool is_first = s == first;
     json_row(bench, setting, s, op, "median", stats.median, is_first ? NAN : base.median);
     json_row(bench, setting, s, op, "p95", stats.p95, stats.median);
@@ -338,7 +339,7 @@ static int html_bars(struct hw_html *html, const struct ipc_series *all, size_t 
     struct hw_bar bars[HW_CHART_BARS_MAX];
     size_t n = count < HW_CHART_BARS_MAX ? count : HW_CHART_BARS_MAX;
     for (size_t i = 0; i < n; i++)
-        bars[i] = (struct hw_bar){all[i].map->name, ipc_series_stats(&all[i], op).median / 1e3};
+        bars[i] = (struct hw_bar){all[i].map->name, stats_of(&all[i], op).median / 1e3};
     struct hw_bar_chart chart = {.title = op == IPC_MAP ? "Median map" : "Median unmap",
                                  .unit = "median",
                                  .show = hw_show_us,

@@ -41,8 +41,6 @@ struct ipc_stats {
 int ipc_series_init(struct ipc_series *s, const struct page_strategy *map,
                     const struct page_strategy *unmap, const size_t rooms[IPC_OPS]) MUST_CHECK;
 void ipc_series_fini(struct ipc_series *s);
-/* p95 between neighbours by linear interpolation; out of memory gives NaN. */
-struct ipc_stats ipc_series_stats(const struct ipc_series *s, int op);
 
 /* Batches and page ids of one operation of a trace. */
 struct ipc_trace_sum {

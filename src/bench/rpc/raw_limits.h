@@ -71,7 +71,5 @@ int raw_drain(struct raw_link *link, void *buf, size_t size, uint64_t count) MUS
 
 /* Two connected TCP sockets on loopback, without Nagle's delay. */
 int raw_tcp_pair(int fds[2]) MUST_CHECK;
-/* Bounds every blocking receive by RAW_SILENCE_NS. */
-int raw_bound_socket(int fd) MUST_CHECK;
 
 #endif

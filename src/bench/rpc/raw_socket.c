@@ -17,7 +17,8 @@ struct raw_socket {
     struct bench_delay relay; /* pid 0: none */
 };
 
-int raw_bound_socket(int fd)
+/* Bounds every blocking receive by RAW_SILENCE_NS. */
+static int bound_socket(int fd)
 {
     struct timeval silence = {.tv_sec = RAW_SILENCE_NS / HW_SEC};
     return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof(silence)) ? -errno : 0;
@@ -31,7 +32,7 @@ static int tune(int fd, bool tcp)
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     if (tcp && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)))
         return -errno;
-    return raw_bound_socket(fd);
+    return bound_socket(fd);
 }
 
 static int listen_loopback(uint16_t *port_out)

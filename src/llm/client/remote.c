@@ -26,7 +26,8 @@ struct llm_remote {
     uint64_t rpc_ns;
 };
 
-int llm_remote_create(struct rpc_client *client, uint64_t timeout_ns, struct llm_remote **out)
+/* Takes the client, also on failure. */
+static int create(struct rpc_client *client, uint64_t timeout_ns, struct llm_remote **out)
 {
     struct llm_remote *r = calloc(1, sizeof *r);
     if (!r) {
@@ -49,7 +50,7 @@ int llm_remote_open(const struct rpc_addr *addr, const struct rpc_net_options *n
     int rc = rpc_client_connect(addr, net, options, &client, cause);
     if (rc)
         return llm_why(why, rc, "%s", cause);
-    rc = llm_remote_create(client, timeout_ns, out);
+    rc = create(client, timeout_ns, out);
     return rc ? llm_why(why, rc, "no memory for a connection") : 0;
 }
 

@@ -20,9 +20,6 @@ struct llm_remote;
 int llm_remote_open(const struct rpc_addr *addr, const struct rpc_net_options *net,
                     const struct rpc_client_options *options, uint64_t timeout_ns,
                     struct llm_remote **out, char *why) MUST_CHECK;
-/* The same over a connected client; takes it, also on failure. */
-int llm_remote_create(struct rpc_client *client, uint64_t timeout_ns,
-                      struct llm_remote **out) MUST_CHECK;
 void llm_remote_close(struct llm_remote *remote);
 
 /* One call.  The answer's bytes are counted as `received`, those of an error as control.  *answer
