@@ -60,7 +60,7 @@ static const uint64_t redial_first_ns = 20 * HW_MS;
 static const uint64_t redial_most_ns = HW_SEC;
 static const uint64_t redial_connect_ns = 2 * HW_SEC;
 /* For the answer to an attempt: some handshakes of this connection, and at least so much, times
- * what next_patience says.  An attempt that falls into another cut must leave time for the next: a
+ * what rpc/patience.h says.  An attempt that falls into another cut must leave time for the next: a
  * server that was told of the cut waits RPC_RESUME_TOLD_NS. */
 static const uint64_t redial_answer_ns = 250 * HW_MS;
 enum { REDIAL_HANDSHAKES = 4 };
