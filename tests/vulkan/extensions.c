@@ -718,7 +718,7 @@ static const struct vkt_case cases[] = {
     {"host_copy_layouts", host_copy_layouts, YOUNGER},
 #endif
 #ifdef VK_KHR_maintenance5
-    {"granularity", granularity, NULL},
+    {"granularity", granularity, YOUNGER},
 #endif
 };
 
