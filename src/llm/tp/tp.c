@@ -32,6 +32,7 @@ struct tp {
     uint64_t timeout_ns;
     uint64_t limit_ns; /* of a meeting, now */
     uint32_t silent;   /* a rank that did not answer a broadcast; 0: none */
+    uint32_t gone;     /* a rank whose link ended in one; likewise */
     struct llm_tp_processes processes;
     bool is_formed; /* the ranks run, with the KV memory */
     struct llm_kv_memory *kv;
@@ -159,7 +160,7 @@ static void set_limit(struct tp *tp, uint64_t ns)
 
 static int start(struct tp *tp, char *why)
 {
-    tp->silent = 0;
+    tp->silent = tp->gone = 0;
     uint32_t threads = tp->ranks * (tp->order.threads ? tp->order.threads : 1);
     int rc = llm_tp_exchange_create(tp->ranks, threads, &tp->side.exchange);
     if (rc)
@@ -256,7 +257,8 @@ static int form(struct tp *tp, char *why)
 static int lose(struct tp *tp, int own_rc, char *why)
 {
     char cause[LLM_WHY_CHARS];
-    uint32_t dead = llm_tp_processes_dead(&tp->processes); /* the break ends the others */
+    /* The break ends the others. */
+    uint32_t dead = tp->gone ? tp->gone : llm_tp_processes_dead(&tp->processes);
     llm_tp_break(tp->side.exchange);
     if (own_rc)
         llm_why_set(cause, "tensor-parallel worker 0: %.*s", LLM_WHY_CHARS - 64, why);
@@ -341,14 +343,18 @@ static void note(struct llm_kv_memory *kv, const uint32_t *slabs, size_t count, 
         kv->mapped[slabs[i]] = is_mapped;
 }
 
-/* Whether a batch failed because a rank is gone or hangs, and so is what it had. */
+/* Whether a batch failed because a rank is gone or hangs, and so is what it had.  The sockets of
+ * one that dies end one after the other. */
 static bool lost_in_broadcast(struct llm_kv_memory *kv, int rc, char *why)
 {
     struct tp *tp = kv->tp;
-    bool is_silent = (rc == -ETIMEDOUT || rc == -EHOSTDOWN) && kv->verdict.rank > 0;
-    if (rc == 0 || (!is_silent && !llm_tp_processes_dead(&tp->processes)))
+    uint32_t rank = kv->verdict.rank > 0 ? (uint32_t)kv->verdict.rank : 0;
+    bool is_silent = rank && (rc == -ETIMEDOUT || rc == -EHOSTDOWN);
+    bool is_gone = rank && (rc == -ECONNRESET || rc == -EPIPE || rc == -ESHUTDOWN);
+    if (rc == 0 || (!is_silent && !is_gone && !llm_tp_processes_dead(&tp->processes)))
         return false;
-    tp->silent = is_silent ? (uint32_t)kv->verdict.rank : 0;
+    tp->silent = is_silent ? rank : 0;
+    tp->gone = is_gone ? rank : 0;
     (void)lose(tp, 0, why);
     return true;
 }
