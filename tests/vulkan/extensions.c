@@ -388,9 +388,9 @@ static void descriptor_buffer_is_consistent(void)
 /* --- copies by the host ------------------------------------------------------------------------
  */
 
-#ifdef VK_EXT_host_image_copy
-
 #define YOUNGER "the layer may be older than the extension"
+
+#ifdef VK_EXT_host_image_copy
 
 static void open_host_copies(void)
 {
