@@ -622,7 +622,7 @@ int rpc_server_turn(struct rpc_server *s, uint64_t timeout_ns)
         struct watched w = watched_of(s, events[i].data.u64);
         struct conn *c = s->first;
         if (w.kind == WATCH_STOP)
-            s->stopped = true;
+            s->stopped |= eventfd_read(s->stop_fd, &(eventfd_t){0}) == 0;
         else if (w.kind == WATCH_OTHER)
             ((struct other *)w.object)->ready(((struct other *)w.object)->user);
         while (w.kind == WATCH_CONN && c && c != w.object)
@@ -640,6 +640,7 @@ int rpc_server_turn(struct rpc_server *s, uint64_t timeout_ns)
 
 void rpc_server_run(struct rpc_server *s)
 {
+    s->stopped = false;
     while (rpc_server_turn(s, HW_NEVER) == 0)
         ;
 }

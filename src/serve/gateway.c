@@ -164,6 +164,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     if (code == CMD_DONE)
         sigwait(&signals, &number);
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* a second one ends it at once */
+    if (code == CMD_DONE)
+        http_front_finish(front);
     discovery_stop(g.discovery);
     http_front_stop(front);
     rpc_security_fini(&g.security);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/counter.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "command/connect.h"
 #include "command/drivers.h"
 #include "command/interrupt.h"
@@ -25,6 +26,7 @@
 #include "venus/server/upload/share.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -567,6 +569,26 @@ static void catch_signals(struct rpc_server *rpc)
     cmd_on_stop(on_signal);
 }
 
+static void *finish_main(void *arg)
+{
+    struct server *s = arg;
+    http_front_finish(s->front);
+    rpc_server_stop(s->rpc);
+    return NULL;
+}
+
+/* Texts under way need the server's loop. */
+static void finish_texts(struct server *s)
+{
+    pthread_t thread;
+    discovery_stop(s->discovery);
+    s->discovery = NULL;
+    if (!s->front || hw_thread_start(&thread, finish_main, s))
+        return;
+    rpc_server_run(s->rpc);
+    pthread_join(thread, NULL);
+}
+
 static enum cmd_exit serve(struct server *s)
 {
     const char *bound[CMD_LIST_MAX];
@@ -599,8 +621,10 @@ static enum cmd_exit serve(struct server *s)
         return code;
     catch_signals(s->rpc);
     code = say_ready(s, bound);
-    if (code == CMD_DONE)
+    if (code == CMD_DONE) {
         rpc_server_run(s->rpc);
+        finish_texts(s);
+    }
     return code;
 }
 
@@ -661,8 +685,8 @@ const struct cmd_command cmd_serve = {
     .operands = "",
     .description =
         "Listens and serves until SIGINT, SIGTERM or SIGHUP, then removes its sockets.  An address "
-        "beyond "
-        "this host needs --cert, --key and --token-file, which hawser keygen makes.  Prints one "
+        "beyond this host needs --cert, --key and --token-file, which hawser keygen makes.  Prints "
+        "one "
         "line, \"listening on ...\", when clients can connect.",
     .options = options,
     .environment = environment,

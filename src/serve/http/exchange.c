@@ -343,9 +343,10 @@ static enum MHD_Result get_health(struct http_exchange *x)
     pthread_mutex_lock(&f->lock);
     for (size_t i = 0; i < f->worker_count; i++)
         up = up || http_worker_takes_texts(&f->workers[i]);
+    const char *why = f->finishing ? http_stops : up ? NULL : "no worker is ready";
     pthread_mutex_unlock(&f->lock);
-    if (!up)
-        return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, "no worker is ready");
+    if (why)
+        return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, why);
     char *text = strdup("{\"status\":\"ok\"}");
     return respond_json(x, MHD_HTTP_OK, text, text ? strlen(text) : 0);
 }

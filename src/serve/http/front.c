@@ -42,6 +42,10 @@ const struct cmd_option http_table[] = {
      "close connections of HTTP clients that take longer to send a request, or to read an answer "
      "that is complete; a second more for each 16 KiB",
      "TIME", "120s", HW_SEC, 3600 * HW_SEC},
+    {"stop-timeout", 0, CMD_DURATION, AT(stop_ns),
+     "after SIGINT, SIGTERM or SIGHUP, let HTTP requests under way go on for so long, and refuse "
+     "new ones; a second signal ends at once",
+     "TIME", "10s", 0, 3600 * HW_SEC},
     {"cors", 0, CMD_LIST, AT(cors),
      "let pages of this origin ask over HTTP and read the answers, scheme://host[:port], or '*' "
      "for "
@@ -487,6 +491,21 @@ enum cmd_exit http_front_start(const struct http_front_options *options, struct 
     }
     *out = f;
     return CMD_DONE;
+}
+
+void http_front_finish(struct http_front *f)
+{
+    uint64_t until = hw_after(f->limits.stop_ns);
+    http_lock(f);
+    f->finishing = true;
+    if (f->exchanges && f->limits.stop_ns) {
+        printf("finishing %u request%s, for at most %g s; a second signal ends at once\n",
+               f->running, f->running == 1 ? "" : "s", (double)f->limits.stop_ns / 1e9);
+        (void)fflush(stdout);
+    }
+    while (f->exchanges && hw_cond_wait(&f->ended, &f->lock, until))
+        ;
+    http_unlock(f);
 }
 
 void http_front_stop(struct http_front *f)

@@ -31,6 +31,7 @@ struct http_options {
     uint64_t share_per_key;      /* percent; 0: the default */
     uint64_t wait_ns;
     uint64_t client_ns;   /* for a request to come, or an answer to be read */
+    uint64_t stop_ns;     /* for requests under way when it stops */
     struct cmd_list cors; /* origins of pages that may ask */
 };
 
@@ -65,6 +66,9 @@ enum cmd_exit http_front_check(const struct http_front_options *options) MUST_CH
 /* CMD_DONE, or the exit status after a message.  *url_out (malloc'd): where it listens. */
 enum cmd_exit http_front_start(const struct http_front_options *options, struct http_front **out,
                                char **url_out) MUST_CHECK;
+/* Refuses new requests for texts, and waits for those under way, at most as long as the limits
+ * say. */
+void http_front_finish(struct http_front *front);
 void http_front_stop(struct http_front *front);
 /* The workers that there are from now on: new ones are asked, others get no new text.  Not beside
  * stop. */

@@ -538,7 +538,7 @@ static int prepare(struct http_exchange *x)
 static int admit(struct http_exchange *x)
 {
     struct http_front *f = x->front;
-    if (f->stopping)
+    if (f->finishing || f->stopping)
         return http_error_set(&x->error, 503, NULL, NULL, "%s", http_stops);
     if (http_drained(f))
         return http_error_set(&x->error, 503, NULL, NULL, "%s", http_drained(f));

@@ -201,6 +201,7 @@ struct http_front {
     struct http_keys keys;
     char *cert, *key; /* PEM texts */
     pthread_mutex_t lock;
+    bool finishing; /* it takes no new texts */
     bool stopping;
     struct http_worker *workers; /* HTTP_WORKERS_MAX */
     size_t worker_count;

@@ -717,11 +717,29 @@ class Doors(Case):
             self.assertEqual(text_of([first, *chunks]), whole)
             self.assertRegex(state(front.url), ": up, .* lost 0 times")
 
+    def test_a_front_that_stops_finishes_texts(self):
+        ask = {**PROMPT, "max_tokens": 400, "temperature": 1, "seed": 3}
+        with worker() as busy, service() as alone:
+            whole = call(alone.url, "/v1/completions", ask)[2]["choices"][0]["text"]
+            for front in (alone, gateway([busy])):
+                stream = Stream(front.url, "/v1/completions", ask)
+                chunks = iter(stream)
+                first = next(chunks)
+                front.send(signal.SIGTERM)
+                wait_for(lambda: call(front.url, "/healthz")[0] == 503)
+                status, headers, answer = call(front.url, "/v1/completions", PROMPT)
+                self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+                self.assertIn("the server stops", answer["error"]["message"])
+                self.assertEqual(text_of([first, *chunks]), whole)
+                stream.close()
+                wait_for(lambda: front.process.poll() is not None)
+                self.assertEqual(front.stop()[0], 0)
+
     def test_a_front_that_stops_tells_those_that_wait(self):
         asks = [("/v1/completions", PROMPT), ("/v1/completions", {**PROMPT, "stream": True}),
                 ("/v1/embeddings", {"input": "a"})]
         with worker() as busy:
-            front = gateway([busy])
+            front = gateway([busy], "--stop-timeout", "0")
             busy.send(signal.SIGSTOP)
 
             def stop():
@@ -738,7 +756,7 @@ class Doors(Case):
         for path, ask, end in (("/v1/completions", PROMPT, lambda e: e["error"]["message"]),
                                ("/v1/responses", {"input": "a"}, lambda e: e["response"]["error"]["message"])):
             with worker() as busy:
-                front = gateway([busy])
+                front = gateway([busy], "--stop-timeout", "0")
                 stream = Stream(front.url, path, {**ask, "max_tokens": -1})
                 busy.send(signal.SIGSTOP)
                 self.assertEqual(front.stop()[0], 0)
