@@ -132,7 +132,37 @@ struct owner {
     struct rpc_ep *ep;
     struct rpc_msg *held[HELD_MAX];
     unsigned calls_begun, calls_ended;
+    unsigned placed, left;
 };
+
+/* Some large pushes go to memory of their own. */
+struct place {
+    struct owner *owner;
+    uint8_t bytes[];
+};
+
+static uint8_t *place(void *user, uint32_t method, const uint8_t *head, size_t len, void **owner)
+{
+    struct owner *o = user;
+    (void)method;
+    for (size_t i = 0; i < RPC_LANDING_HEAD; i++)
+        touched ^= head[i];
+    if (hw_rng_below(&o->feed->rng, 2))
+        return NULL;
+    struct place *p = malloc(sizeof *p + len);
+    require(p != NULL);
+    p->owner = o;
+    *owner = p;
+    o->placed++;
+    return p->bytes;
+}
+
+static void leave(void *owner)
+{
+    struct place *p = owner;
+    p->owner->left++;
+    free(p);
+}
 
 static void on_reply(void *user, int status, const struct rpc_msg *reply)
 {
@@ -170,8 +200,11 @@ static void answer(struct owner *o, struct rpc_msg *msg)
 
 static void deal_with(struct owner *o, struct rpc_msg *msg)
 {
-    for (size_t i = 0; i < msg->len; i++)
+    size_t here = msg->placed ? RPC_LANDING_HEAD : msg->len;
+    for (size_t i = 0; i < here; i++)
         touched ^= msg->data[i];
+    for (size_t i = here; i < msg->len; i++)
+        touched ^= msg->placed[i - here];
     size_t slot = hw_rng_below(&o->feed->rng, HELD_MAX);
     if (hw_rng_below(&o->feed->rng, 2)) {
         answer(o, msg);
@@ -218,12 +251,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool accepting = data[0] & 1;
     feed_init(&feed, accepting, data + 1, size - 1);
     feed.at = 1;
+    struct owner owner = {.feed = &feed};
     struct rpc_config config = {.accepting = accepting,
                                 .window_bytes = WINDOW,
                                 .max_calls = CALLS,
                                 .flush = data[0] / 2 % 3,
-                                .clock = {feed_now, &feed}};
-    struct owner owner = {.feed = &feed};
+                                .clock = {feed_now, &feed},
+                                .landing = {place, leave, &owner}};
     require(rpc_ep_create(&feed.base, &config, &owner.ep) == 0);
     run(&owner);
     for (int i = 0; i < HELD_MAX; i++)
@@ -231,5 +265,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             rpc_release(owner.ep, owner.held[i]);
     rpc_ep_destroy(owner.ep);
     require(feed.destroyed && owner.calls_begun == owner.calls_ended);
+    require(owner.placed == owner.left);
     return 0;
 }

@@ -8,7 +8,7 @@
  * answered with the bytes, with FAILS by an error, and with SILENT not at all.
  *
  * Ids: the device 1, queues 2 and 3, the fence 4, the timeline 5, a query pool 6, mapped memory 7,
- * and 8, whose pages can be dropped where the kernel lets us. */
+ * 8, whose pages can be dropped where the kernel lets us, and 9, whose whole pages are awaited. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ enum {
     HEAD = 3, /* bytes of a record before its own */
 
     QUEUES = 2,
-    MEMORIES = 2,
+    MEMORIES = 3,
     MEMORY_BYTES = 5 * VN_PAGE_BYTES + 1000,
     QUERIES = 3,
     FOUND_MAX = 3, /* sparse formats */
@@ -303,14 +303,14 @@ static void *make_object(VkObjectType type)
     return object;
 }
 
-static struct vnc_memory *make_memory(vn_fetch_fn *fetch)
+static struct vnc_memory *make_memory(vn_fetch_fn *fetch, bool moves)
 {
     struct vnc_memory *memory = make_object(VK_OBJECT_TYPE_DEVICE_MEMORY);
     struct vn_region_params params = {.size = MEMORY_BYTES,
                                       .method = fetch ? VN_TRACK_AUTO : VN_TRACK_COMPARE,
                                       .fetch = fetch,
                                       .user = memory,
-                                      .moves = !fetch};
+                                      .moves = moves};
     require(vn_region_create(&params, &memory->region) == 0);
     memory->size = MEMORY_BYTES;
     memory->host_visible = memory->tracked = true;
@@ -350,8 +350,10 @@ static void start(void)
     VkQueryPool pool;
     require(ENTRY(query, vkCreateQueryPool)(DEVICE, &queries, NULL, &pool) == VK_SUCCESS);
     rig.query_pool = VNC_OBJECT(vn_object, pool);
-    rig.memories[0] = make_memory(NULL);
-    rig.memories[1] = make_memory(vnc_fetch_pages);
+    rig.memories[0] = make_memory(NULL, true);
+    rig.memories[1] = make_memory(vnc_fetch_pages, false);
+    rig.memories[2] = make_memory(NULL, false);
+    vn_region_await(rig.memories[2]->region, 0, MEMORY_BYTES / VN_PAGE_BYTES * VN_PAGE_BYTES);
     require(vn_region_move(rig.memories[0]->region, guarded + GUARD_BYTES, false) == 0);
 }
 
