@@ -27,7 +27,8 @@ enum {
     PAGES_MOST = 16,
     PAGES_LEAST = 8, /* fewer gather in a delta */
     PAGES_HEAD = 2 * sizeof(uint64_t),
-    AWAITED_MOST = (RPC_CHUNK_BYTES - PAGES_HEAD) / VN_PAGE_BYTES, /* which it receives in place */
+    /* The same of awaited pages, which the client receives in place: one frame of the RPC. */
+    AWAITED_MOST = (RPC_CHUNK_BYTES - PAGES_HEAD) / VN_PAGE_BYTES,
     /* PAGES of demand-paged memory are such blocks: the largest host pages. */
     BLOCK_PAGES = (64 << 10) / VN_PAGE_BYTES,
     /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
