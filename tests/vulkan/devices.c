@@ -224,6 +224,10 @@ static void names_and_labels(void)
         .pObjectName = "a buffer of two words: \xc3\xbc and 1",
     };
     VKT(name(vkt.device, &named));
+    static char long_text[(64 << 10) + 2]; /* no limit is in the specification */
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    named.pObjectName = long_text;
+    VKT(name(vkt.device, &named));
     named.pObjectName = NULL; /* takes the name away */
     VKT(name(vkt.device, &named));
     VkDebugUtilsObjectTagInfoEXT tagged = {
@@ -245,6 +249,11 @@ static void names_and_labels(void)
     begin(command, &label);
     vkCmdFillBuffer(command, buffer.handle, 0, 1024, 0xabcdef01);
     insert(command, &label);
+    const VkDebugUtilsLabelEXT long_label = {
+        .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT,
+        .pLabelName = long_text,
+    };
+    insert(command, &long_label);
     end(command);
     vkt_finish(command);
     queue_end(vkt.queue);

@@ -136,7 +136,7 @@ char *vn_get_cstr(struct vn_decoder *d, bool needed)
     size_t len;
     if (!vn_dec_present(d, needed))
         return NULL;
-    const char *text = wire_get_str(&d->in, WIRE_STR_MAX, &len);
+    const uint8_t *text = wire_get_blob(&d->in, WIRE_MESSAGE_MAX, &len);
     char *copy = text ? vn_dec_alloc(d, len + 1, 1) : NULL;
     if (copy)
         memcpy(copy, text, len);

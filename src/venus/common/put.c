@@ -2,6 +2,7 @@
 #include "venus/common/put.h"
 
 #include <errno.h>
+#include <string.h>
 
 uint8_t *vn_put_room(struct wire_enc *e, const void *ptr, uint64_t count, size_t size)
 {
@@ -36,7 +37,7 @@ void vn_put_handles(struct wire_enc *e, const void *ptr, uint64_t count)
 void vn_put_cstr(struct wire_enc *e, const char *text)
 {
     if (vn_put_present(e, text))
-        wire_put_str(e, text);
+        wire_put_blob(e, text, strlen(text));
 }
 
 void vn_put_cstrs(struct wire_enc *e, const char *const *texts, uint64_t count)

@@ -45,7 +45,7 @@ void vn_put_words(struct wire_enc *e, const void *ptr, uint64_t count, size_t si
 /* The same for an array of handles: their ids. */
 void vn_put_handles(struct wire_enc *e, const void *ptr, uint64_t count);
 
-/* Presence and a string; past WIRE_STR_MAX the encoder fails. */
+/* Presence and a string of any length: Vulkan has no limit for names and labels. */
 void vn_put_cstr(struct wire_enc *e, const char *text);
 void vn_put_cstrs(struct wire_enc *e, const char *const *texts, uint64_t count);
 /* The text in a char array of cap bytes; one without an end is cut. */
