@@ -291,6 +291,18 @@ static void make_map(void)
     put_map(one_in(4) ? VN_OP_MAP_NEW : VN_OP_MAP, memory);
 }
 
+/* To an id that is free, as a rule. */
+static void make_renew(void)
+{
+    uint32_t memory = number(), taken = number();
+    size_t hole = begin_op(VN_OP_RENEW);
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, memory));
+    wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_DEVICE_MEMORY, taken));
+    wire_fill_len(&m.made, hole);
+    if (!one_in(4))
+        put_map(VN_OP_MAP, taken);
+}
+
 static void make_demand_paged(void)
 {
     uint32_t memory = number();
@@ -517,7 +529,7 @@ static void make_units(bool recorded)
         make_delta,         make_read,          make_submission, make_submission,   make_update,
         make_early_or_ask,  make_memory,        make_queue,      make_device,       make_hold,
         make_reuse_or_keep, make_reuse_or_keep, make_write,      make_demand_paged, make_fetch,
-        make_results};
+        make_results,       make_renew};
     wire_enc_reset(&m.made);
     if (recorded)
         fill_one_of(&m.recorded);

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -930,6 +931,47 @@ static void imported_frames(void)
     VKT_EXPECT(munmap(at, (size_t)2 * FRAME) == 0);
 }
 
+/* As programs with a staging buffer for each step: what is allocated again is new to the host and
+ * to the device, and only the first allocation of a kind is waited for. */
+static void allocated_again(void)
+{
+    vkt_open();
+    struct vkt_buffer seen = vkt_buffer(BYTES, 0, VKT_CACHED);
+    VkMemoryRequirements needs;
+    vkGetBufferMemoryRequirements(vkt.device, seen.handle, &needs);
+    const enum vkt_memory kinds[] = {VKT_COHERENT, VKT_DEVICE, VKT_CACHED};
+    for (uint32_t i = 0; i < 12; i++) {
+        VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                     .allocationSize = needs.size,
+                                     .memoryTypeIndex =
+                                         vkt_memory_type(needs.memoryTypeBits, kinds[i % 3])};
+        struct vkt_buffer used = {.handle = vkt_buffer_only(BYTES, 0), .size = BYTES};
+        uint64_t exchanges = vkt_exchanges();
+        VKT(vkAllocateMemory(vkt.device, &info, NULL, &used.memory));
+        VKT_EXPECT(i < 3 || getenv("VENUS_SYNC") || vkt_exchanges() == exchanges);
+        VKT(vkBindBufferMemory(vkt.device, used.handle, used.memory, 0));
+        VkCommandBuffer command = vkt_begin();
+        if (i % 3 == 1) {
+            vkCmdFillBuffer(command, used.handle, 0, VK_WHOLE_SIZE, i);
+            vkt_barrier(command);
+        } else if (i < 6) { /* later it is mapped when the device has copied what is there */
+            VKT(vkMapMemory(vkt.device, used.memory, 0, VK_WHOLE_SIZE, 0, &used.map));
+            ((uint32_t *)used.map)[i] = i;
+        }
+        vkt_copy(command, &used, &seen);
+        vkt_finish(command);
+        if (i >= 6 && i % 3 != 1)
+            VKT(vkMapMemory(vkt.device, used.memory, 0, VK_WHOLE_SIZE, 0, &used.map));
+        if (i % 3 == 1)
+            vkt_out_buffer("filled", &seen);
+        else
+            VKT_EXPECT(memcmp(used.map, seen.map, BYTES) == 0);
+        if (used.map)
+            memset(used.map, (int)i + 1, BYTES); /* nobody reads it any more */
+        vkFreeMemory(vkt.device, used.memory, NULL);
+    }
+}
+
 struct submitter {
     pthread_mutex_t lock; /* of the queue */
     _Atomic bool stop;
@@ -1086,6 +1128,7 @@ static const struct vkt_case cases[] = {
     {"read_again", read_again, NULL},
     {"read_again_at_an_event", read_again_at_an_event, NULL},
     {"read_again_behind_the_host", read_again_behind_the_host, NULL},
+    {"allocated_again", allocated_again, NULL},
     {"imported", imported, NULL},
     {"imported_frames", imported_frames, NULL},
     {"imported_meanwhile", imported_meanwhile, NULL},

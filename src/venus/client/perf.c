@@ -23,6 +23,7 @@ static const char *const names[VNC_PERF_COUNT] = {
     [VNC_PERF_KEPT_BUDGETS] = "no_kept_budgets",
     [VNC_PERF_KEPT_SESSIONS] = "no_kept_sessions",
     [VNC_PERF_QUERY_RESULTS] = "no_query_results",
+    [VNC_PERF_RECYCLED_MEMORY] = "no_recycled_memory",
 };
 
 static bool off[VNC_PERF_COUNT];

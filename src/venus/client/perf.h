@@ -18,15 +18,16 @@ enum vnc_perf {
     VNC_PERF_EARLY_RECORDINGS, /* an idle server gets recordings while they are recorded */
     VNC_PERF_REFERENCES, /* recordings and descriptor writes that the server has are not sent again
                           */
-    VNC_PERF_QUIET_BATCHES, /* batches that nobody waits for are not reported */
-    VNC_PERF_PACKING,       /* as VENUS_COMPRESS */
-    VNC_PERF_WHOLE_PAGES,   /* pages written as a whole travel without a look at each byte */
-    VNC_PERF_SMALL_UPLOADS, /* small copies from mapped memory travel with their bytes */
-    VNC_PERF_STRIPES,       /* as VENUS_UPLOAD_STRIPES */
-    VNC_PERF_UPLOAD_CACHE,  /* large writes that the server has are not sent again */
-    VNC_PERF_KEPT_BUDGETS,  /* an answer about budgets is good for a moment */
-    VNC_PERF_KEPT_SESSIONS, /* the next instance takes over an unused session */
-    VNC_PERF_QUERY_RESULTS, /* results of queries come with the batch that made them */
+    VNC_PERF_QUIET_BATCHES,   /* batches that nobody waits for are not reported */
+    VNC_PERF_PACKING,         /* as VENUS_COMPRESS */
+    VNC_PERF_WHOLE_PAGES,     /* pages written as a whole travel without a look at each byte */
+    VNC_PERF_SMALL_UPLOADS,   /* small copies from mapped memory travel with their bytes */
+    VNC_PERF_STRIPES,         /* as VENUS_UPLOAD_STRIPES */
+    VNC_PERF_UPLOAD_CACHE,    /* large writes that the server has are not sent again */
+    VNC_PERF_KEPT_BUDGETS,    /* an answer about budgets is good for a moment */
+    VNC_PERF_KEPT_SESSIONS,   /* the next instance takes over an unused session */
+    VNC_PERF_QUERY_RESULTS,   /* results of queries come with the batch that made them */
+    VNC_PERF_RECYCLED_MEMORY, /* an allocation takes over memory that was freed */
     VNC_PERF_COUNT,
 };
 

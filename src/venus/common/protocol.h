@@ -40,6 +40,8 @@
  *   MAP_NEW {u64 memory}
  *           the same, of memory that nothing was ever bound to: it becomes zeros, whatever devices
  *           do.  What the client has there is the program's, and no push may change it
+ *   RENEW   {u64 memory, u64 new}
+ *           it was freed, and one of its size and type allocated: the driver's stays
  *   DEMAND_PAGED  {u64 memory}
  *           once, before its MAP or at any time: the client fetches pages of this memory when the
  *           program touches them.  The server keeps no shadow copy; it does not compare what a
@@ -127,7 +129,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 14,
+    VN_PROTOCOL = 15,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -170,6 +172,7 @@ enum {
     VN_OP_SPREAD,
     VN_OP_RESULTS,
     VN_OP_MAP_NEW,
+    VN_OP_RENEW,
     VN_OP_END = 256,
 };
 

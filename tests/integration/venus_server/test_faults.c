@@ -236,6 +236,51 @@ static void memory_becomes_demand_paged_once(void **state)
     server_stop(&server);
 }
 
+static void put_renew(struct bench *b, VkDeviceMemory memory, VkDeviceMemory renewed)
+{
+    size_t hole = client_begin(&b->c, VN_OP_RENEW);
+    wire_put_u64(&b->c.out, vn_id(memory));
+    wire_put_u64(&b->c.out, vn_id(renewed));
+    client_finish(&b->c, hole);
+}
+
+/* The old id is gone, the new one counts once against the limit and can be mapped and freed. */
+static void memory_is_renewed_with_another_id(void **state)
+{
+    static const char *const args[] = {"--max-memory", "1MiB", NULL};
+    struct bench b;
+    VkDeviceMemory memory, more;
+    (void)state;
+    server_start(&server, "unix:%s/s", args);
+    bench_start(&b, &server);
+    assert_int_equal(bench_allocate(&b, &memory, 600 << 10), VK_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        VkDeviceMemory renewed = client_object(&b.c, VK_OBJECT_TYPE_DEVICE_MEMORY);
+        (void)client_map(&b.c, memory, 600 << 10);
+        put_renew(&b, memory, renewed);
+        memory = renewed;
+    }
+    assert_int_equal(bench_allocate(&b, &more, 600 << 10), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    vn_enc_cmd_vkFreeMemory(&b.c.out, b.device, memory, NULL);
+    assert_int_equal(bench_allocate(&b, &more, 600 << 10), VK_SUCCESS);
+    put_renew(&b, memory, more);
+    client_post(&b.c);
+    expect_ended(&b.c, "RENEW: No such file or directory");
+    server_stop(&server);
+}
+
+static void memory_is_not_renewed_with_an_id_in_use(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    put_renew(&b, b.memory, b.memory);
+    client_post(&b.c);
+    expect_ended(&b.c, "RENEW: File exists");
+    server_stop(&server);
+}
+
 static void noise_ends_the_session(void **state)
 {
     struct hw_rng rng;
@@ -850,6 +895,8 @@ int main(void)
         cmocka_unit_test(a_SUBMIT_with_another_number_of_batches_ends_the_session),
         cmocka_unit_test(fetches_that_make_no_sense_end_the_session),
         cmocka_unit_test(memory_becomes_demand_paged_once),
+        cmocka_unit_test(memory_is_renewed_with_another_id),
+        cmocka_unit_test(memory_is_not_renewed_with_an_id_in_use),
         cmocka_unit_test(noise_ends_the_session),
         cmocka_unit_test(recordings_that_are_not_there_end_the_session),
         cmocka_unit_test(a_recording_of_a_poisoned_command_buffer_is_nothing),

@@ -3,6 +3,7 @@
 
 #include "venus/client/device/physical_device.h"
 #include "venus/client/locks.h"
+#include "venus/client/memory/recycled.h"
 #include "venus/client/memory/upload.h"
 #include "venus/client/submit/queue.h"
 #include "venus/common/commands.h"
@@ -244,6 +245,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_device(VkDevice handle,
     if (!device)
         return;
     struct vnc_link *link = vnc_device_link(device);
+    (void)vnc_recycled_free(device);
     struct wire_enc *e = vnc_link_begin(link);
     if (e) {
         vn_enc_cmd_vkDestroyDevice(e, handle, allocator);

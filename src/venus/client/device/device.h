@@ -38,6 +38,7 @@ struct vnc_device {
     struct vnc_resource *shared; /* host-visible resources that commands need not name to write:
                                    images, and buffers whose address was taken */
     struct vnc_memory *shared_memory; /* bound sparsely: likewise */
+    struct vnc_memory *recycled;      /* freed, the newest first: see client/memory/recycled.h */
     pthread_mutex_t recordings_lock;  /* guards the list below, and reading the recordings in it */
     struct vnc_command_buffer *recordings; /* begun and not ended */
     /* Submissions so far.  Relaxed: it changes, and a map looks at it, under the stream's lock.  An

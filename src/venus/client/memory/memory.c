@@ -6,6 +6,7 @@
 #include "venus/client/memory/external.h"
 #include "venus/client/memory/fetch.h"
 #include "venus/client/memory/progress.h"
+#include "venus/client/memory/recycled.h"
 #include "venus/client/memory/upload.h"
 #include "venus/client/perf.h"
 #include "venus/client/record/ranges.h"
@@ -204,9 +205,22 @@ static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory me
     memory->region = NULL;
     atomic_store_explicit(&memory->dead, true, memory_order_relaxed);
     atomic_fetch_add_explicit(&device->retired, 1, memory_order_relaxed);
+    if (vnc_recycled_put(memory))
+        return;
     vn_vkFreeMemory(handle, memory_handle, allocator);
     vnc_budget_change(&device->physical->budget);
     (void)vnc_link_flush(vnc_device_link(device)); /* others may be waiting for the memory */
+}
+
+static VkResult ask_for_memory(VkDevice handle, const VkMemoryAllocateInfo *info,
+                               VkMemoryPropertyFlags flags, bool shared, VkDeviceMemory *out)
+{
+    VkResult result =
+        shared
+            ? vnc_external_allocate(handle, info, flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT, out)
+            : vn_vkAllocateMemory(handle, info, NULL, out);
+    vnc_budget_change(&VNC_OBJECT(vnc_device, handle)->physical->budget);
+    return result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
@@ -226,16 +240,21 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
     void *borrowed = vnc_external_host_pointer(info->pNext);
     if (borrowed && !vnc_external_is_host_type(device->physical, info->memoryTypeIndex))
         return VK_ERROR_INVALID_EXTERNAL_HANDLE;
-    VkResult result = vnc_external_is_chained(device->physical, info->pNext)
-                          ? vnc_external_allocate(handle, &driver_info,
-                                                  flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT, out)
-                          : vn_vkAllocateMemory(handle, &driver_info, allocator, out);
-    vnc_budget_change(&device->physical->budget);
-    if (result != VK_SUCCESS)
-        return result;
+    bool shared = vnc_external_is_chained(device->physical, info->pNext);
+    struct vnc_memory_kind kind = vnc_memory_kind(info);
+    VkResult result = VK_SUCCESS;
+    if (!vnc_recycled_take(device, &kind, out)) {
+        result = ask_for_memory(handle, &driver_info, flags, shared, out);
+        if (result < 0 && vnc_recycled_free(device))
+            result = ask_for_memory(handle, &driver_info, flags, shared, out);
+        if (result != VK_SUCCESS)
+            return result;
+        struct vnc_memory *made = VNC_OBJECT(vnc_memory, *out);
+        made->address = vnc_pushes_take_address(device->pushes, made->object.id);
+    }
     struct vnc_memory *memory = VNC_OBJECT(vnc_memory, *out);
     memory->size = info->allocationSize;
-    memory->address = vnc_pushes_take_address(device->pushes, memory->object.id);
+    memory->kind = kind;
     memory->host_visible = flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
     memory->cached = vnc_memory_types_is_cached(types, info->memoryTypeIndex);
     memory->submissions = submissions;

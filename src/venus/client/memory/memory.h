@@ -13,6 +13,14 @@
 
 struct vnc_ranges;
 
+/* What an allocation asks for; see client/memory/recycled.h. */
+struct vnc_memory_kind {
+    VkDeviceSize size;
+    uint32_t type;
+    bool addressed; /* buffers in it have addresses */
+    bool plain;     /* it asks for nothing else */
+};
+
 struct vnc_memory {
     struct vn_object object;
     struct vnc_device *device;
@@ -28,6 +36,7 @@ struct vnc_memory {
     bool demand_paged; /* pages are fetched; see client/memory/fetch.h */
     bool shared;       /* see vnc_memory_share */
     VkDeviceSize size;
+    struct vnc_memory_kind kind;
     VkDeviceAddress address;  /* of its first byte; 0: not known */
     uint64_t submissions;     /* of the device, before it was allocated */
     struct vn_region *region; /* from the first map to the end */
@@ -41,6 +50,7 @@ struct vnc_memory {
     _Atomic uint64_t changed;
     struct vnc_memory *next_visible, **visible_at; /* the device's list */
     struct vnc_memory *next_shared, **shared_at;   /* likewise */
+    struct vnc_memory *next_recycled;              /* likewise, once it is freed */
 };
 
 /* What the texels of an image need. */

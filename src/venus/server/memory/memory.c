@@ -59,7 +59,8 @@ struct memory {
     uint32_t type;
     uint64_t *counted;       /* where its heap's bytes are */
     uint64_t submissions;    /* of the device when it was allocated */
-    uint8_t *live;           /* NULL: not mapped */
+    uint8_t *mapped;         /* by the driver; NULL: not yet */
+    uint8_t *live;           /* the same while the client has mapped it */
     struct vn_shadow shadow; /* unless it is demand-paged, as what follows */
     /* Pages that work under way fills and the client awaits: what it has of them is not known. */
     struct vn_pageset awaited;
@@ -261,6 +262,29 @@ void vns_memories_forget(struct vns_memories *m, uint64_t id)
         discard(m, memory);
     vns_channel_unlock(m->channel);
     vns_channel_turn_end(m->channel);
+}
+
+int vns_memories_renew(struct vns_memories *m, uint64_t id, uint64_t new_id)
+{
+    const struct memory *old = vn_keymap_get(&m->by_id, id); /* only the executor puts and takes */
+    if (!old)
+        return -ENOENT;
+    struct memory made = {.id = new_id,
+                          .handle = old->handle,
+                          .device = old->device,
+                          .size = old->size,
+                          .visible = old->visible,
+                          .coherent = old->coherent,
+                          .cached = old->cached,
+                          .dedicated = old->dedicated,
+                          .type = old->type,
+                          .counted = old->counted,
+                          .submissions = old->device->submissions,
+                          .mapped = old->mapped};
+    int rc = enter(m, &made);
+    if (rc == 0)
+        vns_memories_forget(m, id);
+    return rc;
 }
 
 void vns_memories_free_device(struct vns_memories *m, const struct vns_device *device)
@@ -742,15 +766,16 @@ static int init_books(const struct vns_memories *m, struct memory *memory)
 static VkResult map(struct vns_memories *m, struct memory *memory, bool written)
 {
     struct vns_device *device = memory->device;
-    void *live;
+    void *live = memory->mapped;
     /* Nobody looks at the books before live is set. */
-    VkResult result = init_books(m, memory) ? VK_ERROR_MEMORY_MAP_FAILED
-                                            : device->map_memory(device->handle, memory->handle, 0,
-                                                                 VK_WHOLE_SIZE, 0, &live);
+    VkResult result = init_books(m, memory) ? VK_ERROR_MEMORY_MAP_FAILED : VK_SUCCESS;
+    if (result == VK_SUCCESS && !live)
+        result = device->map_memory(device->handle, memory->handle, 0, VK_WHOLE_SIZE, 0, &live);
     if (result < 0) {
         fini_books(memory);
         return result;
     }
+    memory->mapped = live;
     if (!written)
         vns_clear(live, memory->size);
     vns_channel_lock(m->channel);

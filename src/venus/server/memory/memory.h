@@ -51,6 +51,9 @@ VkResult vns_memories_allocate(struct vns_memories *memories, struct vns_device 
 /* Forgets the shadow copy; the driver's memory is the caller's to free afterwards.  An unknown id
  * is none. */
 void vns_memories_forget(struct vns_memories *memories, uint64_t id);
+/* The memory was freed and is allocated again with another id, not mapped.  0, -ENOENT for an
+ * unknown id, -ENOMEM. */
+int vns_memories_renew(struct vns_memories *memories, uint64_t id, uint64_t new_id) MUST_CHECK;
 /* Forgets and frees all that the client left of a device, whose queues have ended: a driver may
  * keep it, where no limit counts it. */
 void vns_memories_free_device(struct vns_memories *memories, const struct vns_device *device);

@@ -549,6 +549,27 @@ static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *r
     return 0;
 }
 
+/* As a vkFreeMemory and a vkAllocateMemory that cannot fail.  Of poisoned memory both are. */
+static int op_renew(struct vns_session *s, struct wire_dec *in)
+{
+    uint64_t id = wire_get_u64(in), new_id = wire_get_u64(in);
+    if (wire_dec_end(in))
+        return wire_dec_end(in);
+    const struct vns_thing *old = vns_objects_find(&s->objects, id, VK_OBJECT_TYPE_DEVICE_MEMORY);
+    if (!old)
+        return -ENOENT;
+    drain(s, VNS_DRAIN_ALL);
+    struct vns_device *device = old->device;
+    void *handle = old->handle;
+    int rc =
+        vns_objects_add(&s->objects, VK_OBJECT_TYPE_DEVICE_MEMORY, new_id, handle, device, NULL);
+    if (rc == 0 && handle)
+        rc = vns_memories_renew(s->memories, id, new_id);
+    if (rc == 0)
+        vns_objects_remove(&s->objects, id);
+    return rc;
+}
+
 static int op_demand_paged(struct vns_session *s, struct wire_dec *in)
 {
     uint64_t id = wire_get_u64(in);
@@ -774,6 +795,8 @@ static int execute_one(struct vns_session *s, uint32_t command, const struct wir
         return op_map(s, &op, reply, vns_memories_map);
     case VN_OP_MAP_NEW:
         return op_map(s, &op, reply, vns_memories_map_new);
+    case VN_OP_RENEW:
+        return op_renew(s, &op);
     case VN_OP_DELTA:
         return op_delta(s, &op);
     case VN_OP_WRITE:
@@ -844,7 +867,8 @@ const char *vns_stream_where(const struct vns_session *s)
                                       [VN_OP_AGAIN] = "AGAIN",
                                       [VN_OP_SPREAD] = "SPREAD",
                                       [VN_OP_RESULTS] = "RESULTS",
-                                      [VN_OP_MAP_NEW] = "MAP_NEW"};
+                                      [VN_OP_MAP_NEW] = "MAP_NEW",
+                                      [VN_OP_RENEW] = "RENEW"};
     uint32_t id = s->command.id;
     if (id < ARRAY_LEN(ops) && ops[id])
         return ops[id];
