@@ -401,11 +401,12 @@ static void open_and_close(uint32_t base)
     close_device();
 }
 
-/* On the device of the last round, unless that was lost. */
+/* On the device of the last round, unless that was lost, or may be: by a destruction that could not
+ * be sent when memory had gone for good. */
 static void work_on_device(uint32_t base)
 {
     work(base);
-    if (lost)
+    if (lost || control->for_good)
         close_device();
 }
 

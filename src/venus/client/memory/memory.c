@@ -205,11 +205,12 @@ static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory me
     memory->region = NULL;
     atomic_store_explicit(&memory->dead, true, memory_order_relaxed);
     atomic_fetch_add_explicit(&device->retired, 1, memory_order_relaxed);
-    if (vnc_recycled_put(memory))
-        return;
-    vn_vkFreeMemory(handle, memory_handle, allocator);
-    vnc_budget_change(&device->physical->budget);
-    (void)vnc_link_flush(vnc_device_link(device)); /* others may be waiting for the memory */
+    if (!vnc_recycled_put(memory)) {
+        vn_vkFreeMemory(handle, memory_handle, allocator);
+        vnc_budget_change(&device->physical->budget);
+    }
+    /* Others may be waiting for the memory, or for what was destroyed before it. */
+    (void)vnc_link_flush(vnc_device_link(device));
 }
 
 static VkResult ask_for_memory(VkDevice handle, const VkMemoryAllocateInfo *info,

@@ -85,7 +85,6 @@ static void free_all(struct vnc_device *device, struct vnc_memory *memory)
         memory = next;
     }
     vnc_budget_change(&device->physical->budget);
-    (void)vnc_link_flush(vnc_device_link(device)); /* others may be waiting for the memory */
 }
 
 bool vnc_recycled_put(struct vnc_memory *memory)
