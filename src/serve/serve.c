@@ -96,7 +96,7 @@ static const struct cmd_option options[] = {
      "TIME", "60s", 100 * HW_MS, 3600 * HW_SEC},
     {"resume-window", 0, CMD_DURATION, AT(resume_window_ns),
      "how long a client's work waits for it after its network was cut, with its GPU memory; 5 s at "
-     "most where its host says that it has ended; 0: it ends at once",
+     "most where its host reset the connection; 0: it ends at once",
      "TIME", "60s", 0, 24 * 3600 * HW_SEC},
     {"time-slice", 0, CMD_DURATION, AT(time_slice_ns),
      "where several Vulkan clients keep a GPU busy, one of them submits for so long at a time "

@@ -200,7 +200,7 @@ int rpc_ep_lost(struct rpc_ep *ep, int rc)
     if (why)
         return rpc_ep_fail(ep, rc, "%s", why);
     const char *when = ep->status == -EINPROGRESS ? " in the handshake" : "";
-    if (rc == -ESHUTDOWN)
+    if (rc == -ESHUTDOWN || rc == -EPIPE)
         return rpc_ep_fail(ep, -ECONNRESET,
                            "the peer vanished%s: its end was closed without a goodbye", when);
     return rpc_ep_fail(ep, rc, "connection lost%s: %s", when, strerror(-rc));

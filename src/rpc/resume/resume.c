@@ -15,6 +15,7 @@
 #include <openssl/rand.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum {
     KEPT_UNOFFERED = 256 << 10, /* what a connector keeps for an acceptor that may never offer */
@@ -155,6 +156,20 @@ void rpc_resume_opened(struct rpc_ep *ep)
         hw_debug(HW_CAT_NET, "%s: no memory to resume with", ep->transport->peer);
 }
 
+static void reset_when_killed(struct rpc_ep *ep, bool on)
+{
+    int fd = ep->config.accepting ? -1 : ep->transport->ops->poll_fd(ep->transport);
+    struct linger none = {.l_onoff = on};
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
+
+/* The goodbye shall arrive. */
+void rpc_resume_leave(struct rpc_ep *ep)
+{
+    reset_when_killed(ep, false);
+}
+
 static void agree(struct rpc_ep *ep, const struct rpc_resume_key *key, uint64_t window_ns)
 {
     struct rpc_resume *r = ep->resume;
@@ -162,6 +177,7 @@ static void agree(struct rpc_ep *ep, const struct rpc_resume_key *key, uint64_t 
     r->window_ns = window_ns;
     r->agreed = true;
     rpc_rope_hold(r->rope, true);
+    reset_when_killed(ep, true);
 }
 
 static uint64_t received(const struct rpc_resume *r)
@@ -290,9 +306,10 @@ uint64_t rpc_ep_unheard_ns(const struct rpc_ep *ep)
     return rpc_ep_now(ep) - ep->looks.missed_ns - ep->last_received_ns;
 }
 
-bool rpc_resume_is_told(int why)
+bool rpc_resume_is_told(const struct rpc_transport *t, int why)
 {
-    return why == -ESHUTDOWN || why == -ECONNRESET || why == -EPIPE || why == -ECONNREFUSED;
+    bool in_order = why == -ESHUTDOWN || why == -EPIPE;
+    return why == -ECONNRESET || why == -ECONNREFUSED || (in_order && !t->ops->host_answers);
 }
 
 static uint64_t window_end(const struct rpc_resume *r)
@@ -323,9 +340,9 @@ static double seconds_to_resume(const struct rpc_resume *r)
 
 static const char *cause(int rc)
 {
-    return rc == -ESHUTDOWN   ? "its end was closed without a goodbye"
-           : rc == -EHOSTDOWN ? "the peer or the network is silent"
-                              : strerror(-rc);
+    return rc == -ESHUTDOWN || rc == -EPIPE ? "its end was closed without a goodbye"
+           : rc == -EHOSTDOWN               ? "the peer or the network is silent"
+                                            : strerror(-rc);
 }
 
 int rpc_resume_tick(struct rpc_ep *ep, uint64_t now)
@@ -341,7 +358,7 @@ int rpc_resume_tick(struct rpc_ep *ep, uint64_t now)
     if (r->cut_ns == 0) {
         hw_looks_init(&r->looks, look_every_ns, now);
         r->cut_ns = now;
-        r->told_ns = rpc_resume_is_told(rc) && !was_cut_lately(r, now) ? now : 0;
+        r->told_ns = rpc_resume_is_told(ep->transport, rc) && !was_cut_lately(r, now) ? now : 0;
         hw_info(HW_CAT_NET, "%s: connection cut: %s; it may be resumed for %.3g s",
                 ep->transport->peer, why, seconds_to_resume(r));
     }
@@ -399,6 +416,7 @@ int rpc_ep_resume(struct rpc_ep *ep, struct rpc_transport *connection, const voi
     rc = rpc_rope_attach(r->rope, connection, early, early_len);
     if (rc)
         return rpc_ep_fail(ep, rc, "out of memory");
+    reset_when_killed(ep, true);
     uint64_t now = rpc_ep_now(ep);
     r->replay_from = number;
     r->replay_to = rpc_kept_written(ep->tx.kept);

@@ -12,10 +12,12 @@
  * connection and end on the next.
  *
  * How long a side waits depends on how it ended (docs/decisions/0010-cuts-and-ends.md).  After
- * silence, or an error that a network makes, it is the acceptor's window.  An end that the peer's
- * host told, FIN or RST, is most often the end of a process: one that lives comes back at once, so
- * that is waited for RPC_RESUME_TOLD_NS only.  Not so when the connection was resumed within the
- * window before: then something between the two ends connections.
+ * silence, or an error that a network makes, it is the acceptor's window.  So it is after FIN: a
+ * connector's socket is set so that its kernel sends RST when the process is killed, and a process
+ * that ends in order says goodbye; what closes in order without one is something between.  RST is
+ * most often the end of a process: one that lives comes back at once, so that is waited for
+ * RPC_RESUME_TOLD_NS only.  Not so when the connection was resumed within the window before: then
+ * something between the two ends connections.
  *
  * Trust: a peer that has the secret and tells numbers that cannot be ends the session (-EPROTO).
  * What is kept for a peer is bounded by its window.
@@ -37,8 +39,9 @@ enum {
 /* More than a connector needs to notice the cut by silence, and to dial. */
 #define RPC_RESUME_TOLD_NS (UINT64_C(5) * 1000 * 1000 * 1000)
 
-/* Whether a connection that ended so was ended by the peer's host, or by what speaks for it. */
-bool rpc_resume_is_told(int why);
+/* Whether a connection that ended so most likely ended with the peer's process.  Where both ends
+ * have one kernel, as a session and its relay, each end is told so. */
+bool rpc_resume_is_told(const struct rpc_transport *t, int why);
 
 /* rpc_config.resumes for a connection to that address, by VENUS_RESUME.  Without it, to other
  * hosts: on one host no network is cut, and a program's memory shall be free as soon as it is
@@ -106,6 +109,8 @@ int rpc_resume_init(struct rpc_ep *ep) MUST_CHECK;
 void rpc_resume_fini(struct rpc_ep *ep);
 void rpc_resume_opened(struct rpc_ep *ep);
 int rpc_resume_on_frame(struct rpc_ep *ep, const struct rpc_frame *frame) MUST_CHECK;
+/* Before a goodbye is written. */
+void rpc_resume_leave(struct rpc_ep *ep);
 /* Queues an ACK when one is due. */
 void rpc_resume_acknowledge(struct rpc_ep *ep);
 

@@ -2,7 +2,6 @@
 
 #include "base/clock.h"
 #include "base/wait.h"
-#include "rpc/resume/resume.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,7 +22,7 @@ struct rpc_rope {
     _Atomic bool receives; /* the one thread in recv, which need not count */
     _Atomic bool hold;
     _Atomic int why;
-    _Atomic int sent_why; /* an error of the network that a send has found; 0: none */
+    _Atomic int sent_why; /* what a send has found, but for an end in order; 0: nothing */
     _Atomic uint64_t
         received;   /* written by the reader before it leaves; relaxed: receives orders it */
     uint8_t *early; /* received with the answer to the resumption, by another endpoint */
@@ -160,9 +159,10 @@ static ssize_t rope_send(struct rpc_transport *t, const struct iovec *iov, int c
     if (UNLIKELY(rpc_rope_is_cut(r)))
         return -EAGAIN;
     ssize_t n = c->ops->send(c, iov, count);
-    /* A goodbye may lie unread: the next recv finds the end behind it, but no more the cause. */
+    /* A goodbye may lie unread: the next recv finds the end behind it, but no more the cause, which
+     * only the first send is told. */
     if (n < 0 && n != -EAGAIN && atomic_load_explicit(&r->hold, memory_order_relaxed)) {
-        if (!rpc_resume_is_told((int)n))
+        if (n != -EPIPE && atomic_load_explicit(&r->sent_why, memory_order_relaxed) == 0)
             atomic_store_explicit(&r->sent_why, (int)n, memory_order_relaxed);
         n = -EAGAIN;
     }

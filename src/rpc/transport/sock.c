@@ -42,6 +42,8 @@ int rpc_sock_gone(int error)
     case ENOMEM:
     case ENOBUFS:
         return -ENOMEM;
+    case EPIPE: /* FIN came before */
+        return -EPIPE;
     default:
         return -ECONNRESET;
     }

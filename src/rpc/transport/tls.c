@@ -96,7 +96,7 @@ static int bio_read(BIO *bio, char *buf, int len)
         return -1;
     }
     if (n <= 0) {
-        t->socket_error = n == 0 ? -ECONNRESET : rpc_sock_gone(errno);
+        t->socket_error = n < 0 ? rpc_sock_gone(errno) : t->established ? -EPIPE : -ECONNRESET;
         return -1;
     }
     if (!t->heard) {

@@ -9,7 +9,7 @@
  * Errors beside those of rpc/transport/transport.h, sticky, with a sentence from the reason op:
  *   -EACCES      the certificate was refused, by this side or by the peer
  *   -EPROTO      the peer does not speak TLS, or no TLS 1.3, or broke it
- *   -ECONNRESET  the stream ended without close_notify: what was read may not be all
+ *   -EPIPE       the stream ended without close_notify: what was read may not be all
  *
  * send: a caller that gets a partial count or -EAGAIN offers the same bytes first next time, and
  * may append others behind them. */

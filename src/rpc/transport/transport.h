@@ -48,12 +48,13 @@ struct rpc_transport_ops {
     const char *name;
 
     /* Takes as many bytes as fit now, in order.  Bytes taken (> 0), -EAGAIN when none fit,
-     * -EPIPE or -ECONNRESET once the peer is gone. */
+     * -EPIPE once the stream from the peer has ended, -ECONNRESET and the like when it is gone. */
     ssize_t (*send)(struct rpc_transport *t, const struct iovec *iov, int count);
 
     /* Reads what has arrived, waiting up to timeout_ns for the first byte (0: not at all).
      * Bytes read (> 0), -EAGAIN when nothing came in time, -ESHUTDOWN at an orderly end of the
-     * stream, -ECONNRESET and the like when the peer is gone, -EPROTO when it broke the
+     * stream, -EPIPE when it ended so below TLS alone, -ECONNRESET and the like when the peer is
+     * gone, -EPROTO when it broke the
      * transport's own rules.  May return -EAGAIN early (a spurious wake-up). */
     ssize_t (*recv)(struct rpc_transport *t, const struct iovec *iov, int count,
                     uint64_t timeout_ns);

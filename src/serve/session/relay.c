@@ -81,8 +81,8 @@ static void *to_session(void *arg)
         if (n < 0 || !send_near(c->near, buffer, (size_t)n))
             break;
     }
-    bool cut = n < 0 &&
-               (atomic_load_explicit(&c->cut, memory_order_relaxed) || !rpc_resume_is_told((int)n));
+    bool cut = n < 0 && (atomic_load_explicit(&c->cut, memory_order_relaxed) ||
+                         !rpc_resume_is_told(t, (int)n));
     if (cut) {
         end_far(t);
         sleep_for(resume_limit_ns);
@@ -112,7 +112,7 @@ static void *to_client(void *arg)
         int rc = send_far(c->far, buffer, (size_t)n);
         if (rc == 0)
             continue;
-        if (!rpc_resume_is_told(rc))
+        if (!rpc_resume_is_told(c->far, rc))
             atomic_store_explicit(&c->cut, true, memory_order_relaxed);
         end_far(c->far);
         await_session(c->near);

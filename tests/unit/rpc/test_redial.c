@@ -14,11 +14,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { THREADS = 3, CALLS = 120, PAYLOAD_MAX = 300 << 10, CUTS = 25, PAIRS_MAX = 8 };
@@ -30,7 +32,8 @@ struct relay {
     int listener, target_port, port;
     _Atomic int cuts; /* wanted; the thread follows */
     _Atomic bool stop;
-    _Atomic int mute; /* so many connections, beginning with the present one, carry nothing more */
+    _Atomic int found; /* how a connection ended: 0, or an errno */
+    _Atomic int mute;  /* so many connections, beginning with the present one, carry nothing more */
     int pairs[PAIRS_MAX][2];
     int count;
 };
@@ -53,13 +56,14 @@ static void drop_pair(struct relay *r, int i)
     memmove(r->pairs[i], r->pairs[i + 1], (size_t)(r->count - i) * sizeof r->pairs[0]);
 }
 
-/* What one end has goes to the other.  False at an end. */
+/* What one end has goes to the other.  False at an end, whose errno is then set: 0 for FIN. */
 static bool carry(int from, int to)
 {
     static uint8_t bytes[64 << 10];
     ssize_t n = recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
     if (n < 0)
         return errno == EAGAIN;
+    errno = 0;
     return n > 0 && send(to, bytes, (size_t)n, MSG_NOSIGNAL) == n;
 }
 
@@ -77,9 +81,12 @@ static void *relay_main(void *arg)
             while (r->count > 0)
                 drop_pair(r, 0);
         }
-        for (int i = r->count - 1; i >= 0 && i >= atomic_load(&r->mute); i--)
-            if (!carry(r->pairs[i][0], r->pairs[i][1]) || !carry(r->pairs[i][1], r->pairs[i][0]))
-                drop_pair(r, i);
+        for (int i = r->count - 1; i >= 0 && i >= atomic_load(&r->mute); i--) {
+            if (carry(r->pairs[i][0], r->pairs[i][1]) && carry(r->pairs[i][1], r->pairs[i][0]))
+                continue;
+            atomic_store(&r->found, errno ? errno : ESHUTDOWN);
+            drop_pair(r, i);
+        }
         if ((p[0].revents & POLLIN) && r->count < PAIRS_MAX) {
             r->pairs[r->count][0] = accept(r->listener, NULL, NULL);
             r->pairs[r->count][1] = dial_port(r->target_port);
@@ -341,6 +348,52 @@ static void a_wrong_secret_resumes_nothing(void **state)
     serve_end(&service);
 }
 
+/* A client in another process: it says when it may be killed.  With leaves it ends in order. */
+static void be_a_client(int orders, int says, bool leaves)
+{
+    int port;
+    assert_int_equal(read(orders, &port, sizeof port), sizeof port);
+    struct rpc_client *client = open_at(port, true);
+    await_offer(client);
+    if (leaves)
+        rpc_client_destroy(client);
+    assert_int_equal(write(says, "", 1), 1);
+    pause();
+    _exit(0);
+}
+
+/* What a server relies on when it waits for the window after FIN, and not after RST. */
+static void the_kernel_of_a_killed_client_resets(void **state)
+{
+    (void)state;
+    for (int leaves = 0; leaves < 2; leaves++) {
+        int orders[2], says[2];
+        char byte;
+        struct service service;
+        struct relay relay;
+        assert_true(pipe(orders) == 0 && pipe(says) == 0);
+        pid_t pid = fork(); /* before there are threads */
+        assert_true(pid >= 0);
+        if (pid == 0)
+            be_a_client(orders[0], says[1], leaves);
+        serve(&service, 60 * HW_SEC, 0);
+        relay_start(&relay, service.port);
+        assert_int_equal(write(orders[1], &relay.port, sizeof relay.port), sizeof relay.port);
+        assert_int_equal(read(says[0], &byte, 1), 1);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        while (atomic_load(&relay.found) == 0)
+            sched_yield();
+        assert_int_equal(atomic_load(&relay.found), leaves ? ESHUTDOWN : ECONNRESET);
+        relay_stop(&relay);
+        serve_end(&service);
+        for (int i = 0; i < 2; i++) {
+            close(orders[i]);
+            close(says[i]);
+        }
+    }
+}
+
 static void say_nothing(void *user, const char *line, size_t len)
 {
     (void)user, (void)line, (void)len;
@@ -350,6 +403,7 @@ int main(void)
 {
     hw_log_set_sink(say_nothing, NULL);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_kernel_of_a_killed_client_resets),
         cmocka_unit_test(threads_call_through_cuts),
         cmocka_unit_test(attempts_that_are_swallowed_leave_time_for_others),
         cmocka_unit_test(a_cut_before_the_offer_is_the_end),

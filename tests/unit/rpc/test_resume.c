@@ -24,6 +24,7 @@ enum { WINDOW_SECONDS = 10, PAYLOAD_MAX = 600 << 10, CALLS = 24 };
 
 struct fuse {
     uint64_t left; /* bytes, both ways together */
+    bool closed;   /* by something between, in order: both ends find a FIN */
 };
 
 struct fused {
@@ -38,6 +39,8 @@ static ssize_t fused_send(struct rpc_transport *t, const struct iovec *iov, int 
     struct iovec part[RPC_IOV_MAX];
     uint64_t left = f->fuse->left;
     int n = 0;
+    if (f->fuse->closed)
+        return f->fuse->left > 0 ? -EPIPE : -ECONNRESET;
     for (; n < count && left > 0; n++) {
         part[n] = iov[n];
         if (part[n].iov_len > left)
@@ -54,8 +57,8 @@ static ssize_t fused_send(struct rpc_transport *t, const struct iovec *iov, int 
 
 static ssize_t fused_recv(struct rpc_transport *t, const struct iovec *iov, int count, uint64_t ns)
 {
-    struct rpc_transport *inner = ((struct fused *)t)->inner;
-    return inner->ops->recv(inner, iov, count, ns);
+    struct fused *f = (struct fused *)t;
+    return f->fuse->closed ? -ESHUTDOWN : f->inner->ops->recv(f->inner, iov, count, ns);
 }
 
 static int fused_wait(struct rpc_transport *t, unsigned events, uint64_t ns)
@@ -70,6 +73,13 @@ static int fused_poll_fd(struct rpc_transport *t)
     return -1;
 }
 
+/* As of a network, whose ends do not see each other's processes. */
+static bool fused_host_answers(struct rpc_transport *t, uint64_t within_ns)
+{
+    (void)t, (void)within_ns;
+    return true;
+}
+
 static void fused_destroy(struct rpc_transport *t)
 {
     rpc_transport_destroy(((struct fused *)t)->inner);
@@ -82,6 +92,7 @@ static const struct rpc_transport_ops fused_ops = {
     .recv = fused_recv,
     .wait = fused_wait,
     .poll_fd = fused_poll_fd,
+    .host_answers = fused_host_answers,
     .destroy = fused_destroy,
 };
 
@@ -141,6 +152,7 @@ static void pair(struct world *w, struct rpc_transport *out[2])
     struct rpc_transport *ends[2];
     assert_int_equal(rpc_loopnet_pair(w->net, ends), 0);
     w->fuse.left = w->fuse_at < w->fuse_count ? w->fuses[w->fuse_at++] : UINT64_MAX;
+    w->fuse.closed = false;
     w->wire = ends[0];
     for (int i = 0; i < 2; i++)
         out[i] = fuse_in(ends[i], &w->fuse);
@@ -444,24 +456,29 @@ static void pass(struct world *w, uint64_t ns)
     }
 }
 
-static void cut_again(struct world *w, bool silently)
+enum how { SILENTLY, BY_RESET, BY_FIN };
+
+static void cut_again(struct world *w, enum how how)
 {
     for (int i = 0; i < 20; i++) {
         ask(w);
         turn(w);
     }
-    (silently ? rpc_loopnet_cut : rpc_loopnet_reset)(w->wire);
+    if (how == BY_FIN)
+        w->fuse.closed = true;
+    else
+        (how == SILENTLY ? rpc_loopnet_cut : rpc_loopnet_reset)(w->wire);
     while (!rpc_ep_is_cut(w->ep[CLIENT]) || !rpc_ep_is_cut(w->ep[SERVER])) {
-        rpc_loopnet_spend(w->net, silently ? 100 * HW_MS : HW_US);
+        rpc_loopnet_spend(w->net, how == SILENTLY ? 100 * HW_MS : HW_US);
         turn(w);
     }
     turn(w); /* from here on its time counts */
 }
 
-static void cut_both(struct world *w, bool silently)
+static void cut_both(struct world *w, enum how how)
 {
     open_and_offer(w);
-    cut_again(w, silently);
+    cut_again(w, how);
 }
 
 /* Both ends are cut until just before this time, and have ended after it. */
@@ -481,7 +498,7 @@ static void after_silence_the_window_passes(void **state)
     (void)state;
     struct world w = {0};
     world_open(&w, 3, 300);
-    cut_both(&w, true);
+    cut_both(&w, SILENTLY);
     expect_end_after(&w, WINDOW_SECONDS * HW_SEC, -EHOSTDOWN);
     world_close(&w);
 }
@@ -491,12 +508,45 @@ static void a_connector_may_give_up_before_the_window_passes(void **state)
     (void)state;
     struct world w = {.resumes_ns = WINDOW_SECONDS * HW_SEC / 2};
     world_open(&w, 3, 300);
-    cut_both(&w, true);
+    cut_both(&w, SILENTLY);
     pass(&w, w.resumes_ns - 200 * HW_MS);
     assert_true(rpc_ep_is_cut(w.ep[CLIENT]));
     pass(&w, 400 * HW_MS);
     assert_int_equal(rpc_ep_status(w.ep[CLIENT]), -EHOSTDOWN);
     assert_true(rpc_ep_is_cut(w.ep[SERVER]));
+    world_close(&w);
+}
+
+/* A killed program's kernel resets the connection: what ends it in order, and says no goodbye, is
+ * something between. */
+static void an_end_in_order_without_a_goodbye_is_a_cut(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    world_open(&w, 13, 300);
+    cut_both(&w, BY_FIN);
+    expect_end_after(&w, WINDOW_SECONDS * HW_SEC, -EHOSTDOWN);
+    world_close(&w);
+}
+
+/* The kernel tells of a reset once.  A send that finds it leaves an end to recv that looks as if it
+ * was in order. */
+static void a_reset_that_a_send_finds_is_told(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    world_open(&w, 14, 300);
+    open_and_offer(&w);
+    w.fuse = (struct fuse){.left = 0, .closed = true};
+    for (int i = 0; i < 20 && !rpc_ep_is_cut(w.ep[CLIENT]); i++) {
+        ask(&w);
+        (void)rpc_flush(w.ep[CLIENT]);
+        turn(&w);
+    }
+    pass(&w, RPC_RESUME_TOLD_NS - 200 * HW_MS);
+    assert_true(rpc_ep_is_cut(w.ep[CLIENT]));
+    pass(&w, 400 * HW_MS);
+    assert_int_equal(rpc_ep_status(w.ep[CLIENT]), -ECONNRESET);
     world_close(&w);
 }
 
@@ -506,7 +556,7 @@ static void an_end_that_was_told_is_waited_for_shortly(void **state)
     (void)state;
     struct world w = {0};
     world_open(&w, 9, 300);
-    cut_both(&w, false);
+    cut_both(&w, BY_RESET);
     expect_end_after(&w, RPC_RESUME_TOLD_NS, -ECONNRESET);
     world_close(&w);
 }
@@ -525,16 +575,16 @@ static void an_end_soon_after_a_resumption_is_a_cut(void **state)
     (void)state;
     struct world w = {0};
     world_open(&w, 12, 300);
-    cut_both(&w, false);
+    cut_both(&w, BY_RESET);
     come_back(&w);
     for (int i = 0; i < 3; i++) {
-        cut_again(&w, false);
+        cut_again(&w, BY_RESET);
         pass(&w, WINDOW_SECONDS * HW_SEC - 200 * HW_MS);
         assert_true(rpc_ep_is_cut(w.ep[CLIENT]) && rpc_ep_is_cut(w.ep[SERVER]));
         come_back(&w);
     }
     pass(&w, WINDOW_SECONDS * HW_SEC + HW_SEC);
-    cut_again(&w, false);
+    cut_again(&w, BY_RESET);
     expect_end_after(&w, RPC_RESUME_TOLD_NS, -ECONNRESET);
     world_close(&w);
 }
@@ -544,21 +594,23 @@ static void attempts_that_fail_say_how_long_to_wait(void **state)
 {
     (void)state;
     static const struct {
-        bool silent;
+        enum how how;
         int attempts[2];
         uint64_t ends_ns; /* after the cut; attempts are one second apart */
     } cases[] = {
-        {true, {-ETIMEDOUT, -ENETUNREACH}, WINDOW_SECONDS * HW_SEC},
-        {true, {-ETIMEDOUT, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
-        {false, {-ECONNREFUSED, -ECONNREFUSED}, RPC_RESUME_TOLD_NS},
-        {false, {-ECONNREFUSED, -EHOSTUNREACH}, WINDOW_SECONDS * HW_SEC},
-        {false, {-ECONNRESET, -ESHUTDOWN}, WINDOW_SECONDS * HW_SEC}, /* cut in its handshake */
-        {false, {-EHOSTUNREACH, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
+        {SILENTLY, {-ETIMEDOUT, -ENETUNREACH}, WINDOW_SECONDS * HW_SEC},
+        {SILENTLY, {-ETIMEDOUT, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
+        {BY_RESET, {-ECONNREFUSED, -ECONNREFUSED}, RPC_RESUME_TOLD_NS},
+        {BY_RESET, {-ECONNREFUSED, -EHOSTUNREACH}, WINDOW_SECONDS * HW_SEC},
+        {BY_RESET, {-ECONNRESET, -ESHUTDOWN}, WINDOW_SECONDS * HW_SEC}, /* cut in its handshake */
+        {BY_RESET, {-EHOSTUNREACH, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
+        {BY_FIN, {-ETIMEDOUT, -ECONNREFUSED}, 2 * HW_SEC + RPC_RESUME_TOLD_NS},
+        {BY_FIN, {-ECONNRESET, -ETIMEDOUT}, WINDOW_SECONDS * HW_SEC},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct world w = {0};
         world_open(&w, 10 + i, 300);
-        cut_both(&w, cases[i].silent);
+        cut_both(&w, cases[i].how);
         for (int k = 0; k < 2; k++) {
             pass(&w, HW_SEC);
             rpc_ep_resume_failed(w.ep[CLIENT], cases[i].attempts[k]);
@@ -611,7 +663,7 @@ static void silence_is_a_cut(void **state)
     (void)state;
     struct world w = {0};
     world_open(&w, 5, 300);
-    cut_both(&w, true);
+    cut_both(&w, SILENTLY);
     while (!try_resume(&w))
         ;
     assert_true(run_on(&w));
@@ -644,7 +696,7 @@ static void a_pause_does_not_close_the_window(void **state)
     (void)state;
     struct world w = {0};
     world_open(&w, 9, 300);
-    cut_both(&w, false);
+    cut_both(&w, BY_RESET);
     for (int i = 0; i < 2; i++) {
         rpc_loopnet_spend(w.net, 3600 * HW_SEC);
         turn(&w);
@@ -949,6 +1001,8 @@ int main(void)
         cmocka_unit_test(many_cuts_of_large_traffic),
         cmocka_unit_test(after_silence_the_window_passes),
         cmocka_unit_test(a_connector_may_give_up_before_the_window_passes),
+        cmocka_unit_test(an_end_in_order_without_a_goodbye_is_a_cut),
+        cmocka_unit_test(a_reset_that_a_send_finds_is_told),
         cmocka_unit_test(an_end_that_was_told_is_waited_for_shortly),
         cmocka_unit_test(an_end_soon_after_a_resumption_is_a_cut),
         cmocka_unit_test(attempts_that_fail_say_how_long_to_wait),
