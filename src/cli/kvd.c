@@ -36,7 +36,8 @@ struct kvd_options {
     bool numa, insecure, may_flush;
     const char *cert, *key, *token_file, *ca, *fingerprint;
     const char *metrics;
-    const char *resp, *tenants;
+    struct cmd_list resp;
+    const char *tenants;
     uint64_t ready_fd;
 };
 
@@ -120,7 +121,7 @@ static const struct cmd_option options[] = {
      "serve counters over HTTP at host:port of this host: / as text, /metrics for Prometheus, "
      "/json",
      "ADDR"},
-    {"resp", 0, CMD_STRING, AT(resp),
+    {"resp", 0, CMD_LIST, AT(resp),
      "let Redis clients in at unix:PATH, host:port or tls:host:port; values are blocks.  On "
      "host:port they AUTH with the token of --token-file; beyond this host over TLS",
      "ADDR"},
@@ -155,7 +156,7 @@ struct kvd {
     struct rpc_security listen, dial;
     struct cmd_members members;
     struct metrics *metrics;
-    struct resp_door *resp;
+    struct resp_door *resp[RESP_DOORS_MAX];
     struct resp_tenants *tenants;
     struct unit units[KV_DAEMONS_MAX];
     uint32_t unit_count;
@@ -229,6 +230,8 @@ static enum cmd_exit check_all(struct kvd *k)
                         (unsigned long long)o->arena_bytes);
     if (!o->cert != !o->key)
         return cmd_fail(CMD_USAGE, "kvd: --cert and --key go together");
+    if (k->o->resp.count > RESP_DOORS_MAX)
+        return cmd_fail(CMD_USAGE, "kvd: --resp: more than %d addresses", RESP_DOORS_MAX);
     struct rpc_security_files listen = {
         .certificate = o->cert, .key = o->key, .token_file = o->token_file};
     struct rpc_security_files dial = {
@@ -271,9 +274,9 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
         .max_clients = (uint32_t)o->max_clients,
         .arena_bytes = o->arena_bytes,
         .blocks = {.entries = (uint32_t)o->block_entries,
-                   .open_puts = KV_BLOCK_PUTS_DEFAULT + (o->resp ? RESP_SESSIONS_MAX : 0),
+                   .open_puts = KV_BLOCK_PUTS_DEFAULT + (uint32_t)o->resp.count * RESP_SESSIONS_MAX,
                    .leases = KV_BLOCK_LEASES_DEFAULT +
-                             (o->resp ? RESP_SESSIONS_MAX * RESP_LEASES_MAX : 0),
+                             (uint32_t)o->resp.count * RESP_SESSIONS_MAX * RESP_LEASES_MAX,
                    .policy = (enum kv_policy_kind)o->policy,
                    .tenant_bytes = o->tenant_bytes,
                    .lease_lasts_ns = o->lease_ns},
@@ -321,13 +324,14 @@ static enum cmd_exit start_metrics(struct kvd *k)
 }
 
 /* Beyond this host with TLS and a token; on TCP of this host a token tells its users apart. */
-static enum cmd_exit check_resp(const struct kvd *k, const struct resp_door_options *o)
+static enum cmd_exit check_resp(const struct kvd *k, const char *at,
+                                const struct resp_door_options *o)
 {
     bool token = o->password_len > 0 || o->tenants;
     if (o->addr.scheme != RPC_SCHEME_TCP && (o->tls || o->addr.scheme != RPC_SCHEME_UNIX))
         return cmd_fail(CMD_USAGE,
                         "kvd: --resp: '%s' is neither host:port nor tls:host:port nor unix:PATH",
-                        k->o->resp);
+                        at);
     if (k->o->arena_bytes == 0)
         return cmd_fail(CMD_USAGE, "kvd: --resp: values are blocks: give --blocks, too");
     if (o->open || k->o->insecure || (token && (o->tls || rpc_addr_is_local(&o->addr))))
@@ -335,51 +339,60 @@ static enum cmd_exit check_resp(const struct kvd *k, const struct resp_door_opti
     return cmd_fail(CMD_REFUSED,
                     "kvd: --resp: others may reach %s: use unix:PATH, or --token-file or --tenants "
                     "with an address of this host or with tls:host:port, or --insecure",
-                    k->o->resp);
+                    at);
 }
 
-static enum cmd_exit read_resp(const struct kvd *k, struct resp_door_options *o)
+static enum cmd_exit read_resp(const struct kvd *k, const char *at, struct resp_door_options *o)
 {
-    bool tls = strncmp(k->o->resp, "tls:", 4) == 0;
+    bool tls = strncmp(at, "tls:", 4) == 0;
     if (tls && !k->listen.tls)
         return cmd_fail(CMD_USAGE,
                         "kvd: --resp %s: give --cert and --key, too; hawser keygen makes "
                         "them",
-                        k->o->resp);
+                        at);
     o->tls = tls ? k->listen.tls : NULL;
-    enum cmd_exit code = cmd_listen_read("kvd", "--resp", k->o->resp + (tls ? 4 : 0), &o->addr);
+    enum cmd_exit code = cmd_listen_read("kvd", "--resp", at + (tls ? 4 : 0), &o->addr);
     o->open =
         code == CMD_DONE && o->addr.scheme == RPC_SCHEME_UNIX; /* only this user may open it */
-    return code == CMD_DONE ? check_resp(k, o) : code;
+    return code == CMD_DONE ? check_resp(k, at, o) : code;
 }
 
-static enum cmd_exit open_resp(struct kvd *k)
+static enum cmd_exit open_resp(struct kvd *k, const char *at, struct resp_door_options *o,
+                               struct resp_door **door)
 {
     char why[RPC_WHY_CHARS], text[RPC_ADDR_HOST_CHARS + 16];
+    enum cmd_exit code = read_resp(k, at, o);
+    if (code != CMD_DONE)
+        return code;
+    if (resp_door_open(o, door, why))
+        return cmd_fail(CMD_FAILED, "kvd: --resp: %s", why);
+    rpc_addr_format(resp_door_addr(*door), text, sizeof(text));
+    printf("Redis clients at %s%s\n", o->tls ? "tls:" : "", text);
+    return CMD_DONE;
+}
+
+static enum cmd_exit open_resps(struct kvd *k)
+{
+    char why[RPC_WHY_CHARS];
+    const struct cmd_list *resp = &k->o->resp;
+    enum cmd_exit code = CMD_DONE;
     struct resp_door_options o = {.socket = k->o->socket,
                                   .password = k->listen.token,
                                   .password_len = k->listen.host_token ? 0 : k->listen.token_len};
-    if (!k->o->resp && (k->o->tenants || k->o->may_flush))
+    if (resp->count == 0 && (k->o->tenants || k->o->may_flush))
         return cmd_fail(CMD_USAGE, "kvd: --tenants and --allow-flush are for --resp");
-    if (!k->o->resp)
-        return CMD_DONE;
     if (k->o->tenants && resp_tenants_load(k->o->tenants, &k->tenants, why))
         return cmd_fail(CMD_FAILED, "kvd: %s", why);
     o.tenants = k->tenants;
     o.store = (struct resp_store){.room = k->o->arena_bytes * k->o->daemons,
                                   .policy = (enum kv_policy_kind)k->o->policy};
     o.may_flush = k->o->may_flush;
-    enum cmd_exit code = read_resp(k, &o);
-    if (code != CMD_DONE)
-        return code;
     o.host_count = k->unit_count;
     for (uint32_t i = 0; i < k->unit_count; i++)
         o.hosts[i] = k->units[i].host;
-    if (resp_door_open(&o, &k->resp, why))
-        return cmd_fail(CMD_FAILED, "kvd: --resp: %s", why);
-    rpc_addr_format(resp_door_addr(k->resp), text, sizeof(text));
-    printf("Redis clients at %s%s\n", o.tls ? "tls:" : "", text);
-    return CMD_DONE;
+    for (size_t i = 0; i < resp->count && code == CMD_DONE; i++)
+        code = open_resp(k, resp->items[i], &o, &k->resp[i]);
+    return code;
 }
 
 /* From the members' thread, or before it starts. */
@@ -429,7 +442,7 @@ static enum cmd_exit serve(struct kvd *k)
     if (code == CMD_DONE && k->members.name[0])
         code = cmd_members_start(&k->members, on_view, k);
     if (code == CMD_DONE && !k->members.stopping)
-        code = open_resp(k);
+        code = open_resps(k);
     if (code == CMD_DONE && !k->members.stopping)
         code = say_ready(k);
     if (code != CMD_DONE)
@@ -452,7 +465,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     enum cmd_exit code = cmd_rank("kvd", k->o->rank, &k->rank);
     if (code == CMD_DONE)
         code = serve(k);
-    resp_door_close(k->resp);
+    for (size_t i = 0; i < RESP_DOORS_MAX; i++)
+        resp_door_close(k->resp[i]);
     resp_tenants_free(k->tenants);
     cmd_members_fini(&k->members);
     for (uint32_t i = 0; i < k->unit_count; i++)

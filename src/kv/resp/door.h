@@ -14,6 +14,10 @@
 
 struct kv_host;
 
+enum {
+    RESP_DOORS_MAX = 3
+}; /* of one daemon: each may have KV_BLOCK_PUTS_MAX / 4 puts in progress */
+
 struct resp_door_options {
     struct rpc_addr addr;                  /* tcp or unix */
     struct rpc_tls_context *tls;           /* NULL: plain; must stay */

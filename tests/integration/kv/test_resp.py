@@ -55,12 +55,13 @@ class Resp:
 class RespDoor(Case):
     """A daemon with --resp, and connections to it."""
 
-    def start(self, *args):
+    def start(self, *args, addresses=1):
         daemon = subprocess.Popen([HAWSER, "kvd", "--socket", self.dir / "kvd", "--blocks", "256MiB", *map(str, args)],
                                   stdout=subprocess.PIPE, env=clean_environment())
         lines = lines_of(daemon.stdout.fileno())
         address = next(lines).split(" at ")[1]
-        next(lines)
+        for _ in range(addresses):
+            next(lines)
 
         def stop():
             daemon.terminate()
@@ -194,6 +195,19 @@ class RespCase(RespDoor):
         largest = int(settings("proto-max-bulk-len")[b"proto-max-bulk-len"])
         self.assertEqual(r("SET", "k", bytes(largest)), "OK")
         self.error(r("SET", "k", bytes(largest + 1)), f"a name of 4096 bytes, a value of {largest},")
+
+    def test_several_addresses(self):
+        paths = [self.dir / name for name in ("a", "b", "c")]
+        (self.dir / "token").write_text("swordfish-swordfish\n")
+        (self.dir / "token").chmod(0o600)
+        self.start("--resp", f"unix:{paths[0]}", "--resp", f"127.0.0.1:0,unix:{paths[2]}", "--token-file",
+                   self.dir / "token", addresses=3)
+        first, last = self.connect(f"unix:{paths[0]}"), self.connect(f"unix:{paths[2]}")
+        self.assertEqual((first("SET", "a", "one"), last("GET", "a")), ("OK", b"one"))
+        refused = hawser("kvd", "--socket", self.dir / "other", "--blocks", "64MiB", "--resp",
+                         ",".join(f"unix:{self.dir}/{i}" for i in range(4)))
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("more than 3 addresses", str(refused.stderr))
 
     def test_as_many_connections_as_pools_have(self):
         """LMCache's connector opens 150, and a long value needs a thread and a put of its own."""
