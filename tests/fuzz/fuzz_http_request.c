@@ -23,9 +23,11 @@ static void check(const struct http_request *r)
 static void check_refusal(const struct http_error *why)
 {
     require(why->status >= 400 && why->message[0]);
-    json_t *json = http_error_json(why);
-    require(json != NULL);
-    json_decref(json);
+    for (int anthropic = 0; anthropic < 2; anthropic++) {
+        json_t *json = http_error_json(why, anthropic);
+        require(json != NULL);
+        json_decref(json);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -33,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct http_request r;
     struct http_tokenize t;
     struct http_error why;
-    for (int api = HTTP_COMPLETIONS; api <= HTTP_RESPONSES; api++) {
+    for (int api = HTTP_COMPLETIONS; api <= HTTP_COUNT_TOKENS; api++) {
         if (http_request_parse((const char *)data, size, (enum http_api)api, &r, &why)) {
             check_refusal(&why);
             continue;

@@ -20,7 +20,7 @@ static const char *finish_name(const struct http_choice *choice)
 {
     switch (choice->finish) {
     case HTTP_FINISH_STOP:
-        return choice->tools && llm_tools_whole(choice->tools) > 0 ? "tool_calls" : "stop";
+        return http_whole_calls(choice) > 0 ? "tool_calls" : "stop";
     case HTTP_FINISH_LENGTH:
         return "length";
     default:
@@ -193,7 +193,7 @@ static json_t *whole_choice(const struct http_choice *choice)
                          logprobs, "finish_reason", finish_name(choice));
     const struct http_text *text = http_choice_text(choice);
     /* One that was cut off is left out: its arguments are no JSON. */
-    size_t calls = choice->tools ? llm_tools_whole(choice->tools) : 0;
+    size_t calls = http_whole_calls(choice);
     json_t *message = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content",
                                 (calls || r->must_call) && text->len == 0
                                     ? json_null()
@@ -214,7 +214,9 @@ static json_t *whole_choice(const struct http_choice *choice)
 char *http_answer_whole(struct http_exchange *x, size_t *len)
 {
     if (x->request.asked)
-        return dump(http_responses_whole(x), len);
+        return dump(x->request.form == HTTP_RESPONSES ? http_responses_whole(x)
+                                                      : http_messages_whole(x),
+                    len);
     json_t *choices = json_array();
     for (uint32_t i = 0; i < x->choice_count; i++)
         json_array_append_new(choices, whole_choice(&x->choices[i]));
@@ -372,43 +374,35 @@ static void put_calls(struct wire_enc *out, struct http_choice *choice)
     size_t count = choice->tools ? llm_tools_count(choice->tools) : 0;
     for (size_t i = choice->calls_begun ? choice->calls_begun - 1 : 0; i < count; i++) {
         const char *text;
-        size_t bytes = llm_tools_arguments(choice->tools, i, &text);
-        if (i >= choice->calls_begun) {
+        size_t bytes;
+        if (http_take_call(choice, i, &text, &bytes))
             put_call(out, choice, i, llm_tools_call(choice->tools, i, true));
-            choice->calls_begun = i + 1;
-            choice->arguments_sent = 0;
-        }
-        size_t from = choice->arguments_sent;
-        if (bytes > from)
+        if (bytes)
             put_call(out, choice, i,
-                     json_pack("{s:{s:o}}", "function", "arguments",
-                               json_stringn(text + from, bytes - from)));
-        choice->arguments_sent = bytes;
+                     json_pack("{s:{s:o}}", "function", "arguments", json_stringn(text, bytes)));
     }
 }
 
 static void put_choice(struct wire_enc *out, struct http_choice *choice)
 {
-    const struct http_text *text = http_choice_text(choice);
     struct http_exchange *x = choice->exchange;
     bool last = choice->finish != HTTP_FINISH_NONE, chat = x->request.api == HTTP_CHAT;
-    size_t from = choice->text_sent, to = text->shown;
+    const char *text;
     uint32_t due = http_logprobs_due(choice, choice->logprobs_sent, choice->text.shown, last);
     if (choice->finish_sent || (!last && !http_choice_has_news(choice)))
         return;
     if (!choice->begun)
         put_begin(out, choice);
-    size_t thought = choice->reasoning_sent;
-    if (choice->reasoning.shown > thought)
-        put_text_chunk(out, choice, "reasoning_content", choice->reasoning.text + thought,
-                       choice->reasoning.shown - thought);
-    choice->reasoning_sent = choice->reasoning.shown;
-    if (to > from && !x->request.logprobs) {
-        put_text_chunk(out, choice, chat ? "content" : "text", text->text + from, to - from);
-    } else if (to > from || due > choice->logprobs_sent) {
-        json_t *part = json_stringn(text->text ? text->text + from : "", to - from);
+    size_t bytes = http_take_text(&choice->reasoning, &choice->reasoning_sent, &text);
+    if (bytes)
+        put_text_chunk(out, choice, "reasoning_content", text, bytes);
+    bytes = http_take_text(http_choice_text(choice), &choice->text_sent, &text);
+    if (bytes && !x->request.logprobs) {
+        put_text_chunk(out, choice, chat ? "content" : "text", text, bytes);
+    } else if (bytes || due > choice->logprobs_sent) {
+        json_t *part = json_stringn(text, bytes);
         json_t *logprobs = logprobs_of(choice, choice->logprobs_sent, due);
-        if (chat && to > from) {
+        if (chat && bytes) {
             part = json_pack("{s:o}", "content", part);
         } else if (chat) { /* of a tool call, which follows */
             json_decref(part);
@@ -416,7 +410,6 @@ static void put_choice(struct wire_enc *out, struct http_choice *choice)
         }
         put_chunk(out, x, chunk_choice(choice, part, logprobs, NULL));
     }
-    choice->text_sent = to;
     choice->logprobs_sent = due;
     put_calls(out, choice);
     if (last && finish_name(choice)) {
@@ -426,11 +419,26 @@ static void put_choice(struct wire_enc *out, struct http_choice *choice)
     choice->finish_sent = last;
 }
 
+void http_answer_event(struct http_exchange *x, const char *type, json_t *members)
+{
+    json_t *event = json_pack("{s:s}", "type", type);
+    if (!members || json_object_update(event, members)) {
+        json_decref(event);
+        event = NULL;
+    }
+    json_decref(members);
+    put_text(&x->out, "event: ");
+    put_text(&x->out, type);
+    put_text(&x->out, "\ndata: ");
+    put_json(&x->out, event);
+    put_text(&x->out, "\n\n");
+}
+
 static void put_end(struct wire_enc *out, struct http_exchange *x)
 {
     if (x->error.status) {
         put_text(out, "data: ");
-        put_json(out, http_error_json(&x->error));
+        put_json(out, http_error_json(&x->error, false));
         put_text(out, "\n\n");
     } else {
         if (x->request.include_usage)
@@ -446,7 +454,7 @@ void http_answer_chunks(struct http_exchange *x)
     if (x->done_sent)
         return;
     if (x->request.asked) {
-        http_responses_events(x);
+        (x->request.form == HTTP_RESPONSES ? http_responses_events : http_messages_events)(x);
         return;
     }
     for (uint32_t i = 0; i < x->choice_count; i++)
@@ -494,7 +502,12 @@ char *http_answer_model(const struct http_front *f, const struct http_model *m, 
     return dump(describe_model(f, m), len);
 }
 
-char *http_answer_error(const struct http_error *e, size_t *len)
+char *http_answer_error(const struct http_error *e, bool anthropic, size_t *len)
 {
-    return dump(http_error_json(e), len);
+    return dump(http_error_json(e, anthropic), len);
+}
+
+char *http_answer_count(const struct http_exchange *x, size_t *len)
+{
+    return dump(json_pack("{s:I}", "input_tokens", (json_int_t)x->prompt_tokens), len);
 }

@@ -20,16 +20,22 @@ int http_error_set(struct http_error *e, unsigned status, const char *param, con
     return -1;
 }
 
-/* OpenAI's word for a status. */
-static const char *type_of(unsigned status)
+/* OpenAI's word for a status, or Anthropic's. */
+static const char *type_of(unsigned status, bool anthropic)
 {
     switch (status) {
     case 401:
         return "authentication_error";
+    case 404:
+        return anthropic ? "not_found_error" : "invalid_request_error";
+    case 413:
+        return anthropic ? "request_too_large" : "invalid_request_error";
     case 429:
         return "rate_limit_error";
+    case 503:
+        return anthropic ? "overloaded_error" : "server_error";
     default:
-        return status >= 500 ? "server_error" : "invalid_request_error";
+        return status < 500 ? "invalid_request_error" : anthropic ? "api_error" : "server_error";
     }
 }
 
@@ -43,9 +49,12 @@ static json_t *clean(const char *text)
     return string;
 }
 
-json_t *http_error_json(const struct http_error *e)
+json_t *http_error_json(const struct http_error *e, bool anthropic)
 {
+    const char *type = type_of(e->status, anthropic);
+    if (anthropic)
+        return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",
+                         clean(e->message));
     return json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", clean(e->message), "type",
-                     type_of(e->status), "param", e->param[0] ? clean(e->param) : json_null(),
-                     "code", e->code);
+                     type, "param", e->param[0] ? clean(e->param) : json_null(), "code", e->code);
 }

@@ -9,6 +9,7 @@
 #include "base/attr.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 enum {
     HTTP_ERROR_CHARS = 512, /* one or two sentences */
@@ -26,7 +27,8 @@ struct http_error {
 int http_error_set(struct http_error *e, unsigned status, const char *param, const char *code,
                    const char *fmt, ...) PRINTF_LIKE(5, 6);
 
-/* The answer's object, the caller's; NULL: no memory. */
-json_t *http_error_json(const struct http_error *e);
+/* The answer's object, the caller's; NULL: no memory.  anthropic: in that form, {"type": "error",
+ * "error": {"type": ..., "message": ...}}. */
+json_t *http_error_json(const struct http_error *e, bool anthropic);
 
 #endif

@@ -20,6 +20,7 @@ struct http_route {
     const char *method;
     /* The whole body is there. */
     enum MHD_Result (*handle)(struct http_exchange *x);
+    enum http_api api; /* of texts */
 };
 
 static void drop_body(struct http_exchange *x)
@@ -32,13 +33,18 @@ static void drop_body(struct http_exchange *x)
 
 /* ---- answering ---- */
 
+static bool is_anthropic(const struct http_exchange *x)
+{
+    return x->route && x->route->api >= HTTP_MESSAGES;
+}
+
 static enum MHD_Result respond(struct http_exchange *x, unsigned status,
                                struct MHD_Response *response)
 {
     if (response)
         http_cors_add(x, response);
-    if (response && x->name[0]) /* OpenAI's clients show it to who asks about a request */
-        MHD_add_response_header(response, "x-request-id", x->name);
+    if (response && x->name[0]) /* clients show it to who asks about a request */
+        MHD_add_response_header(response, is_anthropic(x) ? "request-id" : "x-request-id", x->name);
     if (response && (x->preflight || status == MHD_HTTP_METHOD_NOT_ALLOWED))
         MHD_add_response_header(response, "Allow", x->allow);
     return http_respond(x->connection, status, response);
@@ -54,7 +60,7 @@ static enum MHD_Result respond_json(struct http_exchange *x, unsigned status, ch
 static enum MHD_Result respond_error(struct http_exchange *x)
 {
     size_t len;
-    char *text = http_answer_error(&x->error, &len);
+    char *text = http_answer_error(&x->error, is_anthropic(x), &len);
     return respond_json(x, x->error.status, text, len);
 }
 
@@ -166,9 +172,9 @@ static enum MHD_Result go_on(struct http_exchange *x)
     }
 }
 
-static enum MHD_Result begin_texts(struct http_exchange *x, enum http_api api)
+static enum MHD_Result post_texts(struct http_exchange *x)
 {
-    int rc = http_generation_start(x, api);
+    int rc = http_generation_start(x, x->route->api);
     drop_body(x);
     if (rc)
         return respond_error(x);
@@ -176,24 +182,15 @@ static enum MHD_Result begin_texts(struct http_exchange *x, enum http_api api)
     return go_on(x);
 }
 
-static enum MHD_Result post_completions(struct http_exchange *x)
+static enum MHD_Result post_count(struct http_exchange *x)
 {
-    return begin_texts(x, HTTP_COMPLETIONS);
-}
-
-static enum MHD_Result post_chat(struct http_exchange *x)
-{
-    return begin_texts(x, HTTP_CHAT);
-}
-
-static enum MHD_Result post_responses(struct http_exchange *x)
-{
-    return begin_texts(x, HTTP_RESPONSES);
-}
-
-static enum MHD_Result post_embeddings(struct http_exchange *x)
-{
-    return begin_texts(x, HTTP_EMBEDDINGS);
+    size_t len;
+    int rc = http_generation_count(x, x->route->api);
+    drop_body(x);
+    if (rc)
+        return respond_error(x);
+    char *text = http_answer_count(x, &len);
+    return respond_json(x, MHD_HTTP_OK, text, len);
 }
 
 /* ---- tokens ---- */
@@ -352,17 +349,19 @@ static enum MHD_Result get_health(struct http_exchange *x)
 }
 
 static const struct http_route routes[] = {
-    {"/v1/completions", "POST", post_completions},
-    {"/v1/chat/completions", "POST", post_chat},
-    {"/v1/responses", "POST", post_responses},
-    {"/v1/models", "GET", get_models},
-    {"/v1/models/", "GET", get_model},
-    {"/v1/embeddings", "POST", post_embeddings},
-    {"/tokenize", "POST", post_tokenize},
-    {"/detokenize", "POST", post_detokenize},
-    {"/healthz", "GET", get_health},
-    {"/health", "GET", get_health}, /* as vLLM's and llama.cpp's */
-    {"/state", "GET", get_state},
+    {"/v1/completions", "POST", post_texts, HTTP_COMPLETIONS},
+    {"/v1/chat/completions", "POST", post_texts, HTTP_CHAT},
+    {"/v1/responses", "POST", post_texts, HTTP_RESPONSES},
+    {"/v1/messages", "POST", post_texts, HTTP_MESSAGES},
+    {"/v1/messages/count_tokens", "POST", post_count, HTTP_COUNT_TOKENS},
+    {"/v1/embeddings", "POST", post_texts, HTTP_EMBEDDINGS},
+    {"/v1/models", "GET", get_models, 0},
+    {"/v1/models/", "GET", get_model, 0},
+    {"/tokenize", "POST", post_tokenize, 0},
+    {"/detokenize", "POST", post_detokenize, 0},
+    {"/healthz", "GET", get_health, 0},
+    {"/health", "GET", get_health, 0}, /* as vLLM's and llama.cpp's */
+    {"/state", "GET", get_state, 0},
 };
 
 /* ---- requests ---- */
@@ -404,11 +403,13 @@ static bool allowed(struct http_exchange *x, const char *url)
         return true;
     const char *sent =
         MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-    x->key = http_keys_find(&f->keys, sent);
+    const char *plain = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-api-key");
+    x->key = http_keys_find(&f->keys, sent, plain);
     if (!x->key)
         (void)http_error_set(&x->error, 401, NULL, "invalid_api_key",
-                             sent ? "the API key is not known here"
-                                  : "an API key is needed: Authorization: Bearer KEY");
+                             sent || plain ? "the API key is not known here"
+                                           : "an API key is needed: Authorization: Bearer KEY, or "
+                                             "x-api-key: KEY");
     return x->key != NULL;
 }
 
@@ -436,12 +437,12 @@ static void find_route(struct http_exchange *x, const char *url, const char *met
         check_method(x, url, method, routes[i].method);
     }
     if (!known)
-        (void)http_error_set(
-            &x->error, 404, NULL, NULL,
-            "there is nothing at %.120s; see /v1/models, /v1/completions, "
-            "/v1/chat/completions, /v1/responses, /v1/embeddings, /tokenize, /detokenize, "
-            "/healthz, /state, /metrics, /json and /",
-            url);
+        (void)http_error_set(&x->error, 404, NULL, NULL,
+                             "there is nothing at %.120s; see /v1/models, /v1/completions, "
+                             "/v1/chat/completions, /v1/responses, /v1/messages, /v1/embeddings, "
+                             "/tokenize, /detokenize, "
+                             "/healthz, /state, /metrics, /json and /",
+                             url);
 }
 
 /* The length that the head promises; 0 where it does not say. */
@@ -527,11 +528,12 @@ static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, con
     *state = x;
     http_client_expect(f, c, true, 0);
     x->preflight = strcmp(method, "OPTIONS") == 0;
-    bool may_ask = x->preflight || allowed(x, url);
-    if (may_ask && http_is_page(url))
+    if (http_is_page(url))
         check_method(x, url, method, "GET");
-    else if (may_ask)
+    else
         find_route(x, url, method);
+    if (!x->preflight)
+        (void)allowed(x, url); /* who may not ask is told nothing else */
     return refuses_body(x) ? respond_error(x) : MHD_YES;
 }
 

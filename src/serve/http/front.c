@@ -19,7 +19,8 @@
 #define AT(field) offsetof(struct http_options, field)
 const struct cmd_option http_table[] = {
     {"http", 0, CMD_STRING, AT(http),
-     "answer OpenAI's clients over HTTP at host:port; beyond this host it needs --cert, --key and "
+     "answer OpenAI's and Anthropic's clients over HTTP at host:port; beyond this host it needs "
+     "--cert, --key and "
      "--api-key-file, or --insecure",
      "ADDR"},
     {"api-key-file", 0, CMD_STRING, AT(api_key_file),

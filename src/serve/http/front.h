@@ -4,6 +4,7 @@
  *   GET   /healthz              POST  /v1/chat/completions   GET  /json     JSON
  *   POST  /tokenize             POST  /v1/embeddings         GET  /         text, for people
  *   POST  /detokenize           POST  /v1/responses          GET  /state    JSON, for the page
+ *                               POST  /v1/messages[/count_tokens], which are Anthropic's
  *
  * The front reaches each worker over a connection (llm/client/connection.h), also a worker in its
  * own process.  A text that a worker loses goes on at another one with the same tokens.

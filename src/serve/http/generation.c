@@ -88,6 +88,8 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
             memcpy(*tokens, prompt->tokens, *count * sizeof(**tokens));
     }
     bool embeds = x->request.api == HTTP_EMBEDDINGS;
+    if (x->request.form == HTTP_COUNT_TOKENS)
+        return 0;
     if (*count > 0 && *count < m->context + (embeds || wants_nothing(&x->request)))
         return 0;
     free(*tokens);
@@ -135,6 +137,33 @@ bool http_choice_has_news(const struct http_choice *choice)
 {
     return http_choice_text(choice)->shown > choice->text_sent ||
            choice->reasoning.shown > choice->reasoning_sent || http_choice_has_call(choice);
+}
+
+size_t http_whole_calls(const struct http_choice *choice)
+{
+    return choice->tools ? llm_tools_whole(choice->tools) : 0;
+}
+
+size_t http_take_text(const struct http_text *t, size_t *sent, const char **text)
+{
+    size_t bytes = t->shown - *sent;
+    *text = bytes ? t->text + *sent : "";
+    *sent = t->shown;
+    return bytes;
+}
+
+bool http_take_call(struct http_choice *choice, size_t call, const char **text, size_t *bytes)
+{
+    size_t there = llm_tools_arguments(choice->tools, call, text);
+    bool begins = call >= choice->calls_begun;
+    if (begins) {
+        choice->calls_begun = call + 1;
+        choice->arguments_sent = 0;
+    }
+    *text += choice->arguments_sent;
+    *bytes = there - choice->arguments_sent;
+    choice->arguments_sent = there;
+    return begins;
 }
 
 static int put_part(void *user, bool reasoning, const char *text, size_t bytes)
@@ -394,7 +423,8 @@ static int add_prompt(struct http_exchange *x, const struct http_prompt *prompt,
     uint32_t *tokens, count;
     if (read_prompt(x, prompt, &tokens, &count))
         return -1;
-    int rc = make_choices(x, tokens, count, index, seed);
+    bool counted = x->request.form == HTTP_COUNT_TOKENS;
+    int rc = counted ? 0 : make_choices(x, tokens, count, index, seed);
     free(tokens);
     x->prompt_tokens += count;
     return rc;
@@ -462,7 +492,7 @@ static int check_grammar(struct http_exchange *x)
     return rc < 0 ? http_error_set(&x->error, 400, field, NULL, "'%s': %.400s", field, why) : 0;
 }
 
-/* The messages as a prompt, which is the caller's to free. */
+/* The messages, and what the answer begins with, as a prompt, which is the caller's to free. */
 static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
 {
     const struct http_model *m = x->model;
@@ -484,7 +514,15 @@ static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
         return http_error_set(&x->error, 400, http_request_name(&x->request, "messages"), NULL,
                               "the model's chat template does not take these messages: %.300s",
                               why);
-    return 0;
+    char *whole = *text;
+    const char *more = x->request.prefill;
+    if (more && asprintf(&whole, "%s%s", *text, more) < 0)
+        rc = no_memory(&x->error);
+    if (more)
+        free(*text);
+    *text = whole;
+    *bytes += more ? strlen(more) : 0;
+    return rc;
 }
 
 /* All that needs no lock: the prompts as tokens. */
@@ -572,7 +610,7 @@ static int admit(struct http_exchange *x)
     return 0;
 }
 
-int http_generation_start(struct http_exchange *x, enum http_api api)
+int http_generation_count(struct http_exchange *x, enum http_api api)
 {
     struct http_front *f = x->front;
     if (http_request_parse(x->body ? x->body : "", x->body_len, api, &x->request, &x->error))
@@ -580,13 +618,17 @@ int http_generation_start(struct http_exchange *x, enum http_api api)
     pthread_mutex_lock(&f->lock);
     x->model = http_model_find(f, x->request.model, &x->error);
     pthread_mutex_unlock(&f->lock);
-    if (!x->model || prepare(x))
+    return x->model ? prepare(x) : -1;
+}
+
+int http_generation_start(struct http_exchange *x, enum http_api api)
+{
+    static const char *const names[] = {"cmpl-", "chatcmpl-", "cmpl-", "resp_", "msg_"};
+    struct http_front *f = x->front;
+    if (http_generation_count(x, api))
         return -1;
     x->created = time(NULL);
-    snprintf(x->name, sizeof(x->name), "%s%016llx%016llx",
-             x->request.asked   ? "resp_"
-             : api == HTTP_CHAT ? "chatcmpl-"
-                                : "cmpl-",
+    snprintf(x->name, sizeof(x->name), "%s%016llx%016llx", names[api],
              (unsigned long long)random_u64(), (unsigned long long)random_u64());
     http_lock(f);
     int rc = admit(x);

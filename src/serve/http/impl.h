@@ -3,7 +3,7 @@
  *   front.c      starting and stopping: the listener, its keys, its limits
  *   exchange.c   one HTTP request: its body, its route, its answer
  *   answer.c     JSON: completions, chats, chunks, usage, errors; embedding.c: embeddings
- *   responses.c  answers of the Responses API; responses_request.c: its requests
+ *   forms/       chats in other forms: the Responses API, Anthropic's Messages API
  *   generation.c a request for texts, from its tokens to its choices
  *   cors.c       pages of other origins in a browser
  *   state.c      the page for people, and figures for Prometheus
@@ -347,6 +347,7 @@ struct http_choice {
     uint32_t logprobs_sent;
     size_t calls_begun, arguments_sent; /* arguments: of the last one that was begun */
     size_t calls_ended, message_at;     /* Responses API: message_at: its place among the items */
+    const char *block;                  /* Messages API: the kind that is open; NULL: none */
     bool reasoning_begun, reasoning_ended;
     bool begun, finish_sent;
     enum http_finish finish; /* HTTP_FINISH_NONE: it runs */
@@ -385,7 +386,7 @@ struct http_exchange {
     size_t out_at;
     char *chunk_begin; /* what all chunks begin with; NULL: not made yet */
     size_t chunk_begin_len;
-    uint64_t events; /* of the Responses API: sent */
+    uint64_t events; /* of the Responses API: sent; of the Messages API: blocks that were begun */
 };
 
 enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, const char *url,
@@ -414,6 +415,8 @@ extern const char http_stops[]; /* what a front that stops says to every request
 
 /* Parses the body and begins its texts.  0, or -1 and the exchange's error. */
 int http_generation_start(struct http_exchange *x, enum http_api api) MUST_CHECK;
+/* The same without texts: only its prompt_tokens are wanted. */
+int http_generation_count(struct http_exchange *x, enum http_api api) MUST_CHECK;
 /* Ends its texts and frees what it had.  Under the lock. */
 void http_generation_drop(struct http_exchange *x);
 void http_generation_fini(struct http_exchange *x);
@@ -424,6 +427,13 @@ const struct http_text *http_choice_text(const struct http_choice *choice);
 bool http_choice_has_call(const struct http_choice *choice);
 /* That, or text, or reasoning. */
 bool http_choice_has_news(const struct http_choice *choice);
+
+/* Calls that are complete. */
+size_t http_whole_calls(const struct http_choice *choice);
+/* For a client that streams: so many bytes at *text are new, and count as sent from now on. */
+size_t http_take_text(const struct http_text *t, size_t *sent, const char **text);
+/* The same of a call's arguments, of the last call that was begun or the next; true: it begins. */
+bool http_take_call(struct http_choice *choice, size_t call, const char **text, size_t *bytes);
 
 /* Text to tokens, with the token that begins a text where the model wants it.  NULL after a
  * refusal. */
@@ -438,7 +448,8 @@ char *http_answer_embeddings(struct http_exchange *x, size_t *len);
 void http_answer_chunks(struct http_exchange *x);
 char *http_answer_models(struct http_front *f, size_t *len);
 char *http_answer_model(const struct http_front *f, const struct http_model *m, size_t *len);
-char *http_answer_error(const struct http_error *e, size_t *len);
+char *http_answer_error(const struct http_error *e, bool anthropic, size_t *len);
+char *http_answer_count(const struct http_exchange *x, size_t *len); /* of the prompt's tokens */
 /* A chat's, as a list. */
 json_t *http_answer_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to);
 /* How many entries belong to the first `shown` bytes, `from` at least; all that remain at the end,
@@ -446,10 +457,15 @@ json_t *http_answer_logprobs(const struct http_choice *choice, uint32_t from, ui
 uint32_t http_logprobs_due(const struct http_choice *choice, uint32_t from, size_t shown,
                            bool last);
 
-/* ---- responses.c: the same of a request of the Responses API ---- */
+/* {"type": type, members...} as an event of that type; takes the members. */
+void http_answer_event(struct http_exchange *x, const char *type, json_t *members);
+
+/* ---- forms/: the same of requests of the Responses API and the Messages API ---- */
 
 json_t *http_responses_whole(const struct http_exchange *x);
 void http_responses_events(struct http_exchange *x);
+json_t *http_messages_whole(const struct http_exchange *x);
+void http_messages_events(struct http_exchange *x);
 
 /* ---- state.c ---- */
 

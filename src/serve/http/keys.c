@@ -74,19 +74,25 @@ static bool equal(const char *key, const char *sent, size_t len)
     return differ == 0;
 }
 
-struct http_key *http_keys_find(struct http_keys *keys, const char *authorization)
+static struct http_key *find(struct http_keys *keys, const char *sent)
 {
-    static const char scheme[] = "Bearer ";
     struct http_key *found = NULL;
-    if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0)
-        return NULL;
-    const char *sent = authorization + sizeof scheme - 1;
-    size_t len = strlen(sent);
-    if (len > HTTP_KEY_CHARS_MAX)
+    size_t len = sent ? strlen(sent) : 0;
+    if (!sent || len > HTTP_KEY_CHARS_MAX)
         return NULL;
     for (uint32_t i = 0; i < keys->count; i++) {
         if (equal(keys->items[i].text, sent, len))
             found = &keys->items[i];
     }
     return found;
+}
+
+struct http_key *http_keys_find(struct http_keys *keys, const char *authorization,
+                                const char *plain)
+{
+    static const char scheme[] = "Bearer ";
+    size_t skip = sizeof scheme - 1;
+    bool bearer = authorization && strncasecmp(authorization, scheme, skip) == 0;
+    struct http_key *found = bearer ? find(keys, authorization + skip) : NULL;
+    return found ? found : find(keys, plain);
 }

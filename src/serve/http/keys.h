@@ -43,7 +43,9 @@ struct http_keys {
 int http_keys_load(struct http_keys *keys, const char *path, char why[RPC_WHY_CHARS]) MUST_CHECK;
 void http_keys_fini(struct http_keys *keys);
 
-/* The key of an Authorization header ("Bearer KEY"; NULL: none sent); NULL: none of ours. */
-struct http_key *http_keys_find(struct http_keys *keys, const char *authorization);
+/* The key of an Authorization header ("Bearer KEY") or else of x-api-key (KEY), as OpenAI's and
+ * Anthropic's clients send it; NULL: that header was not sent.  NULL: none of ours. */
+struct http_key *http_keys_find(struct http_keys *keys, const char *authorization,
+                                const char *plain);
 
 #endif

@@ -264,7 +264,8 @@ static bool read_template(struct reader *in, struct http_request *r)
     r->variables = field(in, "chat_template_kwargs");
     if (r->variables && !json_is_object(r->variables))
         return refuse(in, "chat_template_kwargs", "an object");
-    if (!get_string(in, "reasoning_format", &format))
+    if (!get_string(in, "reasoning_format", &format) ||
+        (r->form > HTTP_RESPONSES && !get_string(in, "prefill", &r->prefill)))
         return false;
     r->keep_reasoning = strcmp(format, "none") == 0;
     return true;
@@ -343,7 +344,8 @@ static bool add_stop(struct reader *in, struct http_request *r, const json_t *va
     size_t len = json_string_length(value);
     if (!json_is_string(value) || len == 0 || len > HTTP_STOP_BYTES_MAX ||
         r->stops.count == HTTP_STOPS_MAX)
-        return refuse(in, "stop", "a string of 1 to 1024 bytes, or a list of at most 16");
+        return refuse(in, http_request_name(r, "stop"),
+                      "a string of 1 to 1024 bytes, or a list of at most 16");
     r->stops.items[r->stops.count].bytes = json_string_value(value);
     r->stops.items[r->stops.count++].len = len;
     return true;
@@ -413,8 +415,7 @@ static bool read_format(struct reader *in, struct http_request *r)
         r->format = HTTP_FORMAT_SCHEMA;
         r->schema = json_object_get(json_object_get(format, "json_schema"), "schema");
         if (!json_is_object(r->schema))
-            return refuse(in,
-                          r->asked ? "text.format.schema" : "response_format.json_schema.schema",
+            return refuse(in, http_request_name(r, "response_format.json_schema.schema"),
                           "a schema");
     } else {
         return refuse(in, name, "an object with type \"text\", \"json_object\" or \"json_schema\"");
@@ -460,7 +461,7 @@ static bool read_lengths(struct reader *in, struct http_request *r)
     int64_t least = r->echo ? 0 : 1; /* the prompt alone is an answer, with its logprobs */
     if (!get_length(in, "max_tokens", least, &max) ||
         !get_length(in, "max_completion_tokens", least, &max) ||
-        (r->asked && !get_length(in, "max_output_tokens", least, &max)) ||
+        (r->form == HTTP_RESPONSES && !get_length(in, "max_output_tokens", least, &max)) ||
         !get_integer(in, "n", 1, HTTP_CHOICES_MAX, &n))
         return false;
     r->max_tokens = (uint32_t)max;
@@ -523,11 +524,13 @@ static json_t *load(const char *body, size_t bytes, struct http_error *why)
 int http_request_parse(const char *body, size_t bytes, enum http_api api, struct http_request *out,
                        struct http_error *why)
 {
-    struct http_request r = {.json = load(body, bytes, why), .api = api};
-    if (r.json && api == HTTP_RESPONSES) {
+    struct http_request r = {.json = load(body, bytes, why), .form = api, .api = api};
+    if (r.json && api >= HTTP_RESPONSES) {
         r.api = HTTP_CHAT;
         r.asked = r.json;
-        r.json = http_responses_to_chat(r.asked, why);
+        r.json = api == HTTP_RESPONSES
+                     ? http_responses_to_chat(r.asked, why)
+                     : http_messages_to_chat(r.asked, api == HTTP_COUNT_TOKENS, why);
     }
     struct reader in = {.root = r.json, .why = why};
     if (r.json && get_string(&in, "model", &r.model) &&
@@ -556,10 +559,17 @@ void http_request_fini(struct http_request *r)
 
 const char *http_request_name(const struct http_request *r, const char *name)
 {
-    if (r->asked && strcmp(name, "messages") == 0)
-        return "input";
-    if (r->asked && strcmp(name, "response_format") == 0)
-        return "text.format";
+    static const struct {
+        const char *name, *of_responses, *of_messages;
+    } names[] = {{"messages", "input", "messages"},
+                 {"stop", "stop", "stop_sequences"},
+                 {"response_format", "text.format", "output_config.format"},
+                 {"response_format.json_schema.schema", "text.format.schema",
+                  "output_config.format.schema"}};
+    for (size_t i = 0; r->asked && i < ARRAY_LEN(names); i++) {
+        if (strcmp(name, names[i].name) == 0)
+            return r->form == HTTP_RESPONSES ? names[i].of_responses : names[i].of_messages;
+    }
     return name;
 }
 

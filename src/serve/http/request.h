@@ -21,8 +21,15 @@ enum {
     HTTP_MAX_TOKENS_DEFAULT = 16    /* of a completion, as OpenAI's; a chat goes on to the end */
 };
 
-/* A request of the Responses API becomes one of a chat, and `asked` tells. */
-enum http_api { HTTP_COMPLETIONS, HTTP_CHAT, HTTP_EMBEDDINGS, HTTP_RESPONSES };
+/* Those from HTTP_RESPONSES on are forms of a chat, and their requests become one. */
+enum http_api {
+    HTTP_COMPLETIONS,
+    HTTP_CHAT,
+    HTTP_EMBEDDINGS,
+    HTTP_RESPONSES,
+    HTTP_MESSAGES,
+    HTTP_COUNT_TOKENS /* of a request of HTTP_MESSAGES */
+};
 
 enum http_format { HTTP_FORMAT_TEXT, HTTP_FORMAT_JSON, HTTP_FORMAT_SCHEMA };
 
@@ -35,13 +42,15 @@ struct http_prompt {
 };
 
 struct http_request {
-    json_t *json;  /* the whole body */
-    json_t *asked; /* that of the Responses API, from which json was made; else NULL */
-    enum http_api api;
-    const char *model; /* NULL: not named */
+    json_t *json;       /* the whole body */
+    json_t *asked;      /* of a form of a chat: from which json was made; else NULL */
+    enum http_api form; /* as the client asks */
+    enum http_api api;  /* the same, or the chat that it became */
+    const char *model;  /* NULL: not named */
     struct http_prompt *prompts;
     uint32_t prompt_count;
     const json_t *messages;     /* chat */
+    const char *prefill;        /* chat: what the answer begins with; NULL: nothing */
     const json_t *variables;    /* chat: for the template; NULL: none */
     bool keep_reasoning;        /* chat: reasoning stays in the text */
     const json_t *tools;        /* chat: NULL: none */
@@ -72,6 +81,8 @@ void http_request_fini(struct http_request *r);
 const char *http_request_name(const struct http_request *r, const char *name);
 /* A request of the Responses API as one of a chat: a new reference, or NULL and why. */
 json_t *http_responses_to_chat(const json_t *asked, struct http_error *why);
+/* The same of the Messages API; counted: only its prompt is wanted. */
+json_t *http_messages_to_chat(const json_t *asked, bool counted, struct http_error *why);
 
 /* /tokenize: {"prompt" or "content": text, "add_special_tokens": bool}.
  * /detokenize: {"tokens": [...]}. */

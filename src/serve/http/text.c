@@ -78,8 +78,10 @@ static void find_stop(struct http_text *t, const struct http_stops *stops, size_
         const char *found =
             begin < t->len ? memmem(t->text + begin, t->len - begin, stops->items[i].bytes, len)
                            : NULL;
-        if (found && (size_t)(found - t->text) < cut)
+        if (found && (size_t)(found - t->text) < cut) {
             cut = (size_t)(found - t->text);
+            t->stop = i;
+        }
     }
     if (cut == SIZE_MAX)
         return;

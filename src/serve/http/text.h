@@ -34,7 +34,8 @@ struct http_text {
     size_t shown;
     char part[4]; /* of a character that is not complete yet */
     size_t part_len;
-    bool stopped; /* by a stop string */
+    bool stopped; /* by a stop string: */
+    size_t stop;  /* which one */
 };
 
 /* Adds the bytes of a token; does nothing once stopped.  0 or -ENOMEM. */

@@ -20,7 +20,7 @@ def install(folder, package):
     """Why the package is not there; None when it is."""
     if not shutil.which("node") or not shutil.which("npm"):
         return "node or npm is not installed"
-    if (folder / "node_modules" / package.split("@")[0] / "package.json").exists():
+    if (folder / "node_modules" / package.rsplit("@", 1)[0] / "package.json").exists():
         return None
     folder.mkdir(parents=True, exist_ok=True)
     try:

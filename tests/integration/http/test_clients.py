@@ -163,7 +163,7 @@ class Clients(unittest.TestCase):
                  "/v1//models", f"/v1/models//{NAME}", f"/v1/models/{NAME}/", "/v1/models/k%6av", "//healthz//")
         self.assertEqual(self.paths(*there), dict.fromkeys(there, 200))
         for path, body in (("/v1", None), ("/v1/", None), ("/v1/modelsx", None), ("/v1/mod", None),
-                           ("/v1/responses/resp_1", None), ("/v1/messages", CHAT), ("/v1/rerank", {}), ("/v1/score", {}),
+                           ("/v1/responses/resp_1", None), ("/v1/messages/batches", CHAT), ("/v1/rerank", {}), ("/v1/score", {}),
                            ("/api/chat", CHAT), ("/api/tags", None), ("/props", None)):
             status, headers, answer = call(self.url, path, body)
             self.assertEqual((status, headers["Content-Type"]), (404, "application/json"))

@@ -754,7 +754,9 @@ class Doors(Case):
 
     def test_a_front_that_stops_ends_streams(self):
         for path, ask, end in (("/v1/completions", PROMPT, lambda e: e["error"]["message"]),
-                               ("/v1/responses", {"input": "a"}, lambda e: e["response"]["error"]["message"])):
+                               ("/v1/responses", {"input": "a"}, lambda e: e["response"]["error"]["message"]),
+                               ("/v1/messages", {"messages": [{"role": "user", "content": "a"}]},
+                                lambda e: e["error"]["message"])):
             with worker() as busy:
                 front = gateway([busy], "--stop-timeout", "0")
                 stream = Stream(front.url, path, {**ask, "max_tokens": -1})

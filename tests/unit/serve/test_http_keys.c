@@ -32,15 +32,18 @@ static void keys_are_found_and_no_others(void **state)
     write_keys("# ours\n0123456789abcdef\n\r\nsecond-key-of-the-file\r\n", 0600);
     assert_int_equal(http_keys_load(&keys, path, why), 0);
     assert_int_equal(keys.count, 2);
-    assert_ptr_equal(http_keys_find(&keys, "Bearer 0123456789abcdef"), &keys.items[0]);
-    assert_ptr_equal(http_keys_find(&keys, "bearer second-key-of-the-file"), &keys.items[1]);
-    assert_null(http_keys_find(&keys, NULL));
-    assert_null(http_keys_find(&keys, ""));
-    assert_null(http_keys_find(&keys, "Bearer "));
-    assert_null(http_keys_find(&keys, "Bearer 0123456789abcde"));
-    assert_null(http_keys_find(&keys, "Bearer 0123456789abcdef0"));
-    assert_null(http_keys_find(&keys, "Bearer # ours"));
-    assert_null(http_keys_find(&keys, "0123456789abcdef"));
+    assert_ptr_equal(http_keys_find(&keys, "Bearer 0123456789abcdef", NULL), &keys.items[0]);
+    assert_ptr_equal(http_keys_find(&keys, "bearer second-key-of-the-file", NULL), &keys.items[1]);
+    assert_null(http_keys_find(&keys, NULL, NULL));
+    assert_null(http_keys_find(&keys, "", NULL));
+    assert_null(http_keys_find(&keys, "Bearer ", NULL));
+    assert_null(http_keys_find(&keys, "Bearer 0123456789abcde", NULL));
+    assert_null(http_keys_find(&keys, "Bearer 0123456789abcdef0", NULL));
+    assert_null(http_keys_find(&keys, "Bearer # ours", NULL));
+    assert_null(http_keys_find(&keys, "0123456789abcdef", NULL));
+    assert_ptr_equal(http_keys_find(&keys, NULL, "0123456789abcdef"), &keys.items[0]);
+    assert_ptr_equal(http_keys_find(&keys, "Bearer x", "0123456789abcdef"), &keys.items[0]);
+    assert_null(http_keys_find(&keys, NULL, "Bearer 0123456789abcdef"));
     http_keys_fini(&keys);
 }
 

@@ -268,6 +268,61 @@ static void responses_become_chats(void **state)
     refused("{\"input\": \"a\", \"tools\": [{\"type\": \"web_search\"}]}", HTTP_RESPONSES, "tools");
 }
 
+static void messages_become_chats(void **state)
+{
+    (void)state;
+    struct http_request r;
+    static const char asked[] =
+        "{\"max_tokens\": 9, \"n\": 3, \"system\": [{\"type\": \"text\", \"text\": \"s\"}],"
+        "\"stop_sequences\": [\"x\"], \"top_k\": 4, \"thinking\": {\"type\": \"disabled\"},"
+        "\"tools\": [{\"name\": \"f\", \"input_schema\": {}}, {\"type\": \"custom\", \"name\": "
+        "\"g\"}],"
+        "\"tool_choice\": {\"type\": \"tool\", \"name\": \"g\", \"disable_parallel_tool_use\": "
+        "true},"
+        "\"messages\": [{\"role\": \"user\", \"content\": \"a\"},"
+        "{\"role\": \"assistant\", \"content\": ["
+        "{\"type\": \"thinking\", \"thinking\": \"r\", \"signature\": \"\"},"
+        "{\"type\": \"redacted_thinking\", \"data\": \"x\"},"
+        "{\"type\": \"text\", \"text\": \"b\"},"
+        "{\"type\": \"tool_use\", \"id\": \"1\", \"name\": \"f\", \"input\": {}},"
+        "{\"type\": \"tool_use\", \"id\": \"2\", \"name\": \"g\", \"input\": {}}]},"
+        "{\"role\": \"user\", \"content\": ["
+        "{\"type\": \"tool_result\", \"tool_use_id\": \"1\", \"content\": \"c\"},"
+        "{\"type\": \"tool_result\", \"tool_use_id\": \"2\", \"is_error\": true},"
+        "{\"type\": \"text\", \"text\": \"d\"}]},"
+        "{\"role\": \"assistant\", \"content\": \"e\"}]}";
+    parse(asked, HTTP_MESSAGES, &r);
+    char *messages = json_dumps(r.messages, JSON_COMPACT);
+    assert_string_equal(messages,
+                        "[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"s\"}]},"
+                        "{\"role\":\"user\",\"content\":\"a\"},"
+                        "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}],"
+                        "\"reasoning_content\":\"r\",\"tool_calls\":["
+                        "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                        "\"arguments\":{}}},"
+                        "{\"id\":\"2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
+                        "\"arguments\":{}}}]},"
+                        "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"c\"},"
+                        "{\"role\":\"tool\",\"tool_call_id\":\"2\",\"content\":\"\"},"
+                        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"d\"}]}]");
+    free(messages);
+    assert_int_equal(r.api, HTTP_CHAT);
+    assert_int_equal(r.max_tokens, 9);
+    assert_int_equal(r.n, 1);
+    assert_int_equal(r.sampling.top_k, 4);
+    assert_int_equal(r.stops.count, 1);
+    assert_string_equal(r.must_call_name, "g");
+    assert_false(r.parallel_calls);
+    assert_string_equal(r.prefill, "e");
+    assert_true(json_is_false(json_object_get(r.variables, "enable_thinking")));
+    http_request_fini(&r);
+    parse("{\"messages\": [{\"role\": \"user\", \"content\": []}], \"tools\": [{\"name\": \"f\"}],"
+          "\"tool_choice\": {\"type\": \"any\"}}",
+          HTTP_COUNT_TOKENS, &r);
+    assert_true(r.must_call && !r.must_call_name && r.parallel_calls);
+    http_request_fini(&r);
+}
+
 static void texts_and_tokens_are_read(void **state)
 {
     (void)state;
@@ -297,6 +352,7 @@ int main(void)
         cmocka_unit_test(messages_are_read),
         cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(responses_become_chats),
+        cmocka_unit_test(messages_become_chats),
         cmocka_unit_test(texts_and_tokens_are_read),
         cmocka_unit_test(a_body_may_begin_with_a_byte_order_mark),
     };

@@ -5,7 +5,6 @@
  */
 #include "serve/http/impl.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,16 +87,11 @@ static json_t *call_item(const struct http_choice *choice, size_t call, bool beg
     return item;
 }
 
-static size_t whole_calls(const struct http_choice *choice)
-{
-    return choice->tools ? llm_tools_whole(choice->tools) : 0;
-}
-
 /* An answer without calls has a message, if an empty one. */
 static bool has_message(const struct http_choice *choice)
 {
     return http_choice_text(choice)->len > 0 || choice->begun ||
-           (whole_calls(choice) == 0 && !choice->exchange->request.must_call);
+           (http_whole_calls(choice) == 0 && !choice->exchange->request.must_call);
 }
 
 static size_t place_of_message(const struct http_choice *choice)
@@ -114,7 +108,7 @@ static size_t place_of_call(const struct http_choice *choice, size_t call)
 static json_t *output_of(const struct http_choice *choice)
 {
     json_t *output = json_array();
-    size_t calls = whole_calls(choice);
+    size_t calls = http_whole_calls(choice);
     if (choice->reasoning.len)
         json_array_append_new(output, reasoning_item(choice, false));
     for (size_t i = 0; i <= calls; i++) {
@@ -195,20 +189,8 @@ json_t *http_responses_whole(const struct http_exchange *x)
 /* Takes the members. */
 static void put_event(struct http_exchange *x, const char *type, json_t *members)
 {
-    json_t *event =
-        json_pack("{s:s, s:I}", "type", type, "sequence_number", (json_int_t)x->events++);
-    int rc = event && members ? json_object_update(event, members) : -1;
-    char *text = rc == 0 ? json_dumps(event, JSON_COMPACT) : NULL;
-    json_decref(members);
-    json_decref(event);
-    if (!text) {
-        wire_enc_fail(&x->out, -ENOMEM);
-        return;
-    }
-    const char *parts[] = {"event: ", type, "\ndata: ", text, "\n\n"};
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        wire_put_bytes(&x->out, parts[i], strlen(parts[i]));
-    free(text);
+    json_object_set_new(members, "sequence_number", json_integer((json_int_t)x->events++));
+    http_answer_event(x, type, members);
 }
 
 static void put_item(struct http_exchange *x, const char *type, size_t at, json_t *item)
@@ -238,17 +220,17 @@ static void put_reasoning(struct http_choice *choice, bool end)
 {
     struct http_exchange *x = choice->exchange;
     const struct http_text *text = &choice->reasoning;
-    size_t from = choice->reasoning_sent, to = text->shown;
-    if (!choice->reasoning_begun && to > 0) {
+    const char *more;
+    size_t bytes = http_take_text(text, &choice->reasoning_sent, &more);
+    if (!choice->reasoning_begun && text->shown > 0) {
         choice->reasoning_begun = true;
         put_item(x, "response.output_item.added", 0, reasoning_item(choice, true));
         put_part_of(choice, "response.content_part.added", "rs", 0, "part",
                     reasoning_part(choice, true), "", NULL);
     }
-    if (to > from && !choice->reasoning_ended)
+    if (bytes && !choice->reasoning_ended)
         put_part_of(choice, "response.reasoning_text.delta", "rs", 0, "delta",
-                    json_stringn(text->text + from, to - from), "", NULL);
-    choice->reasoning_sent = to;
+                    json_stringn(more, bytes), "", NULL);
     if (!end || !choice->reasoning_begun || choice->reasoning_ended)
         return;
     choice->reasoning_ended = true;
@@ -273,17 +255,15 @@ static void put_message_begin(struct http_choice *choice)
 
 static void put_delta(struct http_choice *choice, bool last)
 {
-    const struct http_text *text = http_choice_text(choice);
-    size_t from = choice->text_sent, to = text->shown;
+    const char *more;
+    size_t bytes = http_take_text(http_choice_text(choice), &choice->text_sent, &more);
     uint32_t due = http_logprobs_due(choice, choice->logprobs_sent, choice->text.shown, last);
-    if (to == from && (!choice->begun || due == choice->logprobs_sent))
+    if (bytes == 0 && (!choice->begun || due == choice->logprobs_sent))
         return; /* logprobs of a call wait for a text */
     if (!choice->begun)
         put_message_begin(choice);
-    put_part(choice, "response.output_text.delta", "delta",
-             json_stringn(to > from ? text->text + from : "", to - from), "logprobs",
+    put_part(choice, "response.output_text.delta", "delta", json_stringn(more, bytes), "logprobs",
              http_answer_logprobs(choice, choice->logprobs_sent, due));
-    choice->text_sent = to;
     choice->logprobs_sent = due;
 }
 
@@ -311,19 +291,15 @@ static void put_call(struct http_choice *choice, size_t call)
 {
     struct http_exchange *x = choice->exchange;
     const char *text;
-    size_t bytes = llm_tools_arguments(choice->tools, call, &text);
-    if (call >= choice->calls_begun) {
-        choice->calls_begun = call + 1;
-        choice->arguments_sent = 0;
+    size_t bytes;
+    if (http_take_call(choice, call, &text, &bytes))
         put_item(x, "response.output_item.added", place_of_call(choice, call),
                  call_item(choice, call, true));
-    }
-    if (bytes > choice->arguments_sent)
-        put_arguments(choice, call, "response.function_call_arguments.delta", "delta",
-                      text + choice->arguments_sent, bytes - choice->arguments_sent);
-    choice->arguments_sent = bytes;
-    if (call >= whole_calls(choice))
+    if (bytes)
+        put_arguments(choice, call, "response.function_call_arguments.delta", "delta", text, bytes);
+    if (call >= http_whole_calls(choice))
         return;
+    bytes = llm_tools_arguments(choice->tools, call, &text);
     put_arguments(choice, call, "response.function_call_arguments.done", "arguments", text, bytes);
     put_item(x, "response.output_item.done", place_of_call(choice, call),
              call_item(choice, call, false));
