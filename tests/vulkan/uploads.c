@@ -54,6 +54,22 @@ static void staged(void)
     }
 }
 
+/* Matrices of few values, as masks are; rows of several lengths, so that borders fall everywhere,
+ * and a word of its own in some. */
+static void few_values(void)
+{
+    vkt_open();
+    struct copier up = copier(BYTES);
+    uint32_t *words = up.staging.map;
+    for (uint32_t width = 500; width < 3000; width += 700) {
+        for (uint32_t i = 0; i < BYTES / 4; i++)
+            words[i] = i % width < i / width ? 0 : 0xff800000;
+        words[width * 77 + 5] = width;
+        copy_up(&up);
+        vkt_out_buffer("device", &up.device);
+    }
+}
+
 /* Nothing is looked at in between, so that the waits are early and the staging memory is rewritten
  * while the copy before may be under way. */
 static void rewritten_at_once(void)
@@ -255,6 +271,7 @@ static void both_ways(void)
 
 static const struct vkt_case cases[] = {
     {"staged", staged, NULL},
+    {"few_values", few_values, NULL},
     {"rewritten_at_once", rewritten_at_once, NULL},
     {"nearly_known", nearly_known, NULL},
     {"restored", restored, NULL},

@@ -7,10 +7,12 @@
  *    u8      form           0: the changes follow; 1: their length as a varint, then a zstd frame
  *    changes to the end, pages ascending; each is:
  *      varint  pages skipped since the last one
- *      u8      which bytes:  1 runs, 2 mask, 3 all;  +4: all of them become zero, no bytes follow
+ *      u8      which bytes:  1 runs, 2 mask, 3 all;  +4: all of them become zero, no bytes follow;
+ *                            8 all, as runs of equal words
  *      runs:   varint count, then for each: varint gap, varint length, its bytes
  *      mask:   512 bytes, bit i of byte j is byte 8j + i of the page; then the bytes it names
  *      all:    4096 bytes
+ *      words:  u8 count, then for each run: varint words, 4 bytes
  *
  * Whoever frames a delta knows its length: the delta fills its message to the end.
  *
@@ -76,8 +78,12 @@ void vn_delta_begin(struct vn_delta_out *out, struct wire_enc *e);
 /* Appends a change with at least one byte; pages ascend.  The encoder's error sticks there. */
 void vn_delta_put(struct vn_delta_out *out, const struct vn_change *change);
 
-/* The same for all bytes of a page. */
+/* The same for all bytes of a page, which a program may be writing. */
 void vn_delta_put_page(struct vn_delta_out *out, size_t page, const uint8_t *bytes);
+
+/* Whether whole pages are runs of equal words, by a look at some: masks, and what was cleared. They
+ * are shorter as a delta, and sooner there on any line. */
+bool vn_delta_is_few_words(const uint8_t *pages, size_t len);
 
 /* Whether bytes like these of one page are worth compressing. */
 bool vn_delta_shrinks(struct vn_delta_codec *codec, const uint8_t *page);

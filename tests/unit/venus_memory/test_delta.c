@@ -246,6 +246,38 @@ static void every_shape_survives_and_stays_small(void **state)
     assert_equal_ends();
 }
 
+/* Every byte of page 1 has changed. */
+static void differ_in_page_1(void)
+{
+    for (size_t i = VN_PAGE_BYTES; i < 2 * VN_PAGE_BYTES; i++)
+        here.shadow.bytes[i] = there.shadow.bytes[i] = there.memory[i] = (uint8_t)~here.memory[i];
+}
+
+static void few_words_travel_as_runs(void **state)
+{
+    (void)state;
+    static const uint8_t expected[] = {
+        0,                            /* plain */
+        1,    8,    2,                /* page 1: words, two runs */
+        0x80, 0x04, 1, 2, 3,    4,    /* 512 of these */
+        0x80, 0x04, 0, 0, 0x80, 0xff, /* and the rest */
+    };
+    uint8_t *p = here.memory + VN_PAGE_BYTES;
+    for (size_t i = 0; i < VN_PAGE_BYTES; i++)
+        p[i] = expected[i < VN_PAGE_BYTES / 2 ? 6 + i % 4 : 12 + i % 4];
+    differ_in_page_1();
+    assert_int_equal(send(&here, &there), sizeof(expected));
+    assert_memory_equal(wire_enc_data(&enc), expected, sizeof(expected));
+    assert_equal_ends();
+    assert_true(vn_delta_is_few_words(p, VN_PAGE_BYTES));
+    for (size_t i = 0; i < VN_PAGE_BYTES; i += 4) /* too many runs: the page as it is */
+        p[i] = (uint8_t)(i / 4 | 1);
+    differ_in_page_1();
+    assert_int_equal(send(&here, &there), 3 + VN_PAGE_BYTES);
+    assert_equal_ends();
+    assert_false(vn_delta_is_few_words(p, VN_PAGE_BYTES));
+}
+
 static void random_changes_arrive(void **state)
 {
     (void)state;
@@ -331,7 +363,8 @@ static void large_deltas_are_compressed_where_that_pays(void **state)
 static void a_frame_that_lies_is_refused(void **state)
 {
     (void)state;
-    memset(here.memory, 0x33, BYTES);
+    for (size_t i = 0; i < BYTES; i++)
+        here.memory[i] = (uint8_t)(1 + i % 7);
     send(&here, &there);
     size_t len = wire_enc_len(&enc);
     uint8_t *bad = malloc(len);
@@ -355,7 +388,7 @@ static void hostile_deltas_are_refused_whole(void **state)
     (void)state;
     static const struct {
         const char *why;
-        uint8_t bytes[8];
+        uint8_t bytes[16];
         size_t len;
     } cases[] = {
         {"empty", {0}, 0},
@@ -372,6 +405,12 @@ static void hostile_deltas_are_refused_whole(void **state)
         {"run without its bytes", {0, 0, 1, 1, 0, 4, 1}, 7},
         {"short mask", {0, 0, 2, 1, 1}, 5},
         {"short page", {0, 0, 3, 1, 1}, 5},
+        {"no words", {0, 0, 8, 0}, 4},
+        {"too few words", {0, 0, 8, 1, 0xff, 7, 1, 2, 3, 4}, 10},
+        {"words past the page", {0, 0, 8, 1, 0x81, 8, 1, 2, 3, 4}, 10},
+        {"a run of no words", {0, 0, 8, 2, 0x80, 8, 1, 2, 3, 4, 0, 1, 2, 3, 4}, 15},
+        {"half a word", {0, 0, 8, 1, 0x80, 8, 1, 2}, 8},
+        {"words and zeros", {0, 0, 12, 1, 0x80, 8, 1, 2, 3, 4}, 10},
         {"frame of nothing", {1, 0}, 2},
         {"frame too large", {1, 0xff, 0xff, 0xff, 0xff, 0x0f}, 6},
     };
@@ -426,6 +465,7 @@ int main(void)
         WITH(the_client_s_byte_wins_at_the_client, setup),
         WITH(the_bytes_on_the_wire_are_fixed, setup),
         WITH(every_shape_survives_and_stays_small, setup),
+        WITH(few_words_travel_as_runs, setup),
         WITH(random_changes_arrive, setup),
         WITH(a_budget_cuts_a_delta_between_pages, setup),
         WITH(the_last_page_may_be_ragged, setup_ragged),

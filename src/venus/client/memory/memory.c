@@ -371,7 +371,7 @@ static int collect(struct vnc_memory *memory, const struct vnc_ranges *ranges)
     return rc;
 }
 
-/* Pages that compression makes smaller travel as a delta. */
+/* Pages that are smaller as a delta travel as one: compressed, or as runs of equal words. */
 static VkResult put_shrinking(struct vnc_device *device, const struct vnc_memory *memory,
                               size_t off, size_t len, const uint8_t *bytes, struct wire_enc *e)
 {
@@ -417,17 +417,22 @@ static VkResult put_spread(struct vnc_memory *memory, size_t off, size_t len, co
     return result;
 }
 
+static bool is_smaller(struct vnc_device *device, const uint8_t *bytes, size_t len)
+{
+    return vn_delta_is_few_words(bytes, len) || vn_delta_shrinks(device->codec, bytes);
+}
+
 static VkResult put_run(struct vnc_memory *memory, size_t off, size_t len, const uint8_t *bytes,
                         struct wire_enc *e)
 {
     struct vnc_device *device = memory->device;
     VkResult result = VK_SUCCESS;
     if (len >= VNC_SPREAD_LEAST && vnc_link_stripes(vnc_device_link(device)) &&
-        !vn_delta_shrinks(device->codec, bytes))
+        !is_smaller(device, bytes, len))
         return put_spread(memory, off, len, bytes, e);
     for (size_t at = 0, part; result == VK_SUCCESS && at < len; at += part) {
         part = len - at < VN_WRITE_BYTES ? len - at : VN_WRITE_BYTES;
-        if (vn_delta_shrinks(device->codec, bytes + at))
+        if (is_smaller(device, bytes + at, part))
             result = put_shrinking(device, memory, off + at, part, bytes + at, e);
         else
             result = put_write(memory, off + at, part, bytes + at, e);
