@@ -9,7 +9,7 @@ import threading
 import time
 import unittest
 
-from rig import (Case, Stream, call, counter, gateway, in_threads, state, text_of, wait_for, worker)
+from rig import (Case, Process, Stream, call, counter, gateway, in_threads, state, text_of, wait_for, worker)
 from harness import Relay, hawser
 
 SANITIZED = "HAWSER_SANITIZED" in os.environ  # computes tokens ten times slower
@@ -242,6 +242,15 @@ class LostEnds(Case):
                 got, want = (call(url, "/v1/completions", ask(1))[2] for url in (front.url, undisturbed.url))
                 self.assertEqual(got["choices"], want["choices"])
                 self.assertEqual(relay.cuts, relay.times)
+
+    def test_a_worker_under_two_names(self):
+        """It counts once."""
+        with worker() as real:
+            relay = Relay(self, real.address)
+            with Process("gateway", "--servers", f"{relay.address},{real.address}", "--http", "127.0.0.1:0") as front:
+                wait_for(lambda: "it is the same process as worker" in state(front.url))
+                self.assertEqual(state(front.url).count(": up,"), 1)
+                self.assertEqual(call(front.url, "/v1/completions", ask(1))[0], 200)
 
     def test_all_tokens_but_no_end(self):
         """The worker is lost between the last token and the word that it was the last one."""

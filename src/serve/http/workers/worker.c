@@ -47,6 +47,21 @@ static int take_models(struct http_worker *w, struct llm_connection *conn,
     return 0;
 }
 
+/* Under the lock.  A process under two names would get the texts of two workers, and when it is
+ * lost, so are both.  The second name is tried again, and is of use once the first one is down. */
+static int refuse_double(const struct http_worker *w, uint64_t incarnation, char *why)
+{
+    const struct http_front *f = w->front;
+    for (size_t i = 0; w->state != HTTP_WORKER_UP && i < f->worker_count; i++) {
+        if (f->workers[i].state != HTTP_WORKER_UP ||
+            f->workers[i].served.incarnation != incarnation)
+            continue;
+        snprintf(why, LLM_WHY_CHARS, "it is the same process as worker %s", f->workers[i].name);
+        return -EEXIST;
+    }
+    return 0;
+}
+
 static int look(struct http_worker *w, struct llm_connection *conn, char *why)
 {
     struct llm_served served;
@@ -70,6 +85,11 @@ static int look(struct http_worker *w, struct llm_connection *conn, char *why)
     if (rc)
         return rc;
     http_lock(w->front);
+    rc = refuse_double(w, served.incarnation, why);
+    if (rc) {
+        http_unlock(w->front);
+        return rc;
+    }
     uint32_t told = served.running + served.waiting;
     w->others = told > w->texts ? told - w->texts : 0;
     if (w->tells == tells)
