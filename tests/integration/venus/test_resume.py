@@ -100,13 +100,34 @@ class Resume(GpuCase):
         self.assertGreater(len(texts[0]), 200)
         self.assertGreater(relay.cuts, 3)
 
-    def waiting(self, server):
-        """A program that waits for ever, through a relay."""
-        relay = Relay(self, server.addresses[0])
-        program = Program(self, "lost", "together", servers=[relay.address],
-                          env={"VENUS_RESUME": "1"})
+    def wait_at(self, address, **env):
+        """A program that waits for ever."""
+        program = Program(self, "lost", "together", servers=[address], env={"VENUS_RESUME": "1", **env})
         program.expect("ready")
-        return relay, program
+        return program
+
+    def waiting(self, server):
+        """The same, through a relay."""
+        relay = Relay(self, server.addresses[0])
+        return relay, self.wait_at(relay.address)
+
+    def test_a_relay_that_closes_is_told_from_a_killed_program(self):
+        """The one has the whole window to come back; the other's memory is free soon.  With TLS the session's end of
+        the server's own relay is told of the second alone."""
+        keys = self.dir / "keys"
+        self.expect(hawser("keygen", keys), 0)
+        tls = ("--cert", keys / "server.crt", "--key", keys / "server.key", "--token-file", keys / "token")
+        env = {"VENUS_TLS_CA": str(keys / "server.crt"), "VENUS_TOKEN_FILE": str(keys / "token")}
+        for i, (options, env) in enumerate((((), {}), (tls, env))):
+            server = GpuServer(self.dir / f"log{i}", "--listen", "127.0.0.1:0", *options,
+                               env={"VENUS_LOG_LEVEL": "INFO"})
+            self.addCleanup(server.stop)
+            if not options:
+                relay, _ = self.waiting(server)
+                relay.cut()
+                until(lambda: "it may be resumed for 60 s" in server.log(), "a session that waits")
+            self.wait_at(server.addresses[0], **env).signal(signal.SIGKILL)
+            until(lambda: "it may be resumed for 5 s" in server.log(), "a session that waits shortly")
 
     def expect_lost(self, program, why):
         with Promise(WAITS_END):
