@@ -4,6 +4,7 @@
  * (docs/design/fences.md); these programs try to tell. */
 #include "vkt.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -16,16 +17,53 @@ enum {
 
 static const VkBufferUsageFlags storage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT;
 
+static bool by_timeline; /* in place of fences */
+
+/* The host raises it afterwards: that is legal once its value was seen. */
+static void run_with_timeline(VkQueue queue, VkCommandBuffer command)
+{
+    VkSemaphore timeline = vkt_timeline(0);
+    uint64_t value = 0;
+    VkTimelineSemaphoreSubmitInfo values = {
+        .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+        .signalSemaphoreValueCount = 1,
+        .pSignalSemaphoreValues = &(uint64_t){5},
+    };
+    VkSubmitInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+        .pNext = &values,
+        .commandBufferCount = 1,
+        .pCommandBuffers = &command,
+        .signalSemaphoreCount = 1,
+        .pSignalSemaphores = &timeline,
+    };
+    VKT(vkQueueSubmit(queue, 1, &info, VK_NULL_HANDLE));
+    VkSemaphoreWaitInfo until = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                 .semaphoreCount = 1,
+                                 .pSemaphores = &timeline,
+                                 .pValues = &(uint64_t){3}};
+    VKT(vkWaitSemaphores(vkt.device, &until, VKT_WAIT_NS));
+    VkSemaphoreSignalInfo raise = {
+        .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO, .semaphore = timeline, .value = 6};
+    VKT(vkSignalSemaphore(vkt.device, &raise));
+    VKT(vkGetSemaphoreCounterValue(vkt.device, timeline, &value));
+    VKT_EXPECT(value == 6);
+}
+
 /* Submits to the queue and waits for a fence of its own. */
 static void run_on(VkQueue queue, VkCommandBuffer command)
 {
+    VKT(vkEndCommandBuffer(command));
+    if (by_timeline) {
+        run_with_timeline(queue, command);
+        return;
+    }
     VkFence fence = vkt_fence(false);
     VkSubmitInfo info = {
         .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
         .commandBufferCount = 1,
         .pCommandBuffers = &command,
     };
-    VKT(vkEndCommandBuffer(command));
     VKT(vkQueueSubmit(queue, 1, &info, fence));
     vkt_wait(fence);
 }
@@ -789,6 +827,47 @@ static void chained_to_host(void)
     through_semaphore(true);
 }
 
+/* --- the same with timelines ------------------------------------------------------------------ */
+
+/* Work that the host cannot see is not waited for. */
+static void timeline_steps(void)
+{
+    VKT_NEED(vkt.f12.timelineSemaphore);
+    vkt_open();
+    struct vkt_buffer device = vkt_buffer(LARGE_WORDS * 4, storage, VKT_DEVICE);
+    struct vkt_buffer staging = vkt_buffer(LARGE_WORDS * 4, 0, VKT_COHERENT);
+    struct vkt_kernel kernel = stepper(&device);
+    bool waits = getenv("VENUS_SYNC") || getenv("VENUS_EARLY_FENCE") ||
+                 getenv("VENUS_HOST_VISIBLE_DEVICE_MEMORY");
+    for (uint32_t i = 0; i < 8; i++) {
+        VkCommandBuffer command = begin();
+        record_step(command, &kernel, LARGE_WORDS);
+        VKT(vkEndCommandBuffer(command));
+        uint64_t exchanges = vkt_exchanges();
+        run_with_timeline(vkt.queue, command);
+        VKT_EXPECT(waits || vkt_exchanges() == exchanges);
+    }
+    VkCommandBuffer command = vkt_begin();
+    vkt_copy(command, &device, &staging);
+    vkt_finish(command);
+    expect_stepped(&staging, 8);
+}
+
+#define BY_TIMELINE(name)                                                                          \
+    static void timeline_##name(void)                                                              \
+    {                                                                                              \
+        VKT_NEED(vkt.f12.timelineSemaphore);                                                       \
+        by_timeline = true;                                                                        \
+        name();                                                                                    \
+        by_timeline = false;                                                                       \
+    }
+BY_TIMELINE(staging_rewritten)
+BY_TIMELINE(source_destroyed)
+BY_TIMELINE(commands_reset)
+BY_TIMELINE(set_and_pipeline_gone)
+BY_TIMELINE(fence_after_query)
+BY_TIMELINE(mapped_afterwards)
+
 static const struct vkt_case cases[] = {
     {"staging_rewritten", staging_rewritten, NULL},
     {"recorded_once", recorded_once, NULL},
@@ -813,6 +892,13 @@ static const struct vkt_case cases[] = {
     {"other_queue", other_queue, NULL},
     {"chained_queues", chained_queues, NULL},
     {"chained_to_host", chained_to_host, NULL},
+    {"timeline_steps", timeline_steps, NULL},
+    {"timeline_staging_rewritten", timeline_staging_rewritten, NULL},
+    {"timeline_source_destroyed", timeline_source_destroyed, NULL},
+    {"timeline_commands_reset", timeline_commands_reset, NULL},
+    {"timeline_set_and_pipeline_gone", timeline_set_and_pipeline_gone, NULL},
+    {"timeline_fence_after_query", timeline_fence_after_query, NULL},
+    {"timeline_mapped_afterwards", timeline_mapped_afterwards, NULL},
 };
 
 VKT_MAIN(cases)

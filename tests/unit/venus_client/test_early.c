@@ -87,7 +87,7 @@ static void a_small_copy_behind_visible_work_does_not(void **state)
     struct rig *b = *state;
     struct rig_copy c;
     rig_copy_make(b, &c, SMALL);
-    rig_submit(b, 0, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 0, NULL, b->timeline, NULL, NULL);
     struct hw_driver_counts before = rig_sent(b);
     copy_submit(b, &c);
     assert_int_equal(rig_sent(b).messages_sent, before.messages_sent + 1);
@@ -192,13 +192,122 @@ static void a_small_copy_of_version_2_travels_with_its_bytes(void **state)
     rig_copy_free(b, &c);
 }
 
-static void a_timeline_is_seen(void **state)
+static VkResult wait_for_value(struct rig *b, uint64_t value)
+{
+    PFN_vkWaitSemaphores call =
+        (PFN_vkWaitSemaphores)rig_entry(vnc_entries_sync, "vkWaitSemaphores");
+    VkSemaphore semaphore = VNC_HANDLE(VkSemaphore, b->timeline);
+    VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                .semaphoreCount = 1,
+                                .pSemaphores = &semaphore,
+                                .pValues = &value};
+    return call(VNC_HANDLE(VkDevice, b->device), &info, 0);
+}
+
+static uint64_t value_of(struct rig *b)
+{
+    PFN_vkGetSemaphoreCounterValue call =
+        (PFN_vkGetSemaphoreCounterValue)rig_entry(vnc_entries_sync, "vkGetSemaphoreCounterValue");
+    uint64_t value;
+    assert_int_equal(
+        call(VNC_HANDLE(VkDevice, b->device), VNC_HANDLE(VkSemaphore, b->timeline), &value),
+        VK_SUCCESS);
+    return value;
+}
+
+/* Its value is what the host sees of a timeline, and that comes with the report. */
+static void a_timeline_is_early(void **state)
 {
     struct rig *b = *state;
-    rig_submit(b, 0, NULL, NULL, b->timeline, b->fence);
+    rig_submit(b, 0, NULL, NULL, b->timeline, NULL);
+    struct hw_driver_counts before = rig_sent(b);
+    assert_int_equal(value_of(b), 0); /* who only looks is not told */
+    assert_int_equal(wait_for_value(b, 1), VK_SUCCESS);
+    assert_int_equal(value_of(b), 1);
+    assert_int_equal(wait_for_value(b, 2), VK_TIMEOUT);
+    struct hw_driver_counts after = rig_sent(b);
+    assert_int_equal(after.messages_sent, before.messages_sent);
+    assert_int_equal(after.exchanges, before.exchanges);
+    assert_false(vnc_queue_has_done(b->queues[0], 1));
+    rig_report(b, 0, 1);
+    assert_int_equal(value_of(b), 1);
+}
+
+static void a_fence_tells_of_timelines_before_it(void **state)
+{
+    struct rig *b = *state;
+    rig_submit(b, 0, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 0, NULL, NULL, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(value_of(b), 1);
+}
+
+static void a_timeline_behind_visible_work_is_not_early(void **state)
+{
+    struct rig *b = *state;
+    struct vnc_semaphore *host =
+        vnc_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    host->timeline = true;
+    rig_submit(b, 0, NULL, host, NULL, NULL);
+    rig_submit(b, 0, NULL, NULL, b->timeline, NULL);
+    assert_int_equal(wait_for_value(b, 1), VK_TIMEOUT);
+    rig_report(b, 0, 2);
+    assert_int_equal(wait_for_value(b, 1), VK_SUCCESS);
+    vnc_object_destroy(&host->object);
+}
+
+/* A wait for what was submitted before it does not wait for the host; it joins the queues. */
+static void who_waits_for_a_promised_value_is_early(void **state)
+{
+    struct rig *b = *state;
+    rig_submit(b, 1, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 0, NULL, b->timeline, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+}
+
+static void who_waits_for_visible_work_by_a_timeline_is_not(void **state)
+{
+    struct rig *b = *state;
+    struct vnc_semaphore *host =
+        vnc_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    host->timeline = true;
+    rig_submit(b, 1, NULL, host, b->timeline, NULL);
+    rig_submit(b, 0, NULL, b->timeline, NULL, b->fence);
     assert_int_equal(fence_status(b), VK_NOT_READY);
+    rig_report(b, 1, 1);
     rig_report(b, 0, 1);
     assert_int_equal(fence_status(b), VK_SUCCESS);
+    vnc_object_destroy(&host->object);
+}
+
+/* What is ours, and the program cannot see, does not hold its fences up. */
+static void our_own_work_is_not_seen(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy c;
+    rig_copy_make(b, &c, SMALL);
+    struct vnc_command_buffer *commands = c.commands;
+    VkCommandBuffer handle = VNC_HANDLE(VkCommandBuffer, commands);
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkBufferCopy all = {.size = SMALL};
+    assert_int_equal(RIG_COMMAND(vkBeginCommandBuffer)(handle, &begin), VK_SUCCESS);
+    RIG_COMMAND(vkCmdCopyBuffer)
+    (handle, VNC_HANDLE(VkBuffer, c.to), VNC_HANDLE(VkBuffer, c.from), 1, &all);
+    assert_int_equal(RIG_COMMAND(vkEndCommandBuffer)(handle), VK_SUCCESS);
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .commandBufferCount = 1,
+                         .pCommandBuffers = &handle};
+    assert_int_equal(vnc_queue_submit_own(b->queues[0], &info), VK_SUCCESS);
+    rig_submit(b, 0, NULL, NULL, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_false(vnc_queue_has_done(b->queues[0], 1));
+    rig_report(b, 0, 2);
+    VkQueue queue = VNC_HANDLE(VkQueue, b->queues[0]);
+    assert_int_equal(b->submit(queue, 1, &info, VK_NULL_HANDLE), VK_SUCCESS);
+    rig_submit(b, 0, NULL, NULL, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_NOT_READY); /* the program's is seen */
+    rig_report(b, 0, 4);
+    rig_copy_free(b, &c);
 }
 
 static void who_waits_for_a_timeline_is_seen(void **state)
@@ -213,7 +322,7 @@ static void who_waits_for_a_timeline_is_seen(void **state)
 static void what_comes_behind_visible_work_is_not_early(void **state)
 {
     struct rig *b = *state;
-    rig_submit(b, 0, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 0, NULL, b->timeline, NULL, NULL);
     rig_submit(b, 0, NULL, NULL, NULL, b->fence);
     assert_int_equal(fence_status(b), VK_NOT_READY);
     rig_report(b, 0, 1);
@@ -225,7 +334,7 @@ static void what_comes_behind_visible_work_is_not_early(void **state)
 static void another_queue_is_another_matter(void **state)
 {
     struct rig *b = *state;
-    rig_submit(b, 1, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 1, NULL, b->timeline, NULL, NULL);
     rig_submit(b, 0, NULL, NULL, NULL, b->fence);
     assert_int_equal(fence_status(b), VK_SUCCESS);
 }
@@ -234,7 +343,7 @@ static void another_queue_is_another_matter(void **state)
 static void a_semaphore_joins_queues(void **state)
 {
     struct rig *b = *state;
-    rig_submit(b, 1, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 1, NULL, b->timeline, NULL, NULL);
     rig_submit(b, 0, NULL, b->binary, NULL, b->fence);
     assert_int_equal(fence_status(b), VK_NOT_READY);
     rig_report(b, 1, 1);
@@ -247,7 +356,7 @@ static void a_semaphore_joins_queues(void **state)
 static void a_chain_ends_with_what_it_waits_for(void **state)
 {
     struct rig *b = *state;
-    rig_submit(b, 1, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 1, NULL, b->timeline, NULL, NULL);
     rig_submit(b, 0, NULL, b->binary, NULL, NULL);
     rig_submit(b, 0, NULL, NULL, NULL, b->fence);
     assert_int_equal(fence_status(b), VK_NOT_READY);
@@ -273,7 +382,15 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(a_small_copy_of_version_2_travels_with_its_bytes, rig_start,
                                         rig_end),
-        cmocka_unit_test_setup_teardown(a_timeline_is_seen, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(a_timeline_is_early, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(a_fence_tells_of_timelines_before_it, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(a_timeline_behind_visible_work_is_not_early, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(who_waits_for_a_promised_value_is_early, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(who_waits_for_visible_work_by_a_timeline_is_not, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(our_own_work_is_not_seen, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(who_waits_for_a_timeline_is_seen, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(what_comes_behind_visible_work_is_not_early, rig_start,
                                         rig_end),

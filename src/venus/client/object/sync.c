@@ -274,6 +274,12 @@ bool vnc_semaphore_releases(const struct vnc_semaphore *semaphore)
                atomic_load_explicit(&semaphore->promised, memory_order_relaxed);
 }
 
+bool vnc_semaphore_is_promised(const struct vnc_semaphore *semaphore, uint64_t value)
+{
+    return !semaphore->timeline ||
+           atomic_load_explicit(&semaphore->promised, memory_order_relaxed) >= value;
+}
+
 void vnc_semaphore_promise(struct vnc_semaphore *semaphore, uint64_t value)
 {
     raise_to(&semaphore->promised, value);
@@ -394,6 +400,17 @@ static VkResult ask_for_semaphores(void *user)
     return reached ? read_so_far(wait->device) : VK_NOT_READY;
 }
 
+static void look_at_semaphores(const struct vnc_device *device, const VkSemaphoreWaitInfo *info)
+{
+    for (uint32_t i = 0; i < info->semaphoreCount; i++) {
+        const struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, info->pSemaphores[i]);
+        for (uint32_t q = 0; q < device->queue_count; q++) {
+            if (semaphore_value(semaphore) < info->pValues[i])
+                vnc_queue_look_for(device->queues[q], semaphore, info->pValues[i]);
+        }
+    }
+}
+
 static void count_waiters(const VkSemaphoreWaitInfo *info, uint32_t by)
 {
     for (uint32_t i = 0; i < info->semaphoreCount; i++)
@@ -409,6 +426,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
     struct semaphore_wait wait = {info, device};
     count_waiters(info, 1);
     uint64_t start = hw_now_ns();
+    look_at_semaphores(device, info);
     VkResult result = some_are_shared(info)
                           ? vnc_ask(device, ask_for_semaphores, &wait, timeout)
                           : look_or_wait(device, semaphores_are_decided, &wait, timeout);

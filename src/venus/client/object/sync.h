@@ -48,6 +48,8 @@ void vnc_semaphore_raise(struct vnc_semaphore *semaphore, uint64_t value);
 /* Whether another process has it, too: what is done with it here must have reached the server when
  * the program is told. */
 bool vnc_semaphore_is_shared(const struct vnc_semaphore *semaphore);
+/* Whether a signal of the value, or what a binary one waits for, is in the stream already. */
+bool vnc_semaphore_is_promised(const struct vnc_semaphore *semaphore, uint64_t value);
 /* A batch waits for the value. */
 void vnc_semaphore_await(struct vnc_semaphore *semaphore, uint64_t value);
 /* Whether a signal may release batches that were submitted before it; those of other processes are

@@ -349,8 +349,7 @@ static VkResult submit_copies(struct vnc_queue *queue, const VkPresentInfoKHR *i
                            .pWaitDstStageMask = stages,
                            .commandBufferCount = count,
                            .pCommandBuffers = commands};
-    VkResult result =
-        VNC_WSI_CALL(vkQueueSubmit)(VNC_HANDLE(VkQueue, queue), 1, &submit, VK_NULL_HANDLE);
+    VkResult result = vnc_queue_submit_own(queue, &submit);
     free(stages);
     return result;
 }

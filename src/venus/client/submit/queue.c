@@ -35,8 +35,8 @@ struct vnc_batch {
     struct vnc_batch *next;
     uint64_t number;
     int32_t quiet; /* VN_BATCH_QUIET, VN_BATCH_UNTOLD, or 0: the server reports it */
-    bool visible;  /* to the host: by memory, a timeline, a query, an event */
-    bool chained;  /* waits for a binary semaphore */
+    bool visible;  /* to the host: by memory, a query, an event, another process */
+    bool chained;  /* waits for a semaphore that other batches signal */
     bool shared;   /* signals or waits for what another process has, too */
     bool waits;    /* may wait for the host, by a timeline, an event or another process */
     struct vnc_ranges ranges;
@@ -54,6 +54,7 @@ struct submission {
     struct vnc_fence *fence;
     struct vnc_ranges reads; /* of mapped memory; the rest need not be sent yet */
     bool reads_all;          /* not known */
+    bool own;                /* ours: the program never sees what it writes */
 };
 
 void vnc_queue_init(struct vnc_queue *queue)
@@ -107,6 +108,12 @@ bool vnc_queue_is_working(struct vnc_queue *queue)
 
 /* ---- done ---- */
 
+static void raise_signals(const struct vnc_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->signal_count; i++)
+        vnc_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
+}
+
 static void take_awaited(const struct vnc_batch *batch,
                          void (*arrived)(void *user, const struct vnc_range *pages), void *user)
 {
@@ -129,8 +136,8 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
     while (*end && (*end)->number <= number) {
         struct vnc_batch *batch = *end;
         take_awaited(batch, arrived, user);
-        for (uint32_t i = 0; result >= 0 && i < batch->signal_count; i++)
-            vnc_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
+        if (result >= 0)
+            raise_signals(batch);
         end = &batch->next;
     }
     queue->first = *end;
@@ -151,7 +158,7 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
 
 static void note_semaphore(struct vnc_batch *batch, const struct vnc_semaphore *semaphore)
 {
-    batch->visible |= semaphore->timeline || semaphore->external;
+    batch->visible |= semaphore->external;
     batch->shared |= vnc_semaphore_is_shared(semaphore);
 }
 
@@ -166,16 +173,20 @@ static void note_signal(struct vnc_batch *batch, VkSemaphore handle, uint64_t va
         (struct vnc_signal){vnc_semaphore_ref(semaphore), value};
 }
 
-/* What waits for a timeline, or for another process, may wait for the host, which must then be told
- * the truth. */
+/* What waits for a timeline that nothing in the stream signals so far, or for another process, may
+ * wait for the host, which must then be told the truth. */
 static void note_wait(struct vnc_batch *batch, VkSemaphore handle, uint64_t value)
 {
     struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
     if (semaphore)
         note_semaphore(batch, semaphore);
-    batch->chained |= semaphore && !semaphore->timeline;
-    batch->waits |= semaphore && (semaphore->timeline || semaphore->external);
-    if (semaphore && semaphore->timeline)
+    if (!semaphore)
+        return;
+    bool waits = semaphore->external || !vnc_semaphore_is_promised(semaphore, value);
+    batch->chained |= !waits;
+    batch->visible |= waits;
+    batch->waits |= waits;
+    if (semaphore->timeline)
         vnc_semaphore_await(semaphore, value);
 }
 
@@ -285,7 +296,8 @@ static struct vnc_batch *batches_of(struct submission *s, struct vnc_invalidate_
             return NULL;
         }
         vnc_ranges_merge(&(*last)->ranges);
-        (*last)->visible |= (*last)->ranges.count > 0 || (i == count - 1 && external_fence(s));
+        (*last)->visible |=
+            ((*last)->ranges.count > 0 && !s->own) || (i == count - 1 && external_fence(s));
         if (vnc_trace_is_on())
             vnc_invalidate_count(s->queue->device, &(*last)->ranges, counts);
         last = &(*last)->next;
@@ -405,11 +417,16 @@ static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vnc_qu
     wire_fill_len(e, hole);
 }
 
-/* The program will be told that the batches up to number are done. */
+/* The program will be told that the batches up to number are done, and so that their timelines have
+ * the values that they signal. */
 static void report_early(struct vnc_queue *queue, uint64_t number, struct wire_enc *e)
 {
     put_about_batch(e, VN_OP_EARLY, queue, number);
     atomic_store_explicit(&queue->early, number, memory_order_relaxed);
+    pthread_mutex_lock(&queue->lock);
+    for (const struct vnc_batch *b = queue->first; b && b->number <= number; b = b->next)
+        raise_signals(b);
+    pthread_mutex_unlock(&queue->lock);
 }
 
 /* Batches that nobody waits for.  Somebody may still come to (vnc_queue_ask). */
@@ -421,7 +438,8 @@ static void choose_quiet(const struct submission *s, struct vnc_batch *batch, ui
     pthread_mutex_unlock(&s->queue->lock);
     for (; batch; batch = batch->next, number++) {
         bool fence = s->fence && !batch->next;
-        if (batch->visible || (fence && !early) || number - told >= UNTOLD_MAX)
+        if (batch->visible || batch->signal_count || batch->ranges.count || (fence && !early) ||
+            number - told >= UNTOLD_MAX)
             told = number;
         else
             batch->quiet = fence ? VN_BATCH_UNTOLD : VN_BATCH_QUIET;
@@ -598,13 +616,22 @@ static void put_queries(const struct submission *s, uint64_t first, struct wire_
     }
 }
 
+/* Whether the program can ask when the batches are done. */
+static bool can_be_looked_at(const struct submission *s, const struct vnc_batch *batch)
+{
+    bool can = s->fence;
+    for (; batch; batch = batch->next)
+        can |= batch->signal_count > 0;
+    return can;
+}
+
 static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
 {
     struct vnc_device *device = s->queue->device;
     struct vnc_link *link = vnc_device_link(device);
     uint32_t count = s->count ? s->count : 1;
     struct wire_enc *e = vnc_link_begin(link);
-    bool unseen = e && is_early(s->queue, batches), early = unseen && s->fence;
+    bool unseen = e && is_early(s->queue, batches), early = unseen && can_be_looked_at(s, batches);
     const struct vnc_copy *copies;
     uint32_t copy_count;
     bool update = unseen && is_update(s, &copies, &copy_count);
@@ -676,6 +703,7 @@ static VkResult submit(const struct submission *s)
             .submits2 = s->submits2 ? s->submits2 + at : NULL,
             .binds = s->binds ? s->binds + at : NULL,
             .fence = last ? s->fence : NULL,
+            .own = s->own,
         });
         if (result != VK_SUCCESS && at > 0)
             return VK_ERROR_DEVICE_LOST; /* what went before cannot be taken back */
@@ -691,6 +719,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_submit(VkQueue queue, uint32_t count
                                        .count = count,
                                        .submits = submits,
                                        .fence = VNC_OBJECT(vnc_fence, fence)});
+}
+
+VkResult vnc_queue_submit_own(struct vnc_queue *queue, const VkSubmitInfo *info)
+{
+    return submit(&(struct submission){.queue = queue, .count = 1, .submits = info, .own = true});
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL queue_submit2(VkQueue queue, uint32_t count,
@@ -786,6 +819,24 @@ void vnc_queue_look(struct vnc_queue *queue, uint64_t number)
     if (!vnc_queue_has_reported(queue, number))
         report_early(queue, number, e);
     (void)!vnc_link_post(link);
+}
+
+void vnc_queue_look_for(struct vnc_queue *queue, const struct vnc_semaphore *semaphore,
+                        uint64_t value)
+{
+    uint64_t number = 0;
+    if (vnc_link_is_foreign(vnc_device_link(queue->device)))
+        return;
+    pthread_mutex_lock(&queue->lock);
+    for (const struct vnc_batch *b = queue->first; b && !number; b = b->next) {
+        for (uint32_t i = 0; i < b->signal_count && !number; i++) {
+            if (b->signals[i].semaphore == semaphore && b->signals[i].value >= value)
+                number = b->number;
+        }
+    }
+    pthread_mutex_unlock(&queue->lock);
+    if (number)
+        vnc_queue_look(queue, number);
 }
 
 /* Where nothing can be seen of what is under way, it counts as done. */

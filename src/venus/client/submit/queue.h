@@ -31,7 +31,7 @@ struct vnc_queue {
     uint64_t submitted;   /* number of the last batch */
     uint64_t visible;     /* number of the last batch whose effects the host can see */
     uint64_t plain;       /* of the last that is more than a few bytes for buffers */
-    uint64_t chained;     /* of the last that waits for a binary semaphore: for other queues */
+    uint64_t chained;     /* of the last that waits for other queues, by a semaphore */
     uint64_t told;        /* of the last that the server will report */
     uint64_t waiting;     /* of the last that may wait for the host */
     struct vnc_batch *first, **last;
@@ -63,6 +63,13 @@ bool vnc_queue_is_working(struct vnc_queue *queue);
 /* The program asks whether a batch is done.  If it may be told so before it is, it is, and the
  * server hears of it. */
 void vnc_queue_look(struct vnc_queue *queue, uint64_t number);
+/* The same for the batch that brings a timeline to the value, if there is one. */
+struct vnc_semaphore;
+void vnc_queue_look_for(struct vnc_queue *queue, const struct vnc_semaphore *semaphore,
+                        uint64_t value);
+/* Submits what writes nothing that the program can see.  Who waits for it needs vnc_queue_has_done.
+ */
+VkResult vnc_queue_submit_own(struct vnc_queue *queue, const VkSubmitInfo *info) MUST_CHECK;
 /* Sees to it that the server reports a batch, which it does on its own only where it knows that
  * somebody waits. */
 void vnc_queue_ask(struct vnc_queue *queue, uint64_t number);
