@@ -426,7 +426,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
     struct semaphore_wait wait = {info, device};
     count_waiters(info, 1);
     uint64_t start = hw_now_ns();
-    look_at_semaphores(device, info);
+    if (timeout > 0) /* as with counters, who only looks is not told early */
+        look_at_semaphores(device, info);
     VkResult result = some_are_shared(info)
                           ? vnc_ask(device, ask_for_semaphores, &wait, timeout)
                           : look_or_wait(device, semaphores_are_decided, &wait, timeout);
