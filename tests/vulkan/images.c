@@ -1,6 +1,7 @@
 /* images.c - differential programs: images of every shape, their views and layouts. */
 #include "vkt_image.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const VkImageLayout SRC = VK_IMAGE_LAYOUT_TRANSFER_SRC_OPTIMAL;
@@ -94,6 +95,46 @@ static void linear(void)
         vkt_out("row", map + layout.offset + row * layout.rowPitch, 33 * 4);
     memset(map + layout.offset, 0x5c, 33 * 4); /* the CPU writes texels */
     vkt_out_image("image", &image, VK_IMAGE_LAYOUT_GENERAL);
+}
+
+/* A texture that the program wrote and devices only read: work that writes other images is not
+ * waited for because of it. */
+static void sampled_only(void)
+{
+    vkt_open();
+    VkImageCreateInfo info = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
+                              .imageType = VK_IMAGE_TYPE_2D,
+                              .format = VK_FORMAT_R8G8B8A8_UNORM,
+                              .extent = {16, 16, 1},
+                              .mipLevels = 1,
+                              .arrayLayers = 1,
+                              .samples = VK_SAMPLE_COUNT_1_BIT,
+                              .tiling = VK_IMAGE_TILING_LINEAR,
+                              .usage = VK_IMAGE_USAGE_SAMPLED_BIT,
+                              .initialLayout = VK_IMAGE_LAYOUT_PREINITIALIZED};
+    VkImage texture;
+    VKT(vkCreateImage(vkt.device, &info, NULL, &texture));
+    VKT_KEEP(IMAGE, texture);
+    VkMemoryRequirements needs;
+    vkGetImageMemoryRequirements(vkt.device, texture, &needs);
+    VkDeviceMemory memory = vkt_allocate(needs, VKT_COHERENT, NULL);
+    VKT(vkBindImageMemory(vkt.device, texture, memory, 0));
+    void *map;
+    VKT(vkMapMemory(vkt.device, memory, 0, VK_WHOLE_SIZE, 0, &map));
+    vkt_pattern(map, needs.size, 1);
+    struct vkt_image other =
+        vkt_image_2d(VK_FORMAT_R8G8B8A8_UNORM, 16, 16, VK_IMAGE_USAGE_SAMPLED_BIT);
+    for (uint32_t i = 0; i < 3; i++) {
+        VkCommandBuffer command = vkt_begin();
+        vkt_transition(command, &other, VK_IMAGE_LAYOUT_UNDEFINED, VK_IMAGE_LAYOUT_GENERAL);
+        VkImageSubresourceRange all = vkt_range(&other);
+        vkCmdClearColorImage(command, other.handle, VK_IMAGE_LAYOUT_GENERAL,
+                             &(VkClearColorValue){.float32 = {(float)i / 3, 0, 1, 1}}, 1, &all);
+        uint64_t exchanges = vkt_exchanges();
+        vkt_finish(command);
+        VKT_EXPECT(getenv("VENUS_SYNC") || vkt_exchanges() == exchanges);
+    }
+    vkt_out_image("cleared", &other, VK_IMAGE_LAYOUT_GENERAL);
 }
 
 static void storage(void)
@@ -266,6 +307,7 @@ static const struct vkt_case cases[] = {
     {"cube", cube, NULL},
     {"array_mipmapped", array_mipmapped, NULL},
     {"linear", linear, NULL},
+    {"sampled_only", sampled_only, NULL},
     {"storage", storage, NULL},
     {"storage_atomics", storage_atomics, NULL},
     {"views", views, NULL},

@@ -79,6 +79,7 @@ struct vnc_resource {
     VkDeviceAddress address;   /* once it was asked for */
     uint32_t plain_usage;      /* of a buffer with nothing else about it; 0: something is */
     bool external;             /* to be bound to memory that other processes use */
+    bool only_read;            /* by devices: a linear image whose usages are such */
     struct vnc_image_shape shape;
     struct wire_enc created; /* how, as a key for requirements; empty for views */
     struct vnc_resource *next_shared, **shared_at;

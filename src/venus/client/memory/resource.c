@@ -93,6 +93,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_image(VkDevice device, const VkImag
     struct vnc_resource *image = VNC_OBJECT(vnc_resource, *out);
     image->shape = vnc_image_shape(info);
     image->external = vnc_external_is_chained(image->device->physical, info->pNext);
+    image->only_read = info->tiling == VK_IMAGE_TILING_LINEAR &&
+                       !(info->usage & ~(VkImageUsageFlags)(VK_IMAGE_USAGE_SAMPLED_BIT |
+                                                            VK_IMAGE_USAGE_TRANSFER_SRC_BIT));
     vn_enc_VkImageCreateInfo(&image->created, info);
     return VK_SUCCESS;
 }
@@ -350,7 +353,8 @@ static void bind(struct vnc_resource *resource, VkDeviceMemory handle, VkDeviceS
         return;
     if (resource->size == 0 && offset < memory->size)
         resource->size = memory->size - offset;
-    list_shared(resource);
+    if (!resource->only_read)
+        list_shared(resource);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL bind_buffer_memory(VkDevice device, VkBuffer buffer,
