@@ -10,8 +10,8 @@ A is native: this environment, or with --software the one that find-vulkan gives
 
 With --hawser B is behind a server that this script starts, with A's drivers.
 
-Each case is a process of its own on either side; with --together, one process of B runs all that are valid
-in each mode but "plain".  Standard output and exit status must be equal;
+Each case is a process of its own on either side; with --together, one process runs all that are valid, at A
+and in each mode of B.  Standard output and exit status must be equal;
 a case that A skips (77) is skipped, one that only B skips has failed.  With --sanitized, A is not run:
 B must end well or skip, and no sanitizer may have a finding, in B or at the server.  With --validate
 Khronos' validation layer must have nothing to say: at the server, which sees all that reaches a GPU, or
@@ -121,7 +121,10 @@ class Side:
         outcomes = dict.fromkeys(cases, Outcome("nothing: it was not reached", b"", done.err))
         parts = re.split(rb"^== (.*)\n", done.out, flags=re.MULTILINE)[1:]
         for name, out in zip(parts[0::2], parts[1::2]):
-            outcomes[text(name)] = Outcome(done.status if name == parts[-2] else 0, out, done.err)
+            outcome = Outcome(done.status if name == parts[-2] else 0, out, done.err)
+            if outcome.status == 0 and last_line(outcome).startswith("skip: "):
+                outcome = outcome._replace(status=SKIPPED)
+            outcomes[text(name)] = outcome
         return outcomes
 
 
@@ -132,12 +135,22 @@ class Once:
         self.side = side
         self.outcomes = {}
 
+    def begin(self, program, cases):
+        """One process runs all cases that are valid."""
+        if not self.outcomes:
+            for case, outcome in self.side.run_together(program, valid(cases), {}).items():
+                self.outcomes[program, case] = outcome
+
     def run(self, program, case, extra=None):
         if extra is not None:
             return self.side.run(program, case, extra)
         if (program, case) not in self.outcomes:
             self.outcomes[program, case] = self.side.run(program, case)
         return self.outcomes[program, case]
+
+
+def valid(cases):
+    return [name for name, invalid in cases.items() if not invalid]
 
 
 def findings(log):
@@ -190,10 +203,9 @@ class Modes:
         self.outcomes = {}
 
     def begin(self, program, cases):
-        valid = [name for name, invalid in cases.items() if not invalid]
         for mode in self.modes:
             if mode in self.together:
-                for case, outcome in self.b.run_together(program, valid, MODES[mode]).items():
+                for case, outcome in self.b.run_together(program, valid(cases), MODES[mode]).items():
                     self.outcomes[mode, case] = outcome
 
     def run(self, program, case, mode):
@@ -204,14 +216,17 @@ class Compare(Modes):
     """B against A.  In modes that are validated another checker runs valid cases."""
 
     def __init__(self, a, b, modes, validated=(), together=()):
-        super().__init__(b, modes, together)
-        self.a, self.validated = a, validated
+        super().__init__(b, [mode for mode in modes if mode not in validated], together)
+        self.a, self.all_modes = a, modes
+
+    def begin(self, program, cases):
+        if self.together:
+            self.a.begin(program, cases)
+        super().begin(program, cases)
 
     def check(self, program, case, invalid):
         native = self.a.run(program, case)
-        for mode in self.modes:
-            if mode in self.validated and not invalid:
-                continue
+        for mode in self.all_modes if invalid else self.modes:
             remote = self.run(program, case, mode)
             verdict = judge(native, remote)
             if verdict.result == "ok" and NO_STRIPES in remote.err:
@@ -238,7 +253,7 @@ class Sanitized(Modes):
             self.seen = len(words)
             if done.status not in (0, SKIPPED) or SANITIZER in said or CRASHED in said:
                 return Verdict("not ok", f"mode {mode}: ended with {done.status}:\n{said}")
-            if last_line(done).startswith("skip: "):
+            if done.status == SKIPPED:
                 return Verdict("skip", last_line(done).removeprefix("skip: "))
         return Verdict("ok", "")
 
@@ -321,21 +336,22 @@ class ValidatedServer:
     """B behind a server with the validation layer, which must have nothing to say; but not for cases that
     are invalid on purpose."""
 
-    def __init__(self, a, b, server):
-        self.compare, self.server = Compare(a, b, ["plain"]), server
+    def __init__(self, a, b, server, together):
+        self.compare, self.server, self.seen = Compare(a, b, ["plain"], together=together), server, 0
 
     def begin(self, program, cases):
-        """Each case is a process of its own."""
+        self.compare.begin(program, cases)
 
     def check(self, program, case, invalid):
         if invalid:
             return Verdict("ok", "")
-        before = len(self.server.words())
         verdict = self.compare.check(program, case, invalid)
-        said = [line for line in self.server.words()[before:].splitlines()
+        words = self.server.words()
+        said = [line for line in words[self.seen:].splitlines()
                 if "validation: " in line
                 and not any(excuse in line for excuse in ("Performance Warning", *LAYER_EXCUSED))]
-        if said and verdict.result == "ok":
+        self.seen = len(words)
+        if said and verdict.result != "not ok":
             return Verdict("not ok", "the validation layer at the server says:\n" + "\n".join(said))
         return verdict
 
@@ -461,12 +477,12 @@ def run_behind_server(options, a, program):
         # Every valid case has a session with filled memory: the one that is validated, where there is one.
         plain_env = {name: value for name, value in a.env.items() if name != FILLS or not validates}
         native = Once(Side(a.prefix, plain_env))
-        together = [mode for mode in options.modes if options.together and mode != "plain"]
+        together = options.modes if options.together else []
         b = start(env=plain_env)[1]
         checkers = [Compare(native, b, options.modes, ["plain"] if validates else [], together)]
         if validates:
             server, b = start("--validate")
-            checkers.append(ValidatedServer(native, b, server))
+            checkers.append(ValidatedServer(native, b, server, together))
         return run_cases(program, options.cases, Each(*checkers))
 
 
