@@ -175,6 +175,7 @@ struct server {
     struct server_info info;
     struct service_basic service;
     struct service_llm llm;
+    struct llm_worker_outside outside;
     struct rpc_server *rpc;
     struct vns_upload_store *upload_store;
     struct vns_upload_share *uploads;
@@ -462,6 +463,12 @@ static int start_sessions(struct server *s)
                            &sessions_ops, s, &s->sessions);
 }
 
+static int start_model(void *user, const struct rpc_ep *client)
+{
+    struct server *s = user;
+    return sessions_model(s->sessions, client, &s->llm.session);
+}
+
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])
 {
     char why[RPC_WHY_CHARS];
@@ -594,9 +601,8 @@ static enum cmd_exit serve(struct server *s)
     const char *bound[CMD_LIST_MAX];
     s->count_set =
         (struct hw_counter_set){.defs = count_defs, .values = s->counts, .count = COUNT_COUNT};
+    s->outside = (struct llm_worker_outside){.start = start_model, .user = s};
     enum cmd_exit code = start_uploads(s);
-    if (code == CMD_DONE)
-        code = service_llm_open(&s->llm, &s->o->llm, (uint32_t)s->o->devices.count);
     if (code != CMD_DONE)
         return code;
     int rc = service_basic_init(&s->service, &s->info);
@@ -605,12 +611,16 @@ static enum cmd_exit serve(struct server *s)
     if (rc == 0)
         rc = start_rpc(s);
     if (rc == 0)
-        rc = start_sessions(s);
-    if (rc == 0)
-        rc = service_llm_attach(&s->llm, s->rpc);
+        rc =
+            start_sessions(s); /* before any thread: one that does not block SIGCHLD would get it */
     if (rc)
         return cmd_fail(CMD_FAILED, "serve: %s", hw_strerror(rc));
-    code = listen_all(s, bound);
+    code = service_llm_open(&s->llm, &s->o->llm, (uint32_t)s->o->devices.count, &s->outside);
+    rc = code == CMD_DONE ? service_llm_attach(&s->llm, s->rpc) : 0;
+    if (rc)
+        return cmd_fail(CMD_FAILED, "serve: %s", hw_strerror(rc));
+    if (code == CMD_DONE)
+        code = listen_all(s, bound);
     if (code == CMD_DONE && s->o->metrics)
         code = metrics_start("serve", &s->metrics_addr, &s->metrics);
     if (code == CMD_DONE)

@@ -462,8 +462,31 @@ static enum cmd_exit exit_for(const struct service_llm_options *o, int rc)
     }
 }
 
+/* A process of a client has no servers beside it, no store that others use, and one client. */
+static void describe_session(struct service_llm *s, const struct llm_worker_options *all)
+{
+    struct llm_worker_options *o = &s->session.options;
+    *o = *all;
+    snprintf(s->session.backend, sizeof s->session.backend, "%s", all->engine.backend);
+    s->session.has_shadow = all->shadow_ops == &llm_shadow_memory;
+    o->models = NULL;
+    o->model_count = 0;
+    o->engine.backend = NULL;
+    o->engine.tp = 0;
+    o->engine.pipeline = NULL;
+    o->engine.shares = NULL;
+    o->shadow_ops = NULL;
+    o->shadow = (struct llm_shadow_config){.bytes = all->shadow.bytes};
+    o->share_prefixes = false;
+    o->idle_weights_ns = 0;
+    o->upload_bytes = all->share ? all->upload_bytes / 100 * all->share : all->upload_bytes;
+    o->share = 0;
+    o->downloads = false;
+    o->takes_files = true;
+}
+
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *o,
-                               uint32_t gpus)
+                               uint32_t gpus, const struct llm_worker_outside *outside)
 {
     char why[LLM_WHY_CHARS], has[HW_FORMAT_CHARS];
     struct llm_worker_model models[LLM_SERVED_MODELS_MAX] = {0};
@@ -525,6 +548,8 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     bool lends = true; /* an off switch, for comparison; a malformed value is warned about */
     (void)hw_env_bool("HAWSER_LLM_LEND", true, &lends);
     options.no_lend = !lends;
+    describe_session(s, &options);
+    options.outside = outside;
     int rc = llm_worker_create(&options, &s->worker, why);
     if (rc)
         return cmd_fail(exit_for(o, rc), "serve: %s: %s", o->models.items[0], why);
@@ -538,7 +563,11 @@ int service_llm_attach(struct service_llm *s, struct rpc_server *server)
         return rpc_server_watch(server, llm_stage_event_fd(s->stage), llm_stage_deliver, s->stage);
     if (!s->worker)
         return 0;
-    return rpc_server_watch(server, llm_worker_event_fd(s->worker), llm_worker_deliver, s->worker);
+    int rc =
+        rpc_server_watch(server, llm_worker_event_fd(s->worker), llm_worker_deliver, s->worker);
+    if (rc == 0)
+        rc = rpc_server_watch(server, llm_worker_links_fd(s->worker), llm_worker_links, s->worker);
+    return rc;
 }
 
 void service_llm_close(struct service_llm *s)

@@ -12,6 +12,7 @@
 #include "llm/worker/worker.h"
 #include "page/member.h"
 #include "rpc/server.h"
+#include "serve/session/model.h"
 
 extern const char *const service_llm_backends[]; /* NULL-terminated */
 
@@ -38,8 +39,9 @@ struct service_llm {
     struct rpc_security security; /* towards servers with parts of the model */
     struct llm_pipeline_config pipeline;
     struct llm_shares_config shares;
-    struct llm_worker *worker; /* NULL: no model was asked for, or a part of one */
-    struct llm_stage *stage;   /* of those; NULL: none */
+    struct session_model session; /* how models that clients upload are computed */
+    struct llm_worker *worker;    /* NULL: no model was asked for, or a part of one */
+    struct llm_stage *stage;      /* of those; NULL: none */
 };
 
 /* Puts something before the store of --shadow in this process: an experiment a slow link.  What it
@@ -48,9 +50,10 @@ typedef const struct llm_shadow_ops *service_llm_store_fn(const struct llm_shado
 void service_llm_wrap_store(service_llm_store_fn *wrap);
 
 /* Loads the models and starts the worker, or does nothing without a model.  Models are computed by
- * so many GPUs in turn; 0: all by the first.  CMD_DONE, or the exit status after a message. */
+ * so many GPUs in turn; 0: all by the first.  `outside` starts processes for models that clients
+ * upload.  CMD_DONE, or the exit status after a message. */
 enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_options *options,
-                               uint32_t gpus);
+                               uint32_t gpus, const struct llm_worker_outside *outside);
 /* Makes the server carry the worker's answers.  0 or a negative errno. */
 int service_llm_attach(struct service_llm *s, struct rpc_server *server) MUST_CHECK;
 void service_llm_close(struct service_llm *s);

@@ -3,6 +3,7 @@
 #include "llm/model/why.h"
 #include "llm/worker/impl.h"
 #include "llm/worker/inspect.h"
+#include "llm/worker/session/link.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,13 +12,26 @@
 
 static int find_weights(struct llm_worker *w, struct llm_job *job)
 {
+    if (w->options.takes_files) /* the worker that asks has found them */
+        return llm_loader_start(w, job);
     struct llm_model *m = llm_model_find(w, job->request.hash, job->request.total);
     if (m) {
         hw_counter_bump(&w->counts[LLM_COUNT_UPLOADS_FOUND], 1);
         llm_client_choose(w, job->client, m);
+        llm_job_put(w, job, LLM_HOME_HERE);
+    } else if ((job->load.kept = llm_kept_take(w, job->request.hash, job->request.total))) {
+        llm_job_put(w, job, LLM_HOME_OUTSIDE);
+        return 0;
     }
     wire_put_u8(&job->answer, m != NULL);
     return 0;
+}
+
+void llm_job_put(struct llm_worker *w, struct llm_job *job, enum llm_home home)
+{
+    job->home = home;
+    job->client->is_outside = home == LLM_HOME_OUTSIDE;
+    w->moves |= w->options.outside != NULL;
 }
 
 static int release(struct llm_worker *w, struct llm_job *job)
@@ -44,7 +58,22 @@ static int reset(struct llm_worker *w, struct llm_job *job)
             llm_sequence_free(w, s);
     }
     llm_client_choose(w, job->client, NULL);
+    llm_job_put(w, job, LLM_HOME_HERE);
     return 0;
+}
+
+/* What the processes of clients counted. */
+static uint64_t counted_outside(const struct llm_worker *w, enum llm_worker_count which)
+{
+    uint64_t total, own = hw_counter_load(&w->counts[which]);
+    if (!w->options.outside || hw_counters_total(llm_worker_count_defs[which].name, &total))
+        return 0;
+    return total > own ? total - own : 0;
+}
+
+static uint64_t counted(const struct llm_worker *w, enum llm_worker_count which)
+{
+    return hw_counter_load(&w->counts[which]) + counted_outside(w, which);
 }
 
 static int metrics(struct llm_worker *w, struct llm_job *job)
@@ -60,9 +89,9 @@ static int metrics(struct llm_worker *w, struct llm_job *job)
         [LLM_METRIC_STEPS] = c->steps,
         [LLM_METRIC_TOKENS] = c->tokens,
         [LLM_METRIC_OWN_SEQUENCES] = c->sequences,
-        [LLM_METRIC_SEQUENCES] = w->sequence_count,
+        [LLM_METRIC_SEQUENCES] = w->sequence_count + counted_outside(w, LLM_COUNT_SEQUENCES),
         [LLM_METRIC_ORPHANS] = orphans,
-        [LLM_METRIC_MODELS] = w->model_count,
+        [LLM_METRIC_MODELS] = w->model_count + counted_outside(w, LLM_COUNT_MODELS),
         [LLM_METRIC_KV_EVICTED] = c->moved.figures.evicted_layers,
         [LLM_METRIC_KV_RESTORED] = c->moved.figures.restored_layers,
         [LLM_METRIC_KV_PLAIN_BYTES] = c->moved.figures.plain_bytes,
@@ -80,8 +109,8 @@ static int inspect(struct llm_worker *w, struct llm_job *job)
     struct llm_inspection *i = calloc(1, sizeof *i);
     if (!i)
         return llm_why(job->why, -ENOMEM, "no memory for an inspection");
-    i->uploads = hw_counter_load(&w->counts[LLM_COUNT_UPLOADS]);
-    i->uploads_found = hw_counter_load(&w->counts[LLM_COUNT_UPLOADS_FOUND]);
+    i->uploads = counted(w, LLM_COUNT_UPLOADS);
+    i->uploads_found = counted(w, LLM_COUNT_UPLOADS_FOUND);
     i->map_count = w->served_count;
     for (uint32_t k = 0; k < w->served_count; k++) {
         const struct llm_model *m = w->served[k];
@@ -153,6 +182,12 @@ void llm_worker_admit(struct llm_worker *w)
         (void)llm_jobs_take(&w->arrived);
         if (job->client->loads && !job->load.phase) {
             llm_jobs_append(&w->held, job);
+            continue;
+        }
+        if (job != &job->client->farewell && job->client->is_outside &&
+            llm_link_carries(job->request.method)) {
+            llm_job_put(w, job, LLM_HOME_OUTSIDE);
+            llm_jobs_append(&w->done, job);
             continue;
         }
         if (steps && llm_job_is_text(job)) {

@@ -8,6 +8,7 @@
  *   seq.c           sequences: by handle, by id, kept for a client that is gone
  *   model.c         models: the served one, and those that clients uploaded
  *   loader.c        the thread that parses and makes ready what clients uploaded
+ *   session/        what clients upload; the processes that compute it, where there are such
  *   kv_eviction.c   evicts and restores the sequences' KV
  *   kv_share.c      served models share KV memory
  *   weights.c       weights of idle models leave the device and come back
@@ -37,11 +38,22 @@
 
 struct llm_client;
 
-/* Bytes that a client uploaded or will download; counted against the worker's upload_bytes. */
+/* Bytes that a client uploaded or will download, in a file of memory; counted against the worker's
+ * upload_bytes. */
 struct llm_blob {
-    uint8_t *data;
+    bool is_made;
+    int fd;
+    uint8_t *data; /* mapped; NULL: it is not */
     uint64_t bytes, filled;
     struct llm_client *client; /* whose share it counts against; NULL: nobody's any more */
+};
+
+/* Weights that clients sent, for those who send them next (lock). */
+struct llm_kept {
+    struct llm_kept *next; /* that was used before it */
+    uint8_t hash[LLM_HASH_BYTES];
+    struct llm_blob blob; /* sealed; does not change */
+    uint32_t users;       /* links that gave it to their process, and jobs */
 };
 
 struct llm_model {
@@ -149,7 +161,15 @@ struct llm_load {
     enum llm_load_phase phase;
     uint8_t hash[LLM_HASH_BYTES];
     struct llm_model *model; /* made, not listed yet */
+    struct llm_kept *kept;   /* to go outside with; NULL: none */
     uint64_t steps, step_ns, kernel_ns;
+};
+
+/* Where a job's client has its model, once the job is done. */
+enum llm_home {
+    LLM_HOME_SAME,
+    LLM_HOME_OUTSIDE, /* another process has it, and answers the job */
+    LLM_HOME_HERE,    /* a served one is its choice now */
 };
 
 struct llm_job {
@@ -166,6 +186,7 @@ struct llm_job {
     struct llm_text text;          /* of a generate */
     struct llm_adoption *adoption; /* the search for its sequence in the store; NULL: none */
     struct llm_load load;          /* (job) */
+    enum llm_home home;            /* (job) */
     /* relaxed: a text that misses it takes one step more */
     _Atomic bool cancelled; /* set by the server's thread, read by the engine's */
     struct wire_enc answer; /* (job) */
@@ -226,6 +247,8 @@ struct llm_client {
     struct llm_blob weights, kv;     /* arriving (server) */
     _Atomic uint64_t held_bytes;     /* of its blobs; both threads */
     struct llm_blob cache;           /* of the last stateless forward, to download (server) */
+    struct llm_link *link;           /* to the process of its own model; NULL: none (server) */
+    bool is_closing;                 /* the endpoint takes no answers any more (server) */
     int upload_error;        /* of a post; the next call that needs the upload tells it (server) */
     struct llm_job *jobs;    /* (server) */
     uint32_t job_count;      /* (server) */
@@ -237,6 +260,7 @@ struct llm_client {
     _Atomic bool unread;        /* a push did not fit: the client does not read; the same */
     _Atomic uint64_t serdes_ns; /* both threads add */
     struct llm_model *model;    /* NULL: the served one (engine) */
+    bool is_outside;            /* its choice is a model of another process (engine) */
     uint64_t ids_given;         /* to sequences (engine) */
     uint32_t sequences;         /* (engine) */
     uint32_t texts;             /* of those: under way (engine) */
@@ -244,37 +268,6 @@ struct llm_client {
     struct llm_push *push;      /* of this step (engine) */
     uint64_t kernel_ns, step_ns, steps, tokens; /* (engine) */
     struct llm_client_kv_cache moved;           /* (engine) */
-};
-
-/* A worker's counters; each has one writer. */
-enum llm_worker_count {
-    LLM_COUNT_REQUESTS,     /* (server) */
-    LLM_COUNT_STEPS,        /* this and all below (engine) */
-    LLM_COUNT_ROWS,         /* of all steps */
-    LLM_COUNT_PROMPT_ROWS,  /* of those, of prompts */
-    LLM_COUNT_ADOPTED_ROWS, /* not computed: taken from pages of a text that begins alike */
-    LLM_COUNT_PARTS,        /* sequences in steps; divided by the steps: the mean batch */
-    LLM_COUNT_SPLITS,       /* steps that failed and were repeated request by request */
-    LLM_COUNT_STEP_NS,
-    LLM_COUNT_KERNEL_NS,
-    LLM_COUNT_SEQUENCES,
-    LLM_COUNT_ORPHANS,
-    LLM_COUNT_MODELS,
-    LLM_COUNT_KV_EVICTED,  /* layers */
-    LLM_COUNT_KV_RESTORED, /* layers */
-    LLM_COUNT_KV_STORED,   /* bytes */
-    LLM_COUNT_KV_FETCHED,  /* bytes */
-    LLM_COUNT_KV_LOST,     /* chunks */
-    LLM_COUNT_KV_COMPUTED, /* rows */
-    LLM_COUNT_KV_GIVEN,    /* bytes */
-    LLM_COUNT_TEXTS,       /* under way now */
-    LLM_COUNT_TEXTS_WAITING,
-    LLM_COUNT_GENERATED, /* tokens */
-    LLM_COUNT_PREEMPTED, /* texts */
-    LLM_COUNT_UPLOADS,   /* models */
-    LLM_COUNT_UPLOADS_FOUND,
-    LLM_COUNT_WEIGHTS_ASIDE, /* bytes now */
-    LLM_COUNTS
 };
 
 /* Histograms of a model, or of all that were uploaded (engine). */
@@ -305,6 +298,11 @@ struct llm_worker {
     bool thread_runs;
     struct llm_client *clients;  /* (server) */
     _Atomic uint64_t held_bytes; /* of all blobs; both threads */
+    int links;                   /* epoll: of the clients' links (server); -1: there are none */
+    struct llm_kept *kept;       /* the last used first (lock) */
+    uint32_t kept_count;         /* (lock) */
+    bool moves;     /* a job in `done` changes where its client has its model (engine) */
+    bool has_moves; /* one in `ready` does: it is for the server's thread (lock) */
     pthread_mutex_t lock;
     pthread_cond_t wake;            /* the engine's thread: a job, or stopping */
     struct llm_jobs queue;          /* (lock) */
@@ -354,17 +352,43 @@ struct llm_worker {
     _Atomic bool incomplete; /* a model lacks a server: look again soon; relaxed, the engine's
                               * thread writes */
     uint64_t texts_begun;    /* (engine) */
-    _Atomic uint64_t counts[LLM_COUNTS];
+    _Atomic uint64_t *counts, own_counts[LLM_COUNTS];
     struct hw_counter_set count_set;
     struct hw_buckets notes[LLM_SERVED_MODELS_MAX + 1][LLM_NOTES]; /* the first: of uploads */
 };
 
-/* 0; -EDQUOT past the worker's limit or the client's share of it; -ENOMEM. */
+/* ---- session/blob.c ---- */
+
+/* Of upload_bytes, what one client may have. */
+uint64_t llm_upload_share(const struct llm_worker *w);
+/* 0; -EDQUOT past the worker's limit or the client's share of it; -ENOMEM, or the errno of a
+ * descriptor. */
 int llm_blob_make(struct llm_worker *w, struct llm_client *c, struct llm_blob *blob,
                   uint64_t bytes) MUST_CHECK;
 void llm_blob_free(struct llm_worker *w, struct llm_blob *blob);
+/* Of a descriptor, which is taken, also on failure.  0, or -EPROTO: it has another size. */
+int llm_blob_take(struct llm_worker *w, int fd, uint64_t bytes, struct llm_blob *blob) MUST_CHECK;
+/* The next bytes; not more than there is room for.  0 or a negative errno. */
+int llm_blob_append(struct llm_blob *blob, const void *data, size_t len) MUST_CHECK;
+/* Nobody can change it any more; 0 or a negative errno. */
+int llm_blob_seal(const struct llm_blob *blob) MUST_CHECK;
+/* Fills `data`, unless it is there or the blob is empty.  0 or a negative errno. */
+int llm_blob_map(struct llm_blob *blob, bool writable) MUST_CHECK;
+void llm_blob_unmap(struct llm_blob *blob);
+/* Whether all of the weights came.  0, or -EINVAL and why. */
+int llm_blob_is_whole(const struct llm_blob *weights, char *why) MUST_CHECK;
 /* It becomes the worker's own. */
 void llm_blob_keep(struct llm_blob *blob);
+
+/* Those with these bytes, with one user more; NULL: they are not here.  Any thread. */
+struct llm_kept *llm_kept_take(struct llm_worker *w, const uint8_t hash[LLM_HASH_BYTES],
+                               uint64_t bytes);
+/* Sealed weights of that hash, which are taken, with one user.  0, -ENOMEM, or -ENOSPC: as many as
+ * there may be are in use. */
+int llm_kept_add(struct llm_worker *w, const uint8_t hash[LLM_HASH_BYTES], struct llm_blob *blob,
+                 struct llm_kept **out) MUST_CHECK;
+void llm_kept_drop(struct llm_worker *w, struct llm_kept *kept); /* one user less; NULL: nothing */
+void llm_kept_fini(struct llm_worker *w);
 
 /* ---- worker.c ---- */
 
@@ -576,6 +600,8 @@ static inline void llm_pushes_move(struct llm_pushes *from, struct llm_pushes *t
 
 /* ---- engine.c ---- */
 
+/* The job changes where its client has its model, or goes there. */
+void llm_job_put(struct llm_worker *w, struct llm_job *job, enum llm_home home);
 /* Takes the arrived jobs in order: some join the steps, the others are answered. */
 void llm_worker_admit(struct llm_worker *w);
 /* Answers a request that takes no step.  0; -EAGAIN: call again when the store has answered;

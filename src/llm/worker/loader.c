@@ -33,7 +33,7 @@ static int write_cache(struct llm_job *job, struct llm_engine *engine, struct ll
         return llm_why(job->why, -EINVAL, "a cache of %u positions has %llu bytes; %llu came",
                        positions, (unsigned long long)cache_bytes(engine, positions),
                        (unsigned long long)job->kv.filled);
-    int rc = 0;
+    int rc = llm_blob_map(&job->kv, false);
     for (uint32_t l = 0; l < layers && rc == 0 && positions; l++)
         rc = llm_seq_write_kv(seq, l, 0, positions, job->kv.data + l * bytes);
     if (rc == 0)
@@ -48,6 +48,8 @@ static int read_cache(struct llm_worker *w, struct llm_job *job, struct llm_engi
     uint32_t positions = llm_seq_length(seq), layers = llm_engine_config(engine)->layers;
     llm_blob_free(w, &job->kv);
     int rc = llm_blob_make(w, job->client, &job->kv, cache_bytes(engine, positions));
+    if (rc == 0)
+        rc = llm_blob_map(&job->kv, true);
     if (rc == 0)
         rc = llm_seq_read_kv(seq, 0, layers, 0, positions, job->kv.data);
     if (rc == -EDQUOT)
@@ -137,12 +139,25 @@ static int make_model(struct llm_worker *w, struct llm_job *job)
         return rc;
     }
     memcpy(m->hash, job->load.hash, sizeof m->hash);
-    m->hashed = true;
+    m->hashed = !w->options.takes_files;
     job->load.model = m;
     return 0;
 }
 
 /* ---- the thread ---- */
+
+/* Of what nobody can change afterwards. */
+static int hash(struct llm_job *job)
+{
+    int rc = llm_blob_seal(&job->weights);
+    if (rc == 0)
+        rc = llm_blob_map(&job->weights, false);
+    if (rc)
+        return llm_why(job->why, rc, "the upload cannot be read: %s", strerror(-rc));
+    llm_file_hash(job->weights.data, job->weights.bytes, job->load.hash);
+    llm_blob_unmap(&job->weights);
+    return 0;
+}
 
 static int run(struct llm_worker *w, struct llm_job *job)
 {
@@ -152,7 +167,7 @@ static int run(struct llm_worker *w, struct llm_job *job)
         return -ECANCELED;
     switch (job->load.phase) {
     case LLM_LOAD_HASH:
-        llm_file_hash(job->weights.data, job->weights.bytes, job->load.hash);
+        rc = hash(job);
         break;
     case LLM_LOAD_MAKE:
         rc = make_model(w, job);
@@ -230,11 +245,38 @@ static int give(struct llm_worker *w, struct llm_job *job, enum llm_load_phase p
 
 int llm_loader_start(struct llm_worker *w, struct llm_job *job)
 {
-    if (!job->weights.bytes || job->weights.filled != job->weights.bytes)
-        return llm_why(job->why, -EINVAL, "%llu of %llu bytes of weights came before this call",
-                       (unsigned long long)job->weights.filled,
-                       (unsigned long long)job->weights.bytes);
-    return give(w, job, job->request.method == LLM_METHOD_STATELESS ? LLM_LOAD_RUN : LLM_LOAD_HASH);
+    int rc = llm_blob_is_whole(&job->weights, job->why);
+    if (rc)
+        return rc;
+    bool is_forward = job->request.method == LLM_METHOD_STATELESS;
+    return give(w, job,
+                is_forward               ? LLM_LOAD_RUN
+                : w->options.takes_files ? LLM_LOAD_MAKE
+                                         : LLM_LOAD_HASH);
+}
+
+/* The client's process makes the model, of what is kept for others meanwhile. */
+static int go_outside(struct llm_worker *w, struct llm_job *job)
+{
+    struct llm_load *load = &job->load;
+    int rc = 0;
+    load->kept = llm_kept_take(w, load->hash, job->weights.bytes);
+    if (!load->kept)
+        rc = llm_kept_add(w, load->hash, &job->weights, &load->kept);
+    if (rc)
+        return llm_why(job->why, rc,
+                       "%d models are loaded, the limit: wait until their clients leave",
+                       LLM_WORKER_MODELS_MAX);
+    llm_job_put(w, job, LLM_HOME_OUTSIDE);
+    return 0;
+}
+
+static void count_upload(struct llm_worker *w, struct llm_job *job)
+{
+    bool found = job->request.method == LLM_METHOD_FIND_WEIGHTS;
+    hw_counter_bump(&w->counts[found ? LLM_COUNT_UPLOADS_FOUND : LLM_COUNT_UPLOADS], 1);
+    if (found)
+        wire_put_u8(&job->answer, 1);
 }
 
 /* Looks for the model, and looks again once it is made: another client may have sent it, too. */
@@ -242,8 +284,12 @@ static int find_or_make(struct llm_worker *w, struct llm_job *job)
 {
     struct llm_model *made = job->load.model;
     struct llm_model *m =
-        llm_model_find(w, job->load.hash, made ? made->blob.bytes : job->weights.bytes);
+        w->options.takes_files
+            ? NULL
+            : llm_model_find(w, job->load.hash, made ? made->blob.bytes : job->weights.bytes);
     bool full = w->model_count == LLM_WORKER_MODELS_MAX;
+    if (!m && w->options.outside)
+        return go_outside(w, job);
     if (!made && !m && !full)
         return give(w, job, LLM_LOAD_MAKE);
     job->load.model = NULL;
@@ -255,8 +301,9 @@ static int find_or_make(struct llm_worker *w, struct llm_job *job)
         return llm_why(job->why, -ENOSPC,
                        "%d models are loaded, the limit: wait until their clients leave",
                        LLM_WORKER_MODELS_MAX);
-    hw_counter_bump(&w->counts[LLM_COUNT_UPLOADS], 1);
+    count_upload(w, job);
     llm_client_choose(w, job->client, m);
+    llm_job_put(w, job, LLM_HOME_HERE);
     return 0;
 }
 

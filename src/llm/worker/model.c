@@ -77,7 +77,11 @@ int llm_model_create(struct llm_worker *w, struct llm_blob *upload,
     struct llm_model *m = calloc(1, sizeof *m);
     if (!m)
         return llm_why(why, -ENOMEM, "no memory for a model");
-    int rc = upload ? llm_file_parse(upload->data, upload->bytes, &m->own, why) : 0;
+    int rc = upload ? llm_blob_map(upload, false) : 0;
+    if (rc)
+        llm_why_set(why, "no memory for a model: %s", strerror(-rc));
+    if (rc == 0 && upload)
+        rc = llm_file_parse(upload->data, upload->bytes, &m->own, why);
     m->file = upload ? m->own : served->file;
     if (served && served->kv_bytes)
         options.kv_bytes = served->kv_bytes;

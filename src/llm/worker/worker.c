@@ -5,19 +5,21 @@
 #include "base/wait.h"
 #include "llm/model/why.h"
 #include "llm/worker/impl.h"
+#include "llm/worker/session/link.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 static uint8_t zeros[LLM_PROBE_BYTES_MAX];
 
-static const struct hw_counter_def count_defs[LLM_COUNTS] = {
+const struct hw_counter_def llm_worker_count_defs[LLM_COUNTS] = {
     [LLM_COUNT_REQUESTS] = {"llm_requests", "requests to the worker's engine", "", HW_COUNTER},
     [LLM_COUNT_STEPS] = {"llm_steps", "steps of the worker's engine", "", HW_COUNTER},
     [LLM_COUNT_ROWS] = {"llm_rows", "rows (tokens) that steps computed", "", HW_COUNTER},
@@ -61,54 +63,6 @@ static const struct hw_counter_def count_defs[LLM_COUNTS] = {
                                  "weights of idle models that are not in GPU memory now", "bytes",
                                  HW_GAUGE},
 };
-
-static bool take_bytes(_Atomic uint64_t *held, uint64_t bytes, uint64_t limit)
-{
-    uint64_t before = atomic_fetch_add(held, bytes);
-    if (bytes <= limit && before <= limit - bytes)
-        return true;
-    atomic_fetch_sub(held, bytes);
-    return false;
-}
-
-static uint64_t upload_share(const struct llm_worker *w)
-{
-    uint64_t all = w->options.upload_bytes;
-    return w->options.share ? all / 100 * w->options.share : all;
-}
-
-int llm_blob_make(struct llm_worker *w, struct llm_client *c, struct llm_blob *blob, uint64_t bytes)
-{
-    if (!take_bytes(&c->held_bytes, bytes, upload_share(w)))
-        return -EDQUOT;
-    if (!take_bytes(&w->held_bytes, bytes, w->options.upload_bytes)) {
-        atomic_fetch_sub(&c->held_bytes, bytes);
-        return -EDQUOT;
-    }
-    uint8_t *data = malloc(bytes ? bytes : 1);
-    if (!data) {
-        atomic_fetch_sub(&w->held_bytes, bytes);
-        atomic_fetch_sub(&c->held_bytes, bytes);
-        return -ENOMEM;
-    }
-    *blob = (struct llm_blob){.data = data, .bytes = bytes, .client = c};
-    return 0;
-}
-
-void llm_blob_keep(struct llm_blob *blob)
-{
-    if (blob->client)
-        atomic_fetch_sub(&blob->client->held_bytes, blob->bytes);
-    blob->client = NULL;
-}
-
-void llm_blob_free(struct llm_worker *w, struct llm_blob *blob)
-{
-    llm_blob_keep(blob);
-    free(blob->data);
-    atomic_fetch_sub(&w->held_bytes, blob->bytes);
-    *blob = (struct llm_blob){0};
-}
 
 /* ---- the queue ---- */
 
@@ -204,6 +158,8 @@ void llm_worker_closed(struct llm_worker *w, struct rpc_ep *ep, int status)
         rpc_release(ep, job->msg);
         job->msg = NULL;
     }
+    c->is_closing = true;
+    llm_link_close(w, c);
     rpc_ep_set_user(ep, NULL);
     c->ep = NULL;
     c->farewell.status = status;
@@ -223,6 +179,7 @@ static void job_free(struct llm_worker *w, struct llm_job *job)
     llm_kv_adopt_end(w, job);
     if (job->load.model)
         llm_model_free(w, job->load.model);
+    llm_kept_drop(w, job->load.kept);
     llm_text_fini(job);
     llm_request_fini(&job->request);
     llm_blob_free(w, &job->weights);
@@ -231,9 +188,14 @@ static void job_free(struct llm_worker *w, struct llm_job *job)
     free(job);
 }
 
-/* Takes the request and its uploads. */
+static bool needs_upload(uint32_t method)
+{
+    return method == LLM_METHOD_LOAD_WEIGHTS || method == LLM_METHOD_STATELESS;
+}
+
+/* Takes the request and, where it is about them, the client's uploads. */
 static struct llm_job *job_create(struct llm_client *c, struct rpc_msg *msg,
-                                  struct llm_request *request)
+                                  struct llm_request *request, bool uploads)
 {
     struct llm_job *job = calloc(1, sizeof *job);
     if (!job)
@@ -243,8 +205,7 @@ static struct llm_job *job_create(struct llm_client *c, struct rpc_msg *msg,
     job->request = *request;
     *request = (struct llm_request){0};
     wire_enc_init(&job->answer, WIRE_MESSAGE_MAX);
-    if (job->request.method == LLM_METHOD_LOAD_WEIGHTS ||
-        job->request.method == LLM_METHOD_STATELESS) {
+    if (uploads) {
         job->weights = c->weights;
         job->kv = c->kv;
         c->weights = c->kv = (struct llm_blob){0};
@@ -281,7 +242,11 @@ static bool finish(struct llm_worker *w, struct llm_job *job)
         c->cache = job->kv;
         job->kv = (struct llm_blob){0};
     }
-    if (job->msg && job->status)
+    if (job->home == LLM_HOME_HERE)
+        llm_link_close(w, c);
+    if (job->home == LLM_HOME_OUTSIDE && job->msg)
+        llm_link_forward_job(w, job);
+    else if (job->msg && job->status)
         answer_error(c, job->msg, job->status, job->why);
     else if (job->msg)
         answer_encoded(c, job->msg, &job->answer);
@@ -352,6 +317,7 @@ void llm_worker_deliver(void *worker)
     pthread_mutex_lock(&w->lock);
     llm_jobs_move(&w->ready, &jobs);
     llm_pushes_move(&w->ready_pushes, &pushes);
+    w->has_moves = false;
     pthread_mutex_unlock(&w->lock);
     (void)finish_all(w, &pushes, &jobs); /* this is the server's own turn */
 }
@@ -382,7 +348,9 @@ static void hand_over(struct llm_worker *w)
     pthread_mutex_lock(&w->lock);
     llm_jobs_move(&w->done, &w->ready);
     llm_pushes_move(&w->pushes, &w->ready_pushes);
-    bool lent = w->lent = w->server_sleeps && !w->options.no_lend;
+    w->has_moves |= w->moves;
+    w->moves = false;
+    bool lent = w->lent = w->server_sleeps && !w->options.no_lend && !w->has_moves;
     if (lent) {
         llm_jobs_move(&w->ready, &jobs);
         llm_pushes_move(&w->ready_pushes, &pushes);
@@ -476,16 +444,28 @@ static int stage(struct llm_worker *w, struct llm_client *c, const struct llm_re
     }
     if (blob->bytes != r->total || blob->filled != r->offset)
         return -EPROTO;
-    memcpy(blob->data + r->offset, r->bytes, r->length);
-    blob->filled += r->length;
+    int rc = llm_blob_append(blob, r->bytes, r->length);
+    if (rc)
+        return rc;
     atomic_fetch_add_explicit(&c->serdes_ns, hw_now_ns() - began, memory_order_relaxed);
     return 0;
+}
+
+/* All of it, in a descriptor. */
+static int take_file(struct llm_worker *w, struct llm_client *c, const struct rpc_msg *msg,
+                     const struct llm_request *r)
+{
+    struct llm_blob *blob = r->upload == LLM_UPLOAD_WEIGHTS ? &c->weights : &c->kv;
+    int fd = rpc_msg_take_fd(msg, 0);
+    llm_blob_free(w, blob);
+    return fd < 0 ? -EPROTO : llm_blob_take(w, fd, r->total, blob);
 }
 
 static void on_upload(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
                       const struct llm_request *r)
 {
-    int rc = c->upload_error ? 0 : stage(w, c, r);
+    bool is_file = w->options.takes_files && msg->fd_count == 1;
+    int rc = c->upload_error ? 0 : is_file ? take_file(w, c, msg, r) : stage(w, c, r);
     if (rc) {
         c->upload_error = rc;
         llm_blob_free(w, &c->weights);
@@ -693,7 +673,8 @@ static void on_request(struct llm_worker *w, struct llm_client *c, struct rpc_ms
     }
     if (is_text && c->text_count == 0)
         atomic_store_explicit(&c->unread, false, memory_order_relaxed);
-    struct llm_job *job = job_create(c, msg, r);
+    bool finds = w->options.takes_files && r->method == LLM_METHOD_FIND_WEIGHTS;
+    struct llm_job *job = job_create(c, msg, r, finds || needs_upload(r->method));
     if (!job) {
         answer_error(c, msg, -ENOMEM, "no memory for a request");
         return;
@@ -706,14 +687,14 @@ static bool upload_failed(struct llm_worker *w, struct llm_client *c, struct rpc
 {
     int rc = c->upload_error;
     char why[LLM_WHY_CHARS];
-    if (!rc || (msg->method != LLM_METHOD_LOAD_WEIGHTS && msg->method != LLM_METHOD_STATELESS))
+    if (!rc || !needs_upload(msg->method))
         return false;
     c->upload_error = 0;
     if (rc == -EDQUOT)
         llm_why_set(why,
                     "the upload exceeds what this worker keeps for clients, %llu bytes of one and "
                     "%llu of all",
-                    (unsigned long long)upload_share(w),
+                    (unsigned long long)llm_upload_share(w),
                     (unsigned long long)w->options.upload_bytes);
     else
         llm_why_set(why, "the upload: %s", rc == -EPROTO ? "pieces out of order" : strerror(-rc));
@@ -721,11 +702,30 @@ static bool upload_failed(struct llm_worker *w, struct llm_client *c, struct rpc
     return true;
 }
 
+/* With what was uploaded, in the client's process. */
+static void compute_outside(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg)
+{
+    char why[LLM_WHY_CHARS];
+    int rc = llm_blob_is_whole(&c->weights, why);
+    if (rc == 0 && (llm_blob_seal(&c->weights) || llm_blob_seal(&c->kv)))
+        rc = llm_why(why, -EIO, "what was uploaded cannot be sealed");
+    if (rc == 0 && c->kv.filled != c->kv.bytes)
+        rc = llm_why(why, -EINVAL, "a part of the cache is missing");
+    if (rc)
+        answer_error(c, msg, rc, why);
+    else
+        llm_link_forward(w, c, msg, &c->weights, &c->kv);
+}
+
 static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
                      struct llm_request *r)
 {
     uint64_t bytes = 0;
     const uint8_t *file = NULL;
+    if (msg->kind == RPC_CALL && llm_link_is_direct(c, r->method)) {
+        llm_link_forward(w, c, msg, NULL, NULL);
+        return;
+    }
     switch (r->method) {
     case LLM_METHOD_UPLOAD:
         on_upload(w, c, msg, r);
@@ -762,7 +762,11 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
         answer(c, msg, 0, zeros, r->length);
         break;
     default:
-        if (!upload_failed(w, c, msg))
+        if (upload_failed(w, c, msg))
+            break;
+        if (r->method == LLM_METHOD_STATELESS && w->options.outside && msg->kind == RPC_CALL)
+            compute_outside(w, c, msg);
+        else
             on_request(w, c, msg, r);
     }
 }
@@ -828,10 +832,12 @@ int llm_worker_create(const struct llm_worker_options *options, struct llm_worke
     llm_jobs_init(&w->done);
     llm_pushes_init(&w->pushes);
     llm_pushes_init(&w->ready_pushes);
-    w->count_set =
-        (struct hw_counter_set){.defs = count_defs, .values = w->counts, .count = LLM_COUNTS};
+    w->counts = options->counts ? options->counts : w->own_counts;
+    w->count_set = (struct hw_counter_set){
+        .defs = llm_worker_count_defs, .values = w->counts, .count = LLM_COUNTS};
+    w->links = options->outside ? epoll_create1(EPOLL_CLOEXEC) : -1;
     w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int rc = w->event_fd < 0 ? -errno : 0;
+    int rc = w->event_fd < 0 || (options->outside && w->links < 0) ? -errno : 0;
     if (rc)
         llm_why_set(why, "no event descriptor: %s", strerror(-rc));
     if (rc == 0) {
@@ -885,6 +891,7 @@ void llm_worker_destroy(struct llm_worker *w)
             job_free(w, c->jobs);
         client_free(w, c);
     }
+    llm_kept_fini(w);
     assert(atomic_load(&w->held_bytes) == 0);
     llm_worker_kv_close(w);
     pthread_cond_destroy(&w->wake);
@@ -893,5 +900,7 @@ void llm_worker_destroy(struct llm_worker *w)
     hw_counter_set_unregister(&w->count_set);
     if (w->event_fd >= 0)
         close(w->event_fd);
+    if (w->links >= 0)
+        close(w->links);
     free(w);
 }

@@ -15,8 +15,13 @@
  * memory runs out nevertheless, the youngest text loses its rows and computes them again later: its
  * tokens do not change.
  *
+ * A model that a client uploads is computed by a process of that client, where the options say how
+ * to start one (`outside`): another worker there gets it as descriptors (`takes_files`), and all
+ * later requests about it.  What is uploaded is only stored and hashed here.
+ *
  * Trust: clients are peers.  Every message is checked, every handle looked up; the options bound
- * what a client can make the worker hold.  Uploaded weights are checked by llm/model/file.h.
+ * what a client can make the worker hold.  Uploaded weights are checked by llm/model/file.h, in
+ * that process.
  * Threads: all calls from the server's thread.  While the server's thread sleeps, and has said so,
  * the engine's thread answers on the endpoints itself. Lifetime: create/destroy.  Destroy after the
  * server, whose last closed() calls come here; the event descriptor stays open until then.  The
@@ -24,6 +29,7 @@
 #ifndef HAWSER_LLM_WORKER_WORKER_H
 #define HAWSER_LLM_WORKER_WORKER_H
 
+#include "base/counter.h"
 #include "llm/engine/engine.h"
 #include "llm/evict/shadow.h"
 #include "llm/worker/message.h"
@@ -74,6 +80,44 @@ struct llm_worker_model {
     struct page_trace *kv_trace; /* that gets the slabs that are mapped; NULL: none */
 };
 
+/* A worker's counters; each has one writer. */
+enum llm_worker_count {
+    LLM_COUNT_REQUESTS,     /* (server) */
+    LLM_COUNT_STEPS,        /* this and all below (engine) */
+    LLM_COUNT_ROWS,         /* of all steps */
+    LLM_COUNT_PROMPT_ROWS,  /* of those, of prompts */
+    LLM_COUNT_ADOPTED_ROWS, /* not computed: taken from pages of a text that begins alike */
+    LLM_COUNT_PARTS,        /* sequences in steps; divided by the steps: the mean batch */
+    LLM_COUNT_SPLITS,       /* steps that failed and were repeated request by request */
+    LLM_COUNT_STEP_NS,
+    LLM_COUNT_KERNEL_NS,
+    LLM_COUNT_SEQUENCES,
+    LLM_COUNT_ORPHANS,
+    LLM_COUNT_MODELS,
+    LLM_COUNT_KV_EVICTED,  /* layers */
+    LLM_COUNT_KV_RESTORED, /* layers */
+    LLM_COUNT_KV_STORED,   /* bytes */
+    LLM_COUNT_KV_FETCHED,  /* bytes */
+    LLM_COUNT_KV_LOST,     /* chunks */
+    LLM_COUNT_KV_COMPUTED, /* rows */
+    LLM_COUNT_KV_GIVEN,    /* bytes */
+    LLM_COUNT_TEXTS,       /* under way now */
+    LLM_COUNT_TEXTS_WAITING,
+    LLM_COUNT_GENERATED, /* tokens */
+    LLM_COUNT_PREEMPTED, /* texts */
+    LLM_COUNT_UPLOADS,   /* models */
+    LLM_COUNT_UPLOADS_FOUND,
+    LLM_COUNT_WEIGHTS_ASIDE, /* bytes now */
+    LLM_COUNTS
+};
+
+/* Where models are computed that clients upload. */
+struct llm_worker_outside {
+    /* A process for a model of this client: a stream socket to it, or a negative errno. */
+    int (*start)(void *user, const struct rpc_ep *client);
+    void *user;
+};
+
 struct llm_worker_options {
     const struct llm_file *file; /* the only one that is served; NULL: see models */
     /* Those that are served, the first is the default; none: clients upload their weights.  Names
@@ -100,8 +144,11 @@ struct llm_worker_options {
     /* Eviction of KV (llm/worker/kv_eviction.h). */
     const struct llm_shadow_ops *shadow_ops; /* NULL: no eviction */
     struct llm_shadow_config shadow;
-    struct llm_evict_rule evict; /* for every sequence */
-    bool share_prefixes;         /* store prompts as soon as they are computed */
+    struct llm_evict_rule evict;              /* for every sequence */
+    bool share_prefixes;                      /* store prompts as soon as they are computed */
+    const struct llm_worker_outside *outside; /* outlives the worker; NULL: here */
+    bool takes_files;         /* clients are workers that give uploads as descriptors */
+    _Atomic uint64_t *counts; /* where to count, LLM_COUNTS; NULL: the worker's own counters */
     bool untimed; /* do not time models: missing layers are fetched, whatever it costs */
 };
 
@@ -123,6 +170,12 @@ void llm_worker_closed(struct llm_worker *worker, struct rpc_ep *ep, int status)
 /* Readable when answers are ready: then call deliver (rpc_server_watch). */
 int llm_worker_event_fd(const struct llm_worker *worker);
 void llm_worker_deliver(void *worker);
+/* The same for answers of other processes; -1 without `outside`. */
+int llm_worker_links_fd(const struct llm_worker *worker);
+void llm_worker_links(void *worker);
+
+/* What a worker counts, in the order of `counts`. */
+extern const struct hw_counter_def llm_worker_count_defs[LLM_COUNTS];
 /* The server's thread is about to sleep, or is awake again (rpc_server_ops.sleeps); then it waits
  * until the engine's thread has written its answer.  A server that never calls this carries all
  * answers. */

@@ -316,6 +316,10 @@ static int run(struct session_order *order, const int *fds)
     if (become(order))
         return 1;
     sandbox_enter(sandbox_mode_from_environment(order->sandbox), has_door);
+    if (order->is_model) {
+        close(ORDER_SOCKET);
+        return session_model_run(&order->model, fds, order->own.transport.peer);
+    }
     int rc = take_shared(order, fds);
     if (rc < 0)
         hw_error(HW_CAT_VULKAN, "%s: no session: %s", order->own.transport.peer, strerror(-rc));

@@ -1,4 +1,5 @@
-/* serve/session/process.h - the process of a session: this program, executed anew.
+/* serve/session/process.h - the process of a session: this program, executed anew.  A session is a
+ * Vulkan client, or a model that a client uploaded.
  *
  * It begins with a socket to the server and nothing else, so it has no key, no token and no byte of
  * another client in its memory.  Over that socket it gets one order: the connection with what was
@@ -17,6 +18,7 @@
 
 #include "rpc/handover.h"
 #include "rpc/resume/resume.h"
+#include "serve/session/model.h"
 #include "serve/session/sandbox.h"
 #include "venus/server/session/session.h"
 #include "venus/server/slice/slice.h"
@@ -48,6 +50,8 @@ struct session_order {
     char door[RPC_PEER_NAME_CHARS]; /* an address of this host: the session opens a door there, and
                                        the key's secret admits its client; "": it has connections */
     struct rpc_transport_state stripes[VN_STRIPES_MAX];
+    bool is_model; /* of a client's model, not of Vulkan: it has only user, sandbox and peer, too */
+    struct session_model model;
 };
 
 /* A connection that takes the place of the session's own, or of a stripe; the same. */
@@ -64,7 +68,7 @@ int session_process_start(char *const *environment, const sigset_t *mask, pid_t 
 
 /* Gives it the order; the descriptors stay the caller's: the figures (rpc_stats), the board and the
  * socket of time slices where it has them, the upload cache's socket where there is one, then those
- * of the connections.  0 or a negative errno. */
+ * of the connections; of a model: as session_model_run.  0 or a negative errno. */
 int session_process_give(int socket, const struct session_order *order, const int *fds,
                          int fd_count) MUST_CHECK;
 

@@ -10,6 +10,7 @@
 #include "venus/server/slice/arbiter.h"
 #include "wire/le.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <openssl/crypto.h>
 #include <signal.h>
@@ -46,8 +47,8 @@ struct session {
     uint64_t resumed_ns[1 + VN_STRIPES_MAX]; /* when each connection did so last */
     char peer[RPC_PEER_NAME_CHARS];
     size_t tenant; /* whose it is */
-    int stats_fd;
-    struct rpc_stats *stats; /* shared with the process, which writes them; NULL: none */
+    int figures_fd;
+    void *figures; /* shared with the process, which writes them; NULL: none */
     struct hw_counter_set counters;
 };
 
@@ -97,32 +98,44 @@ struct sessions {
 
 /* ---- figures that both processes see ---- */
 
-static void share_stats(struct session *session, const char *transport)
+static size_t figure_bytes(const struct session *session)
 {
-    session->stats_fd = memfd_create("hawser-figures", MFD_CLOEXEC);
-    if (session->stats_fd < 0 || ftruncate(session->stats_fd, sizeof(struct rpc_stats)))
+    return session->counters.count * sizeof(uint64_t);
+}
+
+/* The counters have their definitions, count and labels. */
+static void share_figures(struct session *session)
+{
+    session->figures_fd = memfd_create("hawser-figures", MFD_CLOEXEC);
+    if (session->figures_fd < 0 || ftruncate(session->figures_fd, (off_t)figure_bytes(session)))
         return;
-    void *map = mmap(NULL, sizeof(struct rpc_stats), PROT_READ | PROT_WRITE, MAP_SHARED,
-                     session->stats_fd, 0);
+    void *map = mmap(NULL, figure_bytes(session), PROT_READ | PROT_WRITE, MAP_SHARED,
+                     session->figures_fd, 0);
     if (map == MAP_FAILED)
         return;
-    session->stats = map;
-    session->counters =
-        (struct hw_counter_set){.defs = rpc_stats_defs, .values = map, .count = RPC_STATS_COUNT};
-    (void)hw_counter_set_label(&session->counters, "transport", transport);
-    (void)hw_counter_set_label(&session->counters, "side", "server");
+    session->figures = session->counters.values = map;
     if (hw_counter_set_register(&session->counters))
         hw_debug(HW_CAT_VULKAN, "%s: not in the metrics: too many connections", session->peer);
 }
 
-static void unshare_stats(struct session *session)
+static_assert(sizeof(struct rpc_stats) == RPC_STATS_COUNT * sizeof(uint64_t), "they are counters");
+
+static void share_stats(struct session *session, const char *transport)
 {
-    if (session->stats_fd >= 0)
-        close(session->stats_fd);
-    if (!session->stats)
+    session->counters = (struct hw_counter_set){.defs = rpc_stats_defs, .count = RPC_STATS_COUNT};
+    (void)hw_counter_set_label(&session->counters, "transport", transport);
+    (void)hw_counter_set_label(&session->counters, "side", "server");
+    share_figures(session);
+}
+
+static void unshare_figures(struct session *session)
+{
+    if (session->figures_fd >= 0)
+        close(session->figures_fd);
+    if (!session->figures)
         return;
     hw_counter_set_unregister(&session->counters);
-    munmap(session->stats, sizeof(*session->stats));
+    munmap(session->figures, figure_bytes(session));
 }
 
 /* ---- the relay's process ---- */
@@ -219,19 +232,24 @@ static int invite_to_slices(struct sessions *s, const struct session *session)
     return vns_arbiter_invite(s->arbiter, slice_id(session), &s->shares[session->tenant].slices);
 }
 
+static uint64_t max_memory(const struct sessions *s, const struct session *session)
+{
+    uint64_t own = s->tenants->list[session->tenant].max_memory_bytes;
+    return own ? own : s->options.max_memory_bytes;
+}
+
 static void fill(struct sessions *s, const struct session *session, struct transfer *p)
 {
     struct session_order *order = &p->order;
     order->config = s->config;
     order->options = s->options;
-    if (s->tenants->list[session->tenant].max_memory_bytes)
-        order->options.max_memory_bytes = s->tenants->list[session->tenant].max_memory_bytes;
+    order->options.max_memory_bytes = max_memory(s, session);
     order->key = session->key;
     order->resume_window_ns = s->resume_window_ns;
     order->user = s->as;
     order->sandbox = s->sandbox;
     memcpy(order->own.transport.peer, session->peer, sizeof(session->peer));
-    p->fds[p->fd_count++] = session->stats_fd;
+    p->fds[p->fd_count++] = session->figures_fd;
     p->slices = s->arbiter ? invite_to_slices(s, session) : -1;
     if (p->slices >= 0) { /* else it submits whenever it wants */
         order->slice_id = slice_id(session);
@@ -312,7 +330,7 @@ static int start_process(struct sessions *s, struct session *session, const stru
 static int hand_over(struct sessions *s, struct session *session, struct rpc_ep *const *leaving,
                      const struct rpc_msg *open, const char *host)
 {
-    struct transfer *p = session->stats_fd < 0 ? NULL : calloc(1, sizeof(*p));
+    struct transfer *p = session->figures_fd < 0 ? NULL : calloc(1, sizeof(*p));
     int rc = 0;
     if (!p)
         return -ENOMEM;
@@ -422,7 +440,7 @@ static void refuse(struct rpc_ep *ep, struct rpc_msg *open, int status, const ch
 
 static void discard(struct session *session)
 {
-    unshare_stats(session);
+    unshare_figures(session);
     if (session->control >= 0)
         close(session->control);
     free(session);
@@ -472,6 +490,57 @@ void sessions_open(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *open)
         rpc_server_detach(s->rpc, leaving[i]);
     /* The next client does not wait for the program to be loaded. */
     s->spare_socket = session_process_start(s->environment, &s->old_mask, &s->spare);
+}
+
+/* ---- models ---- */
+
+static int start_model(struct sessions *s, struct session *session,
+                       const struct session_model *model, int socket)
+{
+    struct transfer *p = session->figures_fd < 0 ? NULL : calloc(1, sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    struct session_order *order = &p->order;
+    order->is_model = true;
+    order->model = *model;
+    order->model.memory_bytes = max_memory(s, session);
+    order->user = s->as;
+    order->sandbox = s->sandbox;
+    memcpy(order->own.transport.peer, session->peer, sizeof(session->peer));
+    p->fds[p->fd_count++] = session->figures_fd;
+    p->fds[p->fd_count++] = socket;
+    int rc = start_process(s, session, p);
+    free(p);
+    return rc;
+}
+
+int sessions_model(struct sessions *s, const struct rpc_ep *ep, const struct session_model *model)
+{
+    int ends[2];
+    struct session *session = calloc(1, sizeof(*session));
+    if (!session)
+        return -ENOMEM;
+    session->control = -1;
+    snprintf(session->peer, sizeof(session->peer), "%s", rpc_ep_peer(ep));
+    session->tenant = rpc_ep_tenant(ep);
+    session->counters = (struct hw_counter_set){.defs = llm_worker_count_defs, .count = LLM_COUNTS};
+    share_figures(session);
+    int rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) ? -errno : 0;
+    if (rc == 0) {
+        rc = start_model(s, session, model, ends[1]);
+        close(ends[1]);
+        if (rc)
+            close(ends[0]);
+    }
+    if (rc) {
+        hw_warn(HW_CAT_VULKAN, "%s: no process for its model: %s", session->peer, strerror(-rc));
+        discard(session);
+        return rc;
+    }
+    session->next = s->first;
+    s->first = session;
+    s->spare_socket = session_process_start(s->environment, &s->old_mask, &s->spare);
+    return ends[0];
 }
 
 /* ---- doors ---- */

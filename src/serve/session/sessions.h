@@ -1,4 +1,5 @@
-/* serve/session/sessions.h - Vulkan clients of the server, each in a process of its own.
+/* serve/session/sessions.h - Vulkan clients of the server, and models that clients uploaded, each
+ * in a process of its own.
  *
  * Trust: as venus/server/session/session.h; what a session's process does, the server's never
  * notices, and it has nothing of the server's in its memory (serve/session/process.h).
@@ -8,6 +9,7 @@
 #define HAWSER_SERVE_SESSION_SESSIONS_H
 
 #include "rpc/server.h"
+#include "serve/session/model.h"
 #include "serve/session/sandbox.h"
 #include "serve/tenants.h"
 #include "venus/server/session/session.h"
@@ -50,6 +52,11 @@ void sessions_resume(struct sessions *sessions, struct rpc_ep *ep, struct rpc_ms
 
 /* The same for VN_METHOD_STRIPE: the connection waits for the session that it is a stripe of. */
 void sessions_stripe(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
+
+/* Starts a process for a model of this client, which stays the server's.  A socket to it, the
+ * caller's, or a negative errno. */
+int sessions_model(struct sessions *sessions, const struct rpc_ep *ep,
+                   const struct session_model *model) MUST_CHECK;
 /* What the tenant may know: 0 all, others what is their own. */
 void sessions_usage(const struct sessions *sessions, size_t tenant, struct server_usage *out);
 /* A connection has ended, which may have been waiting so. */

@@ -117,6 +117,7 @@ static void rig_open(struct rig *r, const struct llm_worker_options *options)
     o->tokens = 1000;
     o->batch = o->batch ? o->batch : LLM_WORKER_BATCH_MAX;
     o->grace_ns = UINT64_C(3600) * 1000000000;
+    r->w.counts = r->w.own_counts;
     llm_jobs_init(&r->w.queue);
     llm_jobs_init(&r->w.arrived);
     llm_jobs_init(&r->w.held);
@@ -595,8 +596,7 @@ static void models_take_turns(void **state)
     image_patch(&other, "general.name", "general.mane", 12);
     struct llm_job *job = ask(&r, &r.actors[1], &load);
     assert_int_equal(llm_blob_make(&r.w, job->client, &job->weights, other.size), 0);
-    memcpy(job->weights.data, other.bytes, other.size);
-    job->weights.filled = other.size;
+    assert_int_equal(llm_blob_append(&job->weights, other.bytes, other.size), 0);
     turn(&r);
     while (!r.actors[1].answered)
         turn_with_queue(&r);

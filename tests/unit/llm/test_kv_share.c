@@ -82,6 +82,7 @@ static void rig_open(struct rig *r, uint64_t limit_bytes, uint64_t min_bytes)
                                                .idle_weights_ns = idle_weights_ns,
                                                .tokens = 1000,
                                                .batch = LLM_WORKER_BATCH_MAX};
+    r->w.counts = r->w.own_counts;
     llm_jobs_init(&r->w.arrived);
     llm_jobs_init(&r->w.running);
     llm_jobs_init(&r->w.done);

@@ -481,6 +481,7 @@ static int rig_open(struct rig *r, const struct llm_worker_options *options)
     r->w.options.sequences = LLM_SEQUENCES_MAX;
     r->w.options.tokens = CONTEXT;
     r->w.options.batch = LLM_WORKER_BATCH_MAX;
+    r->w.counts = r->w.own_counts;
     llm_jobs_init(&r->w.arrived);
     llm_jobs_init(&r->w.running);
     llm_jobs_init(&r->w.done);
