@@ -2,6 +2,7 @@
 
 #include "base/grow.h"
 #include "llm/chat/tools_shape.h"
+#include "llm/chat/tools_values.h"
 #include "llm/tokenizer/vocab_impl.h"
 
 #include <assert.h>
@@ -15,8 +16,10 @@ const char *llm_tools_piece(enum llm_tools_form form, const struct llm_vocab *vo
                             size_t *bytes)
 {
     const struct tools_shape *s = llm_tools_shape(form);
-    const char *const texts[] = {s->open[0], s->open[1], s->open[2],  s->heads[0], s->heads[1],
-                                 s->tag,     s->tag_end, s->close[0], s->close[1], s->close[2]};
+    const char *const texts[] = {s->open[0],  s->open[1],  s->open[2],
+                                 s->heads[0], s->heads[1], s->tag,
+                                 s->tag_end,  s->close[0], s->close[1],
+                                 s->close[2], s->tree,     s->loose ? s->loose + 1 : NULL};
     return llm_vocab_mark(vocab, token, texts, ARRAY_LEN(texts), bytes);
 }
 
@@ -57,9 +60,21 @@ struct llm_tools {
     bool bare;             /* the call is no object: a name and arguments */
     struct buffer held;    /* text that is not decided */
     struct buffer content; /* what the last call of feed or end gave out */
+    size_t of_prompt;      /* the first bytes that are held are the prompt's */
     bool after_call;       /* blanks that follow are not content */
     bool plain;            /* all else is content */
 };
+
+static int put(struct buffer *b, const char *more, size_t n)
+{
+    if (n == 0)
+        return 0;
+    if (!hw_grow(&b->text, &b->room, b->bytes + n, 1))
+        return -ENOMEM;
+    memcpy(b->text + b->bytes, more, n);
+    b->bytes += n;
+    return 0;
+}
 
 int llm_tools_create(enum llm_tools_form form, const json_t *tools, struct llm_tools **out)
 {
@@ -78,7 +93,8 @@ int llm_tools_create(enum llm_tools_form form, const json_t *tools, struct llm_t
         failed = name &&
                  json_object_set_new(t->names, name, kinds ? json_deep_copy(kinds) : json_object());
     }
-    if (failed) {
+    t->of_prompt = t->shape->prompt ? strlen(t->shape->prompt) : 0;
+    if (failed || put(&t->held, t->shape->prompt, t->of_prompt)) {
         llm_tools_destroy(t);
         return -ENOMEM;
     }
@@ -102,17 +118,6 @@ void llm_tools_destroy(struct llm_tools *t)
     free(t);
 }
 
-static int put(struct buffer *b, const char *more, size_t n)
-{
-    if (n == 0)
-        return 0;
-    if (!hw_grow(&b->text, &b->room, b->bytes + n, 1))
-        return -ENOMEM;
-    memcpy(b->text + b->bytes, more, n);
-    b->bytes += n;
-    return 0;
-}
-
 static void drop(struct buffer *b, size_t n)
 {
     b->bytes -= n;
@@ -123,7 +128,9 @@ static void drop(struct buffer *b, size_t n)
 /* The first n bytes that are held are content. */
 static int give_out(struct llm_tools *t, size_t n)
 {
-    int err = put(&t->content, t->held.text, n);
+    size_t skip = n < t->of_prompt ? n : t->of_prompt;
+    int err = put(&t->content, t->held.text + skip, n - skip);
+    t->of_prompt -= skip;
     if (!err)
         drop(&t->held, n);
     return err;
@@ -431,45 +438,6 @@ static enum look match(const char *pattern, const char *text, size_t end, size_t
 
 /* ---- calls that are a name and arguments ---- */
 
-/* The schema allows a string.  As deep as a request may be. */
-static bool takes_text(const json_t *schema)
-{
-    static const char *const lists[] = {"anyOf", "oneOf", "enum", "type"};
-    const json_t *type = json_object_get(schema, "type");
-    if (json_is_string(type))
-        return strcmp(json_string_value(type), "string") == 0;
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        const json_t *list = json_object_get(schema, lists[i]);
-        for (size_t k = 0; k < json_array_size(list); k++) {
-            const json_t *one = json_array_get(list, k);
-            const char *word = json_string_value(one);
-            if (word ? list != type || strcmp(word, "string") == 0 : takes_text(one))
-                return true;
-        }
-    }
-    return false;
-}
-
-/* The value of a parameter: text where the schema allows that, else JSON if it is any, or one of
- * Python's words, which templates show. */
-static json_t *tagged_value(const json_t *schema, const char *text, size_t bytes)
-{
-    if (bytes > 0 && text[0] == '\n')
-        text++, bytes--;
-    if (bytes > 0 && text[bytes - 1] == '\n')
-        bytes--;
-    if (takes_text(schema))
-        return json_stringn(text, bytes);
-    json_t *value = json_loadb(text, bytes, JSON_DECODE_ANY, NULL);
-    if (value || json_object_size(schema) == 0)
-        return value ? value : json_stringn(text, bytes);
-    if (bytes == 4 && memcmp(text, "True", 4) == 0)
-        return json_true();
-    if (bytes == 5 && memcmp(text, "False", 5) == 0)
-        return json_false();
-    return bytes == 4 && memcmp(text, "None", 4) == 0 ? json_null() : json_stringn(text, bytes);
-}
-
 /* The arguments from `at` to `end`; NULL: something else is among them. */
 static json_t *tagged_arguments(const struct llm_tools *t, const struct span *name, size_t at,
                                 size_t end)
@@ -478,6 +446,11 @@ static json_t *tagged_arguments(const struct llm_tools *t, const struct span *na
     json_t *arguments = json_object();
     char *function = copy_name(text + name->at, name->bytes);
     const json_t *schemas = function ? json_object_get(t->names, function) : NULL;
+    if (function && t->shape->tree) {
+        json_decref(arguments);
+        free(function);
+        return llm_tools_tree(text + at, end - at, t->shape->tree, schemas);
+    }
     while (arguments && (at = skip_blanks(&t->held, at)) < end) {
         struct span found[PATTERN_ANY + 1] = {0};
         if (match(t->shape->tag, text, end, &at, found) != LOOK_CALL) {
@@ -491,11 +464,29 @@ static json_t *tagged_arguments(const struct llm_tools *t, const struct span *na
         if (copy)
             (void)json_object_set_new(
                 arguments, copy,
-                tagged_value(json_object_get(schemas, copy), text + value->at, value->bytes));
+                llm_tools_value(json_object_get(schemas, copy), text + value->at, value->bytes));
         free(copy);
     }
     free(function);
     return arguments;
+}
+
+/* A call up to `end`; takes the arguments.  LOOK_* or -ENOMEM. */
+static int add_whole(struct llm_tools *t, const struct span *name, json_t *arguments, size_t end)
+{
+    if (!arguments)
+        return LOOK_CONTENT;
+    char *json = json_dumps(arguments, 0);
+    json_decref(arguments);
+    int err = json ? add_call(t, t->held.text + name->at, name->bytes) : -ENOMEM;
+    if (!err)
+        err = put(&t->calls[t->call_count - 1].arguments, json, strlen(json));
+    free(json);
+    if (err)
+        return err;
+    drop(&t->held, end);
+    t->state = t->list ? STATE_LIST : STATE_CLOSE;
+    return LOOK_CALL;
 }
 
 /* A call whose name is known and whose arguments are tags from `at` on: taken as a whole.  LOOK_*
@@ -507,19 +498,19 @@ static int look_tagged(struct llm_tools *t, const struct span *name, size_t at, 
     if (!end)
         return undecided(ended);
     json_t *arguments = tagged_arguments(t, name, at, (size_t)(end - text));
-    if (!arguments)
-        return LOOK_CONTENT;
-    char *json = json_dumps(arguments, 0);
-    json_decref(arguments);
-    int err = json ? add_call(t, text + name->at, name->bytes) : -ENOMEM;
-    if (!err)
-        err = put(&t->calls[t->call_count - 1].arguments, json, strlen(json));
-    free(json);
-    if (err)
-        return err;
-    drop(&t->held, (size_t)(end - text) + strlen(tag_end));
-    t->state = STATE_CLOSE;
-    return LOOK_CALL;
+    return add_whole(t, name, arguments, (size_t)(end - text) + strlen(tag_end));
+}
+
+/* The same of arguments as llm_tools_loose reads them. */
+static int look_loose(struct llm_tools *t, const struct span *name, size_t at, bool ended)
+{
+    const char *text = t->held.text, *close = t->shape->close[0];
+    size_t bytes = t->held.bytes - at;
+    if (!ended && !memmem(text + at, bytes, close, strlen(close)))
+        return LOOK_WAIT;
+    json_t *arguments = llm_tools_loose(text + at, &bytes, t->shape->loose[0],
+                                        t->shape->loose[1] ? t->shape->loose + 1 : NULL);
+    return add_whole(t, name, arguments, at + bytes);
 }
 
 /* A call that begins as one of the form's heads, at `at`.  LOOK_* or -ENOMEM. */
@@ -535,8 +526,10 @@ static int look_named(struct llm_tools *t, const char *head, size_t at, bool end
     at = skip_blanks(&t->held, at);
     if (at == t->held.bytes)
         return undecided(ended);
+    if (t->shape->loose)
+        return look_loose(t, name, at, ended);
     if (t->held.text[at] != '{')
-        return t->shape->tag ? look_tagged(t, name, at, ended) : LOOK_CONTENT;
+        return t->shape->tag_end ? look_tagged(t, name, at, ended) : LOOK_CONTENT;
     t->bare = head[0] != '{';
     int err = begin_call(t, name->at, name->bytes, at);
     return err ? err : LOOK_CALL;
@@ -625,10 +618,18 @@ static int on_text(struct llm_tools *t, bool ended)
     if (err || t->held.bytes == 0)
         return err;
     int found = t->shape->whole_text ? look_whole_text(t, ended) : look_call(t, 0, 0, ended);
+    if (found == LOOK_CALL)
+        t->of_prompt = 0;
     if (found < 0 || found == LOOK_CALL)
         return found < 0 ? found : 1;
     if (found == LOOK_WAIT && t->held.bytes <= LLM_TOOL_CALL_BYTES_MAX)
         return 0;
+    const char *mark = t->shape->text;
+    if (mark && t->held.bytes >= strlen(mark) && may_begin(t, 0, mark)) {
+        drop(&t->held, strlen(mark));
+        t->of_prompt = 0;
+        return 1;
+    }
     /* No call: its first byte is content, and the rest is looked at again. */
     t->plain = t->shape->whole_text;
     if (t->after_call && t->held.bytes && !t->plain)
@@ -674,8 +675,8 @@ static int on_list(struct llm_tools *t, bool ended)
     if (at == t->held.bytes)
         return 0;
     int found = LOOK_CONTENT;
-    if (t->held.text[at] == '{' && t->call_count < LLM_TOOL_CALLS_MAX &&
-        (t->list || !t->shape->whole_text))
+    bool begins = t->held.text[at] == '{' || (t->shape->loose && t->held.text[at] != ']');
+    if (begins && t->call_count < LLM_TOOL_CALLS_MAX && (t->list || !t->shape->whole_text))
         found = look_one(t, at, ended);
     else if (t->list && t->held.text[at] == ']')
         drop(&t->held, at + 1);

@@ -31,9 +31,12 @@ enum llm_tools_form {
     LLM_TOOLS_SOLAR,
     LLM_TOOLS_HUNYUAN,
     LLM_TOOLS_GLM,
+    LLM_TOOLS_MINIMAX_TREE,
     LLM_TOOLS_MINIMAX,
     LLM_TOOLS_SEED,
     LLM_TOOLS_MINICPM,
+    LLM_TOOLS_GEMMA,
+    LLM_TOOLS_LFM,
     LLM_TOOLS_APERTUS,
     LLM_TOOLS_GIGACHAT,
     LLM_TOOLS_APRIEL,
@@ -47,6 +50,7 @@ enum llm_tools_form {
     LLM_TOOLS_FUNCTOOLS,
     LLM_TOOLS_COMMAND,
     LLM_TOOLS_COMMAND_FENCED,
+    LLM_TOOLS_RECIPIENT,
     LLM_TOOLS_LLAMA,
     LLM_TOOLS_FORMS, /* how many there are */
 };
@@ -58,6 +62,9 @@ enum {
 
 /* By what the template contains. */
 enum llm_tools_form llm_tools_form_of(const char *text, size_t bytes);
+
+/* Answers of this form have marks without calls, too: they are looked for without tools. */
+bool llm_tools_marks_text(enum llm_tools_form form);
 
 struct llm_tools;
 

@@ -94,6 +94,17 @@ static const struct tools_shape shapes[] = {
                        .close = {"</tool_call>"},
                        .call = "<tool_call>" OBJECT "</tool_call>",
                        .between = "\n"},
+    [LLM_TOOLS_MINIMAX_TREE] = {.tells = {"]<]minimax[>["}, /* M3 */
+                                .open = {"]<]minimax[>[<tool_call>",
+                                         "]<]minimax[>[<invoke name=\""},
+                                .heads = {"\1\">"},
+                                .tree = "]<]minimax[>[",
+                                .tag_end = "]<]minimax[>[</invoke>",
+                                .close = {"]<]minimax[>[</tool_call>"},
+                                .begin = "]<]minimax[>[<tool_call>",
+                                .call = OBJECT,
+                                .between = "\n",
+                                .end = "]<]minimax[>[</tool_call>"},
     [LLM_TOOLS_MINIMAX] = {.tells = {"<minimax:tool_call>"},
                            .open = {"<minimax:tool_call>", "<invoke name=\""},
                            .heads = {"\1\">"},
@@ -120,6 +131,23 @@ static const struct tools_shape shapes[] = {
                            .close = {"</function>"},
                            .call = "<function name=\"\1\">\2</function>",
                            .between = "\n"},
+    [LLM_TOOLS_GEMMA] = {.tells = {"<|tool_call>"}, /* 4 */
+                         .open = {"<|tool_call>"},
+                         .heads = {"call:\1{"},
+                         .loose = "}<|\"|>",
+                         .close = {"<tool_call|>", "<|tool_response>"},
+                         .call = "<|tool_call>" OBJECT "<tool_call|>",
+                         .between = ""},
+    [LLM_TOOLS_LFM] = {.tells = {"List of tools: "},
+                       .open = {"<|tool_call_start|>"},
+                       .heads = {"\1("},
+                       .loose = ")",
+                       .close = {"<|tool_call_end|>"},
+                       .list = true,
+                       .begin = "<|tool_call_start|>[",
+                       .call = OBJECT,
+                       .between = ", ",
+                       .end = "]<|tool_call_end|>"},
     [LLM_TOOLS_APERTUS] = {.tells = {"<|tools_prefix|>"},
                            .open = {"<|tools_prefix|>"},
                            .heads = {"{ \"\1\" :"},
@@ -220,6 +248,13 @@ static const struct tools_shape shapes[] = {
                                           "\"parameters\": \2\n    }",
                                   .between = ",\n",
                                   .end = "\n]```"},
+    [LLM_TOOLS_RECIPIENT] = {.tells = {">>>${recipient}"}, /* Functionary 3.2 */
+                             .open = {">>>"},
+                             .heads = {"\1 "},
+                             .prompt = ">>>",
+                             .text = ">>>all\n",
+                             .call = "\1\n\2",
+                             .between = ">>>"},
     /* Its templates refuse an answer with several calls. */
     [LLM_TOOLS_LLAMA] = {.tells = {"<|python_tag|>", "\"parameters\": "},
                          .tells_alone = true,
@@ -240,6 +275,11 @@ static bool is_told(const struct tools_shape *shape, const char *text, size_t by
     for (; marks < ARRAY_LEN(shape->tells) && shape->tells[marks]; marks++)
         found += memmem(text, bytes, shape->tells[marks], strlen(shape->tells[marks])) != NULL;
     return shape->tells_alone ? found > 0 : found == marks;
+}
+
+bool llm_tools_marks_text(enum llm_tools_form form)
+{
+    return shapes[form].text != NULL;
 }
 
 enum llm_tools_form llm_tools_form_of(const char *text, size_t bytes)

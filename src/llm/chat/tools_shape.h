@@ -24,9 +24,14 @@ struct tools_shape {
                                            after it in this order may follow */
     const char *heads[2];               /* patterns, then, up to arguments; or calls are objects */
     const char *tag;                    /* the pattern of an argument; NULL: arguments are JSON */
+    const char *tree;                   /* arguments are llm_tools_tree's, with this mark */
     const char *tag_end;                /* after the last of them */
+    const char *loose;                  /* arguments are llm_tools_loose's: what ends them, then
+                                           what quotes; `close` comes for certain */
     const char *close[TOOLS_MARKS_MAX]; /* any of these may follow a call */
     const char *id;                     /* of a call: \1 the name, \2 its number; NULL: random */
+    const char *prompt;                 /* a mark that the prompt ends with */
+    const char *text;                   /* with this mark no call begins, and it is no content */
     bool list;                          /* calls may be a JSON array */
     bool whole_text;                    /* calls are the whole answer, and `open` may be missing */
     /* What a grammar produces; \1 the name, \2 the arguments, \3 an id or nothing: */

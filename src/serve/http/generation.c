@@ -411,7 +411,12 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
         if (s->scored && add_score(choice, &first))
             return no_memory(&x->error);
         fill_request(choice, r, seed);
-        if (x->form != LLM_TOOLS_NONE && llm_tools_create(x->form, r->tools, &choice->tools))
+        json_t *none = json_array();
+        int rc = x->form != LLM_TOOLS_NONE
+                     ? llm_tools_create(x->form, r->tools ? r->tools : none, &choice->tools)
+                     : 0;
+        json_decref(none);
+        if (rc)
             return no_memory(&x->error);
     }
     return 0;
@@ -436,9 +441,11 @@ static int read_tools(struct http_exchange *x)
     const struct http_request *r = &x->request;
     char why[LLM_WHY_CHARS] = "";
     size_t bytes;
-    if (!r->tools || !x->model->chat)
+    if (!x->model->chat || r->api != HTTP_CHAT)
         return 0;
-    x->form = llm_chat_tools_form(x->model->chat);
+    enum llm_tools_form form = llm_chat_tools_form(x->model->chat);
+    if (r->tools || llm_tools_marks_text(form))
+        x->form = form;
     if (!r->must_call)
         return 0;
     if (x->form == LLM_TOOLS_NONE)

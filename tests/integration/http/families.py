@@ -37,6 +37,16 @@ FAMILIES = {
         r"\n<think>Hm.</think>\nWell.", 1500,
         r"get_weather\n<arg_key>city</arg_key>\n<arg_value>Rom</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3"
         r"</arg_value>\n", 1501, r"\n", 1500, r"noop\n", 1501), "Hm."),
+    "Gemma 4": (template("<|tool_call>"), {1500: "<|tool_call>", 1501: "<tool_call|>", 1502: '<|"|>'}, written(
+        "Well.", 1500, "call:get_weather{city:", 1502, "Rom", 1502, ",days:3}", 1501, 1500, "call:noop{}", 1501), None),
+    "LFM 2": (template("List of tools: "), {1500: "<|tool_call_start|>", 1501: "<|tool_call_end|>"}, written(
+        "Well.", 1500, "[get_weather(city='Rom', days=3), noop()]", 1501), None),
+    "MiniMax M3": (template("]<]minimax[>[", "</mm:think>"), {1500: "]<]minimax[>["}, written(
+        r"<mm:think>Hm.</mm:think>Well.", 1500, r"<tool_call>\n", 1500, r"<invoke name=\"get_weather\">", 1500, "<city>Rom",
+        1500, "</city>", 1500, "<days>3", 1500, "</days>", 1500, r"</invoke>\n", 1500, r"<invoke name=\"noop\">", 1500,
+        r"</invoke>\n", 1500, "</tool_call>"), "Hm."),
+    "Functionary 3.2": (template(">>>${recipient}"), {}, written(
+        rf"all\nWell.>>>get_weather\n{CITY}>>>noop\n{{}}"), None),
     "gpt-oss": (template("<|channel|>analysis"), GPT_OSS, written(
         1500, "analysis", 1501, "Hm.", 1503, 1502, "assistant", 1500, "commentary", 1501, "Well.", 1503, 1502, "assistant",
         1500, "commentary to=functions.get_weather ", 1504, "json", 1501, CITY, 1502,

@@ -251,6 +251,15 @@ static const struct {
      "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Rom"
      "</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"noop\">\n"
      "</invoke>\n</minimax:tool_call>"},
+    {LLM_TOOLS_MINIMAX_TREE,
+     "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"get_weather\">]<]minimax[>[<city>Rom"
+     "]<]minimax[>[</city>]<]minimax[>[<days>3]<]minimax[>[</days>]<]minimax[>[</invoke>\n"
+     "]<]minimax[>[<invoke name=\"noop\">]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>"},
+    {LLM_TOOLS_GEMMA, "<|tool_call>call:get_weather{city:<|\"|>Rom<|\"|>,days:3}<tool_call|>"
+                      "<|tool_call>call:noop{}<tool_call|>"},
+    {LLM_TOOLS_LFM,
+     "<|tool_call_start|>[get_weather(city='Rom', days=3), noop()]<|tool_call_end|>"},
+    {LLM_TOOLS_RECIPIENT, ">>>get_weather\n{\"city\": \"Rom\", \"days\": 3}>>>noop\n{}"},
     {LLM_TOOLS_SEED,
      "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rom</parameter>\n"
      "<parameter=days>3</parameter>\n</function>\n</seed:tool_call>\n<seed:tool_call>\n"
@@ -340,6 +349,73 @@ static void a_schema_says_what_a_tagged_value_is(void **state)
         llm_tools_destroy(t);
         json_decref(offered);
     }
+}
+
+static void values_of_other_syntaxes_become_json(void **state)
+{
+    (void)state;
+    static const struct {
+        enum llm_tools_form form;
+        const char *before, *text, *after, *arguments; /* NULL: it is no call */
+    } cases[] = {
+#define LFM LLM_TOOLS_LFM, "<|tool_call_start|>[noop("
+#define LFM_END ")]<|tool_call_end|>"
+        {LFM, "a=-1.5, b=True, c=None, d='it\\'s', e=\"\\u00e4\\n\"", LFM_END,
+         "{\"a\": -1.5, \"b\": true, \"c\": null, \"d\": \"it's\", \"e\": \"\u00e4\\n\"}"},
+        {LFM, "a='it's, or (not)', b = [1, 'x', {\"k\": [ ]}], c={'k': False}", LFM_END,
+         "{\"a\": \"it's, or (not)\", \"b\": [1, \"x\", {\"k\": []}], \"c\": {\"k\": false}}"},
+        {LFM, "a='C:\\q\n\"', b=word", LFM_END, "{\"a\": \"C:\\\\q\\n\\\"\", \"b\": \"word\"}"},
+        {LFM, "a", LFM_END, NULL},
+        {LFM, "a='b", LFM_END, NULL},
+        {LFM, "=1", LFM_END, NULL},
+        {LFM, "a=1 b=2]", LFM_END, NULL},
+#define GEMMA LLM_TOOLS_GEMMA, "<|tool_call>call:noop{"
+#define GEMMA_END "}<tool_call|>"
+        {GEMMA, "a:<|\"|>\"{}', <|\"|>,b:[1,<|\"|>x<|\"|>],c:{<|\"|>k<|\"|>:true},d:null",
+         GEMMA_END, "{\"a\": \"\\\"{}', \", \"b\": [1, \"x\"], \"c\": {\"k\": true}, \"d\": null}"},
+        {GEMMA, "a:<|\"|>b", GEMMA_END, NULL},
+        {GEMMA, "a:{b:1", GEMMA_END, NULL},
+#define NS "]<]minimax[>["
+#define TREE LLM_TOOLS_MINIMAX_TREE, NS "<tool_call>\n" NS "<invoke name=\"noop\">"
+#define TREE_END NS "</invoke>\n" NS "</tool_call>"
+        {TREE,
+         NS "<a>" NS "<k>1" NS "</k>" NS "<l>" NS "<item>x" NS "</item>" NS "<item>2" NS
+            "</item>" NS "</l>" NS "</a>\n" NS "<b>" NS "</b>",
+         TREE_END, "{\"a\": {\"k\": 1, \"l\": [\"x\", 2]}, \"b\": \"\"}"},
+        {TREE, NS "<a>1" NS "</b>", TREE_END, NULL},
+        {TREE, "x" NS "<a>1" NS "</a>", TREE_END, NULL},
+        {TREE, NS "<a>1", TREE_END, NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[512], calls[256] = "";
+        snprintf(text, sizeof text, "%s%s%s", cases[i].before, cases[i].text, cases[i].after);
+        if (cases[i].arguments)
+            snprintf(calls, sizeof calls, "noop(%s)", cases[i].arguments);
+        expect(cases[i].form, text, cases[i].arguments ? "" : text, calls);
+    }
+}
+
+static void values_that_are_too_deep_are_text(void **state)
+{
+    (void)state;
+    char text[512] = "<|tool_call>call:noop{a:";
+    for (int i = 0; i < 40; i++)
+        strcat(text, "[");
+    for (int i = 0; i < 40; i++)
+        strcat(text, "]");
+    strcat(text, "}<tool_call|>");
+    expect(LLM_TOOLS_GEMMA, text, text, "");
+}
+
+static void an_answer_begins_with_its_recipient(void **state)
+{
+    (void)state;
+    expect(LLM_TOOLS_RECIPIENT, "all\nWell. >>>noop\n{}", "Well. ", "noop({})");
+    expect(LLM_TOOLS_RECIPIENT, "noop\n{\"a\": 1}>>>all\nSo.", "So.", "noop({\"a\": 1})");
+    expect(LLM_TOOLS_RECIPIENT, "Well.", "Well.", "");
+    expect(LLM_TOOLS_RECIPIENT, "all", "all", "");
+    expect(LLM_TOOLS_RECIPIENT, "other\n{}", "other\n{}", "");
+    expect(LLM_TOOLS_RECIPIENT, "all\na >>> b >> c", "a >>> b >> c", "");
 }
 
 static void what_is_among_tagged_arguments_makes_them_text(void **state)
@@ -603,6 +679,10 @@ static void a_template_tells_its_form(void **state)
         {"```json", LLM_TOOLS_NONE},
         {"<tool_call>name<arg_key>", LLM_TOOLS_GLM},
         {"<|im_start|>", LLM_TOOLS_NONE},
+        {"in this format:\\n>>>${recipient}", LLM_TOOLS_RECIPIENT},
+        {"']<]minimax[>[' ~ '<tool_call>'", LLM_TOOLS_MINIMAX_TREE},
+        {"'<|tool_call>call:'", LLM_TOOLS_GEMMA},
+        {"\"List of tools: <|tool_list_start|>[\"", LLM_TOOLS_LFM},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         assert_int_equal(llm_tools_form_of(cases[i].text, strlen(cases[i].text)), cases[i].form);
@@ -645,6 +725,9 @@ int main(void)
         cmocka_unit_test(parameters_are_tagged),
         cmocka_unit_test(models_of_other_families_write_calls),
         cmocka_unit_test(a_schema_says_what_a_tagged_value_is),
+        cmocka_unit_test(values_of_other_syntaxes_become_json),
+        cmocka_unit_test(values_that_are_too_deep_are_text),
+        cmocka_unit_test(an_answer_begins_with_its_recipient),
         cmocka_unit_test(what_is_among_tagged_arguments_makes_them_text),
         cmocka_unit_test(an_id_that_the_template_shows_names_the_function),
         cmocka_unit_test(without_a_form_all_is_content),
