@@ -92,7 +92,8 @@ bool vnc_recycled_put(struct vnc_memory *memory)
     struct vnc_device *device = memory->device;
     struct vnc_link *link = vnc_device_link(device);
     uint32_t heap = heap_of(memory);
-    VkDeviceSize limit = device->physical->types.offered.memoryHeaps[heap].size / VNC_RECYCLED_PART;
+    VkDeviceSize part = device->physical->types.offered.memoryHeaps[heap].size / VNC_RECYCLED_PART;
+    VkDeviceSize limit = part < VNC_RECYCLED_BYTES ? part : VNC_RECYCLED_BYTES;
     if (!memory->kind.plain || memory->size > limit || !vnc_perf(VNC_PERF_RECYCLED_MEMORY) ||
         vnc_link_client(link)->sync || vnc_link_is_lost(link))
         return false;

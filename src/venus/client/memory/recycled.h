@@ -9,16 +9,17 @@
  * Threads: any; the device's lock guards the list.
  * Lifetime: the list is the device's; vnc_recycled_free before it is destroyed.
  *
- * Limits: of each heap one part in VNC_RECYCLED_PART, and VNC_RECYCLED_MAX allocations; the oldest
- * leave first.  All leave when an allocation fails. */
+ * Limits: of each heap one part in VNC_RECYCLED_PART and VNC_RECYCLED_BYTES at most, and
+ * VNC_RECYCLED_MAX allocations; the oldest leave first.  All leave when an allocation fails. */
 #ifndef HAWSER_VENUS_CLIENT_MEMORY_RECYCLED_H
 #define HAWSER_VENUS_CLIENT_MEMORY_RECYCLED_H
 
 #include "venus/client/memory/memory.h"
 
 enum {
-    VNC_RECYCLED_PART = 256, /* 96 MiB of 24 GiB: several pictures, and little to miss */
-    VNC_RECYCLED_MAX = 64,   /* drivers allow some thousands */
+    VNC_RECYCLED_PART = 256,       /* 16 MiB of 4 GiB: little to miss */
+    VNC_RECYCLED_BYTES = 64 << 20, /* several pictures; other clients may want the rest */
+    VNC_RECYCLED_MAX = 64,         /* drivers allow some thousands */
 };
 
 /* What the allocation asks for.  Only what says no more than that can be taken over. */
