@@ -498,7 +498,9 @@ static json_t *load(const char *body, size_t bytes, struct http_error *why)
     size_t skip = bytes >= 3 && memcmp(body, mark, 3) == 0 ? 3 : 0;
     json_t *json = json_loadb(body + skip, bytes - skip, 0, &error);
     *why = (struct http_error){0};
-    if (!json && json_error_code(&error) == json_error_null_character)
+    if (!json && bytes == skip)
+        (void)http_error_set(why, 400, NULL, NULL, "the request has no body: send a JSON object");
+    else if (!json && json_error_code(&error) == json_error_null_character)
         (void)http_error_set(
             why, 400, NULL, NULL,
             "a string in line %d, column %d of the body has \\u0000, which no text "

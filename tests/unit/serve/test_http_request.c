@@ -216,6 +216,16 @@ static void tools_that_are_not_allowed_are_left_out(void **state)
 
 #define FLAT(name) "{\"type\": \"function\", \"name\": \"" name "\"}"
 
+static void a_body_that_is_missing_is_told(void **state)
+{
+    (void)state;
+    struct http_request r;
+    struct http_error why;
+    assert_int_equal(http_request_parse("", 0, HTTP_CHAT, &r, &why), -1);
+    assert_int_equal(why.status, 400);
+    assert_string_equal(why.message, "the request has no body: send a JSON object");
+}
+
 static void responses_become_chats(void **state)
 {
     (void)state;
@@ -351,6 +361,7 @@ int main(void)
         cmocka_unit_test(tools_that_are_not_allowed_are_left_out),
         cmocka_unit_test(messages_are_read),
         cmocka_unit_test(bad_fields_are_named),
+        cmocka_unit_test(a_body_that_is_missing_is_told),
         cmocka_unit_test(responses_become_chats),
         cmocka_unit_test(messages_become_chats),
         cmocka_unit_test(texts_and_tokens_are_read),
