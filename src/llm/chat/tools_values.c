@@ -239,7 +239,8 @@ static bool tree_element(struct input *in, const json_t *schema, json_t *object,
     memcpy(key, from, n);
     key[n] = '\0';
     json_t *value = tree_value(in, schema_of(schema, key));
-    if (json_object_set(object, key, value) || json_array_append_new(items, value))
+    bool kept = value && json_object_set(object, key, value) == 0; /* false: no UTF-8 */
+    if (json_array_append_new(items, value) || !kept)
         return false;
     return take(in, in->mark) && take(in, "</") && take(in, key) && take(in, ">");
 }

@@ -383,6 +383,7 @@ static void values_of_other_syntaxes_become_json(void **state)
             "</item>" NS "</l>" NS "</a>\n" NS "<b>" NS "</b>",
          TREE_END, "{\"a\": {\"k\": 1, \"l\": [\"x\", 2]}, \"b\": \"\"}"},
         {TREE, NS "<a>1" NS "</b>", TREE_END, NULL},
+        {TREE, NS "<\xff>1" NS "</\xff>", TREE_END, NULL},
         {TREE, "x" NS "<a>1" NS "</a>", TREE_END, NULL},
         {TREE, NS "<a>1", TREE_END, NULL},
     };
