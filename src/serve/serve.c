@@ -108,7 +108,8 @@ static const struct cmd_option options[] = {
      "N", "1", 1, VNS_SLICE_WEIGHT_MAX},
     {"max-memory", 0, CMD_SIZE, AT(max_memory_bytes),
      "GPU memory of one Vulkan client; over it, allocations fail [default: 90 % of each heap, so "
-     "that another can start]",
+     "that another can start]; main memory that a client's own model may take beside its weights "
+     "[default: 90 % of this machine's]",
      "SIZE", NULL, 1 << 20, INT64_MAX},
     {"max-objects", 0, CMD_U64, AT(max_objects),
      "Vulkan objects of one client; over it, its session ends", "N", "1048576", 16, 1 << 30},
@@ -127,8 +128,8 @@ static const struct cmd_option options[] = {
     {"upload-cache-dir", 0, CMD_STRING, AT(upload_cache_dir),
      "keep them in this folder, also when the server ends [default: in memory]", "DIR"},
     {"session-user", 0, CMD_STRING, AT(session_user),
-     "run the processes of Vulkan clients as this user; the server must be root [default: the "
-     "server's user]",
+     "run the processes of Vulkan clients, and of models that clients send, as this user; the "
+     "server must be root [default: the server's user]",
      "NAME"},
     {"validate", 0, CMD_FLAG, AT(validate),
      "run Khronos' validation layer on what clients do; its messages go to the log and to the "

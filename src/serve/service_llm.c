@@ -69,7 +69,9 @@ const struct cmd_option service_llm_table[] = {
      "how long sequences are kept for a client that vanished", "TIME", "10s", 0,
      24 * 3600 * HW_SEC},
     {"max-upload", 0, CMD_SIZE, AT(upload_bytes),
-     "weights and KV caches that clients may send, together", "SIZE", "16GiB", 0, INT64_MAX},
+     "weights and KV caches that clients may send, together; each such model has a process of its "
+     "own, and its weights stay for the next client while there is room",
+     "SIZE", "16GiB", 0, INT64_MAX},
     {"allow-download", 0, CMD_FLAG, AT(downloads),
      "let clients fetch the model's file (hawser llm --download)"},
     {"share-per-client", 0, CMD_U64, AT(share),
