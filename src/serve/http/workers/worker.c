@@ -56,7 +56,7 @@ static int refuse_double(const struct http_worker *w, uint64_t incarnation, char
         if (f->workers[i].state != HTTP_WORKER_UP ||
             f->workers[i].served.incarnation != incarnation)
             continue;
-        snprintf(why, LLM_WHY_CHARS, "it is the same process as worker %s", f->workers[i].name);
+        snprintf(why, LLM_WHY_CHARS, "it is the same process as worker %.180s", f->workers[i].name);
         return -EEXIST;
     }
     return 0;
