@@ -203,6 +203,12 @@ struct hw_driver_counts rig_sent(const struct rig *rig)
 
 /* ---- recordings of copies ---- */
 
+void rig_fill(void *bytes, size_t len, int seed)
+{
+    for (size_t i = 0; i < len; i++)
+        ((uint8_t *)bytes)[i] = (uint8_t)(seed + (int)(i % 256));
+}
+
 void rig_copy_make(struct rig *rig, struct rig_copy *c, size_t size)
 {
     struct vn_object *device = &rig->device->object;
@@ -212,7 +218,7 @@ void rig_copy_make(struct rig *rig, struct rig_copy *c, size_t size)
     c->memory->size = size;
     c->memory->host_visible = c->memory->tracked = true;
     assert_int_equal(vn_region_create(&params, &c->memory->region), 0);
-    memset(vn_region_memory(c->memory->region), 0x5a, size);
+    rig_fill(vn_region_memory(c->memory->region), size, 0x5a);
     c->memory->next_visible = rig->device->visible;
     rig->device->visible = c->memory;
     c->from = vnc_object_create(rig->link, VK_OBJECT_TYPE_BUFFER, device);

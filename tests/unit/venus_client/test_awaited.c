@@ -63,7 +63,7 @@ static void the_first_sends_it(struct rig *rig, struct readback *r)
 {
     assert_true(submit(rig, r->fills, NULL) > BYTES);
     come_back(rig, r, 1, 0x11);
-    memset(r->bytes, 0x22, BYTES); /* what it leaves there for the second */
+    rig_fill(r->bytes, BYTES, 0x22); /* what it leaves there for the second */
 }
 
 static void the_second_does_not(void **state)
@@ -102,15 +102,15 @@ static void nor_does_one_that_grows(void **state)
     (void)submit(rig, r.fills, NULL);
     come_back_part(rig, &r, 2, 0x22, BYTES / 4);
     fill_part(&r, BYTES);
-    memset(r.bytes, 0x33, BYTES);
+    rig_fill(r.bytes, BYTES, 0x33);
     uint64_t sent = submit(rig, r.fills, NULL);
     assert_true(sent > BYTES / 4 * 3 - BYTES / 16 && sent < BYTES / 4 * 3 + BYTES / 16);
     come_back(rig, &r, 3, 0x44);
-    memset(r.bytes, 0x55, BYTES);
+    rig_fill(r.bytes, BYTES, 0x55);
     assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
     come_back(rig, &r, 4, 0x66);
     fill_part(&r, BYTES / 2);
-    memset(r.bytes, 0x77, BYTES / 2);
+    rig_fill(r.bytes, BYTES / 2, 0x77);
     assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
     come_back_part(rig, &r, 5, 0x88, BYTES / 2);
     unmake(rig, &r);
@@ -143,7 +143,7 @@ static void nor_does_one_from_an_image_without_gaps(void **state)
     the_first_sends_it(rig, &r);
     assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
     come_back(rig, &r, 2, 0x33);
-    memset(r.bytes, 0x44, BYTES);
+    rig_fill(r.bytes, BYTES, 0x44);
     fill_from_image(&r, image, 2 * WIDTH); /* every second row is the program's */
     assert_true(submit(rig, r.fills, NULL) > BYTES);
     come_back(rig, &r, 3, 0x55);
@@ -190,7 +190,7 @@ static void one_behind_work_that_waits_for_the_host_sends_it(void **state)
     assert_true(submit(rig, r.fills, NULL) > BYTES);
     come_back(rig, &r, 2, 0x33);
     rig_report(rig, 1, 1);
-    memset(r.bytes, 0x44, BYTES);
+    rig_fill(r.bytes, BYTES, 0x44);
     assert_true(submit(rig, r.fills, NULL) < BYTES / 16);
     come_back(rig, &r, 3, 0x55);
     unmake(rig, &r);

@@ -2,13 +2,12 @@
  * (docs/design/mapped-memory.md): that work reads what the host wrote in between. */
 #include "rig.h"
 
-#include <string.h>
 
 enum { BYTES = 1 << 20 };
 
 static void host_writes(const struct rig_copy *copy, int byte)
 {
-    memset(vn_region_memory(copy->memory->region), byte, BYTES);
+    rig_fill(vn_region_memory(copy->memory->region), BYTES, byte);
 }
 
 /* Bytes that a signal of the timeline on the second queue takes. */
