@@ -722,7 +722,7 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
 {
     uint64_t bytes = 0;
     const uint8_t *file = NULL;
-    if (msg->kind == RPC_CALL && llm_link_is_direct(c, r->method)) {
+    if (msg->kind == RPC_CALL && llm_link_is_direct(w, c, r->method)) {
         llm_link_forward(w, c, msg, NULL, NULL);
         return;
     }

@@ -353,12 +353,13 @@ void llm_link_forward_job(struct llm_worker *w, struct llm_job *job)
     forward(c->link, msg, r);
 }
 
-bool llm_link_is_direct(const struct llm_client *c, uint32_t method)
+bool llm_link_is_direct(const struct llm_worker *w, const struct llm_client *c, uint32_t method)
 {
+    if (method == LLM_METHOD_DOWNLOAD_KV) /* it is there, or has ended with the process */
+        return w->options.outside != NULL;
     if (!c->link)
         return false;
-    if (method == LLM_METHOD_DOWNLOAD_KV || method == LLM_METHOD_METRICS ||
-        method == LLM_METHOD_NETWORK_COUNTERS)
+    if (method == LLM_METHOD_METRICS || method == LLM_METHOD_NETWORK_COUNTERS)
         return true;
     return c->link->is_chosen && c->job_count == c->text_count && llm_link_carries(method);
 }

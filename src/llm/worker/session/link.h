@@ -20,7 +20,7 @@
 /* Whether requests of this method are about the client's model, wherever it is. */
 bool llm_link_carries(uint32_t method);
 /* Whether such a request may go now: nothing that the engine's thread has may change its place. */
-bool llm_link_is_direct(const struct llm_client *c, uint32_t method);
+bool llm_link_is_direct(const struct llm_worker *w, const struct llm_client *c, uint32_t method);
 
 /* The job's request goes to the client's process, with what it uploaded; starts the process where
  * the request brings a model.  Takes the message. */
