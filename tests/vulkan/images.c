@@ -97,11 +97,9 @@ static void linear(void)
     vkt_out_image("image", &image, VK_IMAGE_LAYOUT_GENERAL);
 }
 
-/* A texture that the program wrote and devices only read: work that writes other images is not
- * waited for because of it. */
-static void sampled_only(void)
+/* A linear texture that the program writes through *map and devices only read. */
+static VkImage read_only_image(VkImageUsageFlags usage, void **map, VkDeviceSize *bytes)
 {
-    vkt_open();
     VkImageCreateInfo info = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
                               .imageType = VK_IMAGE_TYPE_2D,
                               .format = VK_FORMAT_R8G8B8A8_UNORM,
@@ -110,7 +108,7 @@ static void sampled_only(void)
                               .arrayLayers = 1,
                               .samples = VK_SAMPLE_COUNT_1_BIT,
                               .tiling = VK_IMAGE_TILING_LINEAR,
-                              .usage = VK_IMAGE_USAGE_SAMPLED_BIT,
+                              .usage = usage,
                               .initialLayout = VK_IMAGE_LAYOUT_PREINITIALIZED};
     VkImage texture;
     VKT(vkCreateImage(vkt.device, &info, NULL, &texture));
@@ -119,9 +117,19 @@ static void sampled_only(void)
     vkGetImageMemoryRequirements(vkt.device, texture, &needs);
     VkDeviceMemory memory = vkt_allocate(needs, VKT_COHERENT, NULL);
     VKT(vkBindImageMemory(vkt.device, texture, memory, 0));
+    VKT(vkMapMemory(vkt.device, memory, 0, VK_WHOLE_SIZE, 0, map));
+    *bytes = needs.size;
+    return texture;
+}
+
+/* Work that writes other images is not waited for because of it. */
+static void sampled_only(void)
+{
+    vkt_open();
     void *map;
-    VKT(vkMapMemory(vkt.device, memory, 0, VK_WHOLE_SIZE, 0, &map));
-    vkt_pattern(map, needs.size, 1);
+    VkDeviceSize bytes;
+    (void)read_only_image(VK_IMAGE_USAGE_SAMPLED_BIT, &map, &bytes);
+    vkt_pattern(map, bytes, 1);
     struct vkt_image other =
         vkt_image_2d(VK_FORMAT_R8G8B8A8_UNORM, 16, 16, VK_IMAGE_USAGE_SAMPLED_BIT);
     for (uint32_t i = 0; i < 3; i++) {
@@ -135,6 +143,42 @@ static void sampled_only(void)
         VKT_EXPECT(getenv("VENUS_SYNC") || vkt_exchanges() == exchanges);
     }
     vkt_out_image("cleared", &other, VK_IMAGE_LAYOUT_GENERAL);
+}
+
+/* What the program writes there between submissions reaches a copy and a shader. */
+static void read_only_rewritten(void)
+{
+    vkt_open();
+    void *map;
+    VkDeviceSize bytes;
+    VkImage texture =
+        read_only_image(VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_TRANSFER_SRC_BIT, &map, &bytes);
+    struct vkt_buffer copy =
+        vkt_buffer(16 * 16 * 4, VK_BUFFER_USAGE_TRANSFER_DST_BIT, VKT_COHERENT);
+    const VkBufferImageCopy region = {.imageSubresource = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1},
+                                      .imageExtent = {16, 16, 1}};
+    VkImageMemoryBarrier ready = {
+        .sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
+        .srcAccessMask = VK_ACCESS_HOST_WRITE_BIT,
+        .dstAccessMask = VK_ACCESS_TRANSFER_READ_BIT,
+        .oldLayout = VK_IMAGE_LAYOUT_PREINITIALIZED,
+        .newLayout = VK_IMAGE_LAYOUT_GENERAL,
+        .srcQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
+        .dstQueueFamilyIndex = VK_QUEUE_FAMILY_IGNORED,
+        .image = texture,
+        .subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1},
+    };
+    for (uint32_t i = 0; i < 3; i++) {
+        vkt_pattern(map, bytes, i);
+        VkCommandBuffer command = vkt_begin();
+        vkCmdPipelineBarrier(command, VK_PIPELINE_STAGE_HOST_BIT, VK_PIPELINE_STAGE_TRANSFER_BIT, 0,
+                             0, NULL, 0, NULL, 1, &ready);
+        vkCmdCopyImageToBuffer(command, texture, VK_IMAGE_LAYOUT_GENERAL, copy.handle, 1, &region);
+        vkt_barrier(command);
+        vkt_finish(command);
+        ready.oldLayout = VK_IMAGE_LAYOUT_GENERAL;
+        vkt_out_buffer("copied", &copy);
+    }
 }
 
 static void storage(void)
@@ -308,6 +352,7 @@ static const struct vkt_case cases[] = {
     {"array_mipmapped", array_mipmapped, NULL},
     {"linear", linear, NULL},
     {"sampled_only", sampled_only, NULL},
+    {"read_only_rewritten", read_only_rewritten, NULL},
     {"storage", storage, NULL},
     {"storage_atomics", storage_atomics, NULL},
     {"views", views, NULL},

@@ -35,7 +35,7 @@ struct vnc_device {
     pthread_mutex_t lock;        /* guards the lists below; not held while anything is sent */
     pthread_cond_t sent;         /* a memory of theirs is not being sent any more */
     struct vnc_memory *visible;  /* host-visible: what deltas are collected from, once mapped */
-    struct vnc_resource *shared; /* host-visible resources that commands need not name to write:
+    struct vnc_resource *shared; /* host-visible resources that commands need not name to reach:
                                    images, and buffers whose address was taken */
     struct vnc_memory *shared_memory; /* bound sparsely: likewise */
     struct vnc_memory *recycled;      /* freed, the newest first: see client/memory/recycled.h */

@@ -91,13 +91,14 @@ void vnc_memory_all_ranges(struct vnc_device *device, struct vnc_ranges *ranges)
     pthread_mutex_unlock(&device->lock);
 }
 
-void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addresses,
-                              struct vnc_ranges *ranges)
+void vnc_memory_shared_ranges(struct vnc_device *device, enum vnc_access access, bool images,
+                              bool addresses, struct vnc_ranges *ranges)
 {
     pthread_mutex_lock(&device->lock);
     struct vnc_resource *r = images || addresses ? device->shared : NULL;
     for (; r; r = r->next_shared) {
-        if (r->object.type == VK_OBJECT_TYPE_IMAGE ? images : addresses)
+        bool reached = r->object.type == VK_OBJECT_TYPE_IMAGE ? images : addresses;
+        if (reached && (access == VNC_READ || !r->only_read))
             vnc_ranges_add(ranges, r, 0, VK_WHOLE_SIZE);
     }
     for (struct vnc_memory *m = device->shared_memory; m; m = m->next_shared)

@@ -112,9 +112,10 @@ void vnc_resource_retire(struct vnc_resource *resource);
 void vnc_memory_share(struct vnc_device *device, struct vnc_memory *memory);
 /* Adds all host-visible memory. */
 void vnc_memory_all_ranges(struct vnc_device *device, struct vnc_ranges *ranges);
-/* Adds all that batches can write without naming it in a command. */
-void vnc_memory_shared_ranges(struct vnc_device *device, bool images, bool addresses,
-                              struct vnc_ranges *ranges);
+/* Adds all that batches can read, or write, without naming it in a command. */
+enum vnc_access { VNC_READ, VNC_WRITE };
+void vnc_memory_shared_ranges(struct vnc_device *device, enum vnc_access access, bool images,
+                              bool addresses, struct vnc_ranges *ranges);
 
 /* Whether no work under way can write the memory, so that no delta for it can come from the server
  * before it has executed what is put now: both ends' shadow copies are equal then.  For the holder

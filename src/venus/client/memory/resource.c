@@ -25,7 +25,7 @@ void vnc_resource_unref(struct vnc_resource *resource)
     free(resource);
 }
 
-/* ---- what commands can write without naming it ---- */
+/* ---- what commands can read or write without naming it ---- */
 
 static void list_shared(struct vnc_resource *resource)
 {
@@ -83,6 +83,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBuf
     return VK_SUCCESS;
 }
 
+/* Stencils may have usages of their own. */
+static bool is_only_read(const VkImageCreateInfo *info)
+{
+    const VkImageUsageFlags reads = VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_TRANSFER_SRC_BIT;
+    return info->tiling == VK_IMAGE_TILING_LINEAR && !(info->usage & ~reads) &&
+           !vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_IMAGE_STENCIL_USAGE_CREATE_INFO);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_image(VkDevice device, const VkImageCreateInfo *info,
                                                    const VkAllocationCallbacks *allocator,
                                                    VkImage *out)
@@ -93,9 +101,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_image(VkDevice device, const VkImag
     struct vnc_resource *image = VNC_OBJECT(vnc_resource, *out);
     image->shape = vnc_image_shape(info);
     image->external = vnc_external_is_chained(image->device->physical, info->pNext);
-    image->only_read = info->tiling == VK_IMAGE_TILING_LINEAR &&
-                       !(info->usage & ~(VkImageUsageFlags)(VK_IMAGE_USAGE_SAMPLED_BIT |
-                                                            VK_IMAGE_USAGE_TRANSFER_SRC_BIT));
+    image->only_read = is_only_read(info);
     vn_enc_VkImageCreateInfo(&image->created, info);
     return VK_SUCCESS;
 }
@@ -353,8 +359,7 @@ static void bind(struct vnc_resource *resource, VkDeviceMemory handle, VkDeviceS
         return;
     if (resource->size == 0 && offset < memory->size)
         resource->size = memory->size - offset;
-    if (!resource->only_read)
-        list_shared(resource);
+    list_shared(resource);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL bind_buffer_memory(VkDevice device, VkBuffer buffer,

@@ -670,7 +670,7 @@ void vnc_command_buffer_ranges(const struct vnc_command_buffer *commands, struct
     }
     for (size_t i = 0; (effects & VN_WRITES_SETS) && i < commands->sets.count; i++)
         vnc_descriptor_set_ranges(commands->sets.items[i], true, ranges);
-    vnc_memory_shared_ranges(commands->device, effects & VN_WRITES_IMAGES,
+    vnc_memory_shared_ranges(commands->device, VNC_WRITE, effects & VN_WRITES_IMAGES,
                              effects & VN_WRITES_ADDRESSES, ranges);
     ranges->by_address |= effects & VN_WRITES_ADDRESSES;
 }
@@ -689,7 +689,7 @@ bool vnc_command_buffer_reads(const struct vnc_command_buffer *commands, struct 
     for (size_t i = 0; i < commands->sets.count; i++)
         vnc_descriptor_set_ranges(commands->sets.items[i], false, ranges);
     /* Sparse memory in any case: copies name a buffer that has none of its own. */
-    vnc_memory_shared_ranges(commands->device, commands->effects & VN_READS_IMAGES,
+    vnc_memory_shared_ranges(commands->device, VNC_READ, commands->effects & VN_READS_IMAGES,
                              commands->effects & VN_USES_ADDRESSES, ranges);
     return true;
 }
