@@ -266,6 +266,54 @@ static void who_waits_for_a_promised_value_is_early(void **state)
     assert_int_equal(fence_status(b), VK_SUCCESS);
 }
 
+/* What it waited for is done, too, whichever way the program asks. */
+static void who_waits_for_a_promised_value_tells_of_it(void **state)
+{
+    struct rig *b = *state;
+    struct vnc_fence *before = vnc_object_create(b->link, VK_OBJECT_TYPE_FENCE, &b->device->object);
+    struct vnc_semaphore *host =
+        vnc_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    host->timeline = true;
+    rig_submit(b, 1, NULL, host, NULL, NULL);
+    rig_submit(b, 1, NULL, NULL, b->timeline, before); /* visible work is before it */
+    rig_report(b, 1, 1);
+    rig_submit(b, 0, NULL, b->timeline, NULL, b->fence);
+    assert_int_equal(value_of(b), 0);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(value_of(b), 1);
+    assert_int_equal(b->status(VNC_HANDLE(VkDevice, b->device), VNC_HANDLE(VkFence, before)),
+                     VK_SUCCESS);
+    rig_report(b, 1, 2);
+    vnc_object_destroy(&before->object);
+    vnc_object_destroy(&host->object);
+}
+
+/* Likewise what the server reports in another order. */
+static void done_work_tells_of_the_values_that_it_waited_for(void **state)
+{
+    struct rig *b = *state;
+    struct vnc_semaphore *host =
+        vnc_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    host->timeline = true;
+    rig_submit(b, 1, NULL, host, b->timeline, NULL);
+    rig_submit(b, 0, NULL, b->timeline, NULL, b->fence);
+    rig_report(b, 0, 1);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(value_of(b), 1);
+    rig_report(b, 1, 1);
+    vnc_object_destroy(&host->object);
+}
+
+/* Also when the program waits until a queue is idle. */
+static void an_idle_queue_tells_of_what_it_waited_for(void **state)
+{
+    struct rig *b = *state;
+    rig_submit(b, 1, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 0, NULL, b->binary, NULL, NULL);
+    assert_int_equal(b->wait_idle(VNC_HANDLE(VkQueue, b->queues[0])), VK_SUCCESS);
+    assert_int_equal(value_of(b), 1);
+}
+
 static void who_waits_for_visible_work_by_a_timeline_is_not(void **state)
 {
     struct rig *b = *state;
@@ -388,6 +436,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_timeline_behind_visible_work_is_not_early, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(who_waits_for_a_promised_value_is_early, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(who_waits_for_a_promised_value_tells_of_it, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(done_work_tells_of_the_values_that_it_waited_for, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(an_idle_queue_tells_of_what_it_waited_for, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(who_waits_for_visible_work_by_a_timeline_is_not, rig_start,
                                         rig_end),

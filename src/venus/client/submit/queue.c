@@ -26,7 +26,7 @@ static void read_knob(void)
     (void)hw_env_bool("VENUS_EARLY_FENCE", vnc_perf(VNC_PERF_EARLY_FENCES), &early_fences);
 }
 
-struct vnc_signal {
+struct vnc_point {
     struct vnc_semaphore *semaphore; /* a reference; timeline */
     uint64_t value;
 };
@@ -40,8 +40,9 @@ struct vnc_batch {
     bool shared;   /* signals or waits for what another process has, too */
     bool waits;    /* may wait for the host, by a timeline, an event or another process */
     struct vnc_ranges ranges;
-    uint32_t signal_count;
-    struct vnc_signal signals[];
+    uint32_t signal_count, awaited_count;
+    struct vnc_point *awaited; /* behind the signals */
+    struct vnc_point signals[];
 };
 
 /* One call of vkQueueSubmit, vkQueueSubmit2 or vkQueueBindSparse, whichever it is. */
@@ -67,6 +68,8 @@ static void batch_free(struct vnc_batch *batch)
 {
     for (uint32_t i = 0; i < batch->signal_count; i++)
         vnc_semaphore_unref(batch->signals[i].semaphore);
+    for (uint32_t i = 0; i < batch->awaited_count; i++)
+        vnc_semaphore_unref(batch->awaited[i].semaphore);
     vnc_ranges_fini(&batch->ranges);
     free(batch);
 }
@@ -108,10 +111,14 @@ bool vnc_queue_is_working(struct vnc_queue *queue)
 
 /* ---- done ---- */
 
-static void raise_signals(const struct vnc_batch *batch)
+/* To what the batch signals, and what it has waited for, perhaps of a queue that is reported later.
+ */
+static void raise_timelines(const struct vnc_batch *batch)
 {
     for (uint32_t i = 0; i < batch->signal_count; i++)
         vnc_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
+    for (uint32_t i = 0; i < batch->awaited_count; i++)
+        vnc_semaphore_raise(batch->awaited[i].semaphore, batch->awaited[i].value);
 }
 
 static void take_awaited(const struct vnc_batch *batch,
@@ -137,7 +144,7 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
         struct vnc_batch *batch = *end;
         take_awaited(batch, arrived, user);
         if (result >= 0)
-            raise_signals(batch);
+            raise_timelines(batch);
         end = &batch->next;
     }
     queue->first = *end;
@@ -169,8 +176,7 @@ static void note_signal(struct vnc_batch *batch, VkSemaphore handle, uint64_t va
         note_semaphore(batch, semaphore);
     if (!semaphore || !semaphore->timeline)
         return;
-    batch->signals[batch->signal_count++] =
-        (struct vnc_signal){vnc_semaphore_ref(semaphore), value};
+    batch->signals[batch->signal_count++] = (struct vnc_point){vnc_semaphore_ref(semaphore), value};
 }
 
 /* What waits for a timeline that nothing in the stream signals so far, or for another process, may
@@ -186,8 +192,11 @@ static void note_wait(struct vnc_batch *batch, VkSemaphore handle, uint64_t valu
     batch->chained |= !waits;
     batch->visible |= waits;
     batch->waits |= waits;
-    if (semaphore->timeline)
-        vnc_semaphore_await(semaphore, value);
+    if (!semaphore->timeline)
+        return;
+    vnc_semaphore_await(semaphore, value);
+    batch->awaited[batch->awaited_count++] =
+        (struct vnc_point){vnc_semaphore_ref(semaphore), value};
 }
 
 static void note_commands(struct submission *s, struct vnc_batch *batch, VkCommandBuffer handle)
@@ -201,9 +210,13 @@ static void note_commands(struct submission *s, struct vnc_batch *batch, VkComma
     batch->waits |= watched;
 }
 
-static struct vnc_batch *batch_new(uint32_t signals)
+static struct vnc_batch *batch_new(uint32_t signals, uint32_t waits)
 {
-    return calloc(1, sizeof(struct vnc_batch) + signals * sizeof(struct vnc_signal));
+    struct vnc_batch *batch =
+        calloc(1, sizeof(*batch) + ((size_t)signals + waits) * sizeof(struct vnc_point));
+    if (batch)
+        batch->awaited = &batch->signals[signals];
+    return batch;
 }
 
 /* Semaphores of a VkSubmitInfo or a VkBindSparseInfo. */
@@ -216,7 +229,7 @@ static struct vnc_batch *batch_of_semaphores(const void *chain, const struct sem
 {
     const VkTimelineSemaphoreSubmitInfo *timeline =
         vn_chain_find(chain, VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO);
-    struct vnc_batch *batch = batch_new(s->signal_count);
+    struct vnc_batch *batch = batch_new(s->signal_count, s->wait_count);
     for (uint32_t i = 0; batch && i < s->signal_count; i++) {
         bool valued =
             timeline && i < timeline->signalSemaphoreValueCount && timeline->pSignalSemaphoreValues;
@@ -242,7 +255,8 @@ static struct vnc_batch *batch_of_submit(struct submission *s, const VkSubmitInf
 
 static struct vnc_batch *batch_of_submit2(struct submission *s, const VkSubmitInfo2 *submit)
 {
-    struct vnc_batch *batch = batch_new(submit->signalSemaphoreInfoCount);
+    struct vnc_batch *batch =
+        batch_new(submit->signalSemaphoreInfoCount, submit->waitSemaphoreInfoCount);
     for (uint32_t i = 0; batch && i < submit->signalSemaphoreInfoCount; i++)
         note_signal(batch, submit->pSignalSemaphoreInfos[i].semaphore,
                     submit->pSignalSemaphoreInfos[i].value);
@@ -290,7 +304,7 @@ static struct vnc_batch *batches_of(struct submission *s, struct vnc_invalidate_
     struct vnc_batch *first = NULL, **last = &first;
     uint32_t count = s->count ? s->count : 1;
     for (uint32_t i = 0; i < count; i++) {
-        *last = s->count ? batch_at(s, i) : batch_new(0);
+        *last = s->count ? batch_at(s, i) : batch_new(0, 0);
         if (!*last || (*last)->ranges.failed) {
             batches_free(first);
             return NULL;
@@ -388,8 +402,8 @@ bool vnc_queue_is_watched(struct vnc_queue *queue)
 
 /* Whether all batches of the queue, and those to come, may be reported before they are done.  Who
  * waits for one that waited for a semaphore has also waited for what was to signal it, on whichever
- * queue. */
-static bool is_early(struct vnc_queue *queue, const struct vnc_batch *to_come)
+ * queue: *chained, all that is under way may be reported then. */
+static bool is_early(struct vnc_queue *queue, const struct vnc_batch *to_come, bool *chained)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, read_knob);
@@ -397,15 +411,27 @@ static bool is_early(struct vnc_queue *queue, const struct vnc_batch *to_come)
     if (!early_fences || vnc_link_client(vnc_device_link(device))->sync ||
         atomic_load_explicit(&device->shares_memory, memory_order_relaxed))
         return false;
-    bool chained, other;
-    bool early = is_invisible(queue, &chained);
+    bool other;
+    bool early = is_invisible(queue, chained);
     for (; to_come; to_come = to_come->next) {
         early &= !to_come->visible;
-        chained |= to_come->chained;
+        *chained |= to_come->chained;
     }
-    for (uint32_t i = 0; early && chained && i < device->queue_count; i++)
+    for (uint32_t i = 0; early && *chained && i < device->queue_count; i++)
         early = is_invisible(device->queues[i], &other);
     return early;
+}
+
+/* What is_early said, for who asks later.  As it, under the stream's lock. */
+static void note_unseen(struct vnc_queue *queue, uint64_t number, bool chained)
+{
+    const struct vnc_device *device = queue->device;
+    atomic_store_explicit(&queue->unseen, number, memory_order_relaxed);
+    for (uint32_t i = 0; chained && i < device->queue_count; i++) {
+        struct vnc_queue *other = device->queues[i];
+        if (other != queue)
+            atomic_store_explicit(&other->unseen, vnc_queue_submitted(other), memory_order_relaxed);
+    }
 }
 
 static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vnc_queue *queue,
@@ -417,16 +443,34 @@ static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vnc_qu
     wire_fill_len(e, hole);
 }
 
-/* The program will be told that the batches up to number are done, and so that their timelines have
- * the values that they signal. */
-static void report_early(struct vnc_queue *queue, uint64_t number, struct wire_enc *e)
+/* Returns whether some of the batches wait for other queues. */
+static bool report_queue(struct vnc_queue *queue, uint64_t number, struct wire_enc *e)
 {
+    bool chained = false;
+    if (vnc_queue_has_reported(queue, number))
+        return false;
     put_about_batch(e, VN_OP_EARLY, queue, number);
     atomic_store_explicit(&queue->early, number, memory_order_relaxed);
     pthread_mutex_lock(&queue->lock);
-    for (const struct vnc_batch *b = queue->first; b && b->number <= number; b = b->next)
-        raise_signals(b);
+    for (const struct vnc_batch *b = queue->first; b && b->number <= number; b = b->next) {
+        raise_timelines(b);
+        chained |= b->chained;
+    }
     pthread_mutex_unlock(&queue->lock);
+    return chained;
+}
+
+/* The program will be told that the batches up to number are done, and so that their timelines have
+ * the values that they signal.  The same holds for what they waited for. */
+static void report_early(struct vnc_queue *queue, uint64_t number, struct wire_enc *e)
+{
+    const struct vnc_device *device = queue->device;
+    bool chained = report_queue(queue, number, e);
+    for (uint32_t i = 0; chained && i < device->queue_count; i++) {
+        struct vnc_queue *other = device->queues[i];
+        if (other != queue)
+            report_queue(other, atomic_load_explicit(&other->unseen, memory_order_relaxed), e);
+    }
 }
 
 /* Batches that nobody waits for.  Somebody may still come to (vnc_queue_ask). */
@@ -631,7 +675,8 @@ static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
     struct vnc_link *link = vnc_device_link(device);
     uint32_t count = s->count ? s->count : 1;
     struct wire_enc *e = vnc_link_begin(link);
-    bool unseen = e && is_early(s->queue, batches), early = unseen && can_be_looked_at(s, batches);
+    bool chained = false, unseen = e && is_early(s->queue, batches, &chained);
+    bool early = unseen && can_be_looked_at(s, batches);
     const struct vnc_copy *copies;
     uint32_t copy_count;
     bool update = unseen && is_update(s, &copies, &copy_count);
@@ -670,7 +715,7 @@ static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
     }
     enlist(s->queue, batches, update);
     if (early)
-        atomic_store_explicit(&s->queue->unseen, first + count - 1, memory_order_relaxed);
+        note_unseen(s->queue, first + count - 1, chained);
     if (s->fence)
         vnc_fence_submitted(s->fence, s->queue, first + count - 1);
     return finish_submission(link, s, update, shared);
@@ -843,18 +888,18 @@ void vnc_queue_look_for(struct vnc_queue *queue, const struct vnc_semaphore *sem
 static void prepare_idle_wait(struct vnc_queue *queue, uint64_t number)
 {
     struct vnc_link *link = vnc_device_link(queue->device);
-    if (vnc_queue_has_reported(queue, number))
-        return;
-    if (!is_early(queue, NULL)) {
-        vnc_queue_ask(queue, number);
-        return;
-    }
-    struct wire_enc *e = vnc_link_begin(link);
+    struct wire_enc *e = vnc_queue_has_reported(queue, number) ? NULL : vnc_link_begin(link);
+    bool chained;
     if (!e)
         return;
-    report_early(queue, number, e);
-    (void)!vnc_link_post(link);
-    vnc_queue_ask(queue, number); /* a failure is to be told, if later */
+    if (is_early(queue, NULL, &chained)) {
+        note_unseen(queue, vnc_queue_submitted(queue), chained);
+        report_early(queue, number, e);
+        (void)!vnc_link_post(link);
+    } else {
+        vnc_link_cancel(link);
+    }
+    vnc_queue_ask(queue, number); /* a failure of early work is to be told, if later */
 }
 
 static VkResult wait_idle(struct vnc_device *device, struct vnc_queue *const *queues,
