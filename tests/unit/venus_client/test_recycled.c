@@ -117,6 +117,46 @@ static void what_asks_for_more_is_asked_for(void **state)
     assert_int_equal(freed, 2 * ARRAY_LEN(chains));
 }
 
+#ifdef VK_EXT_pageable_device_local_memory
+static void what_was_given_a_priority_is_not_kept(void **state)
+{
+    (void)state;
+    VkDeviceMemory memory;
+    PFN_vkSetDeviceMemoryPriorityEXT prioritise = (PFN_vkSetDeviceMemoryPriorityEXT)rig_entry(
+        vnc_entries_memory, "vkSetDeviceMemoryPriorityEXT");
+    assert_int_equal(allocate(BYTES, 0, NULL, &memory), VK_SUCCESS);
+    prioritise(VNC_HANDLE(VkDevice, rig_in_use->device), memory, 1);
+    release(memory);
+    assert_int_equal(freed, 1);
+}
+#endif
+
+enum { USED = 3 * BYTES };
+
+static uint64_t used(void)
+{
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {.heapUsage = {USED}};
+    vnc_recycled_leave_out(&rig_in_use->physical, &budget);
+    return budget.heapUsage[0];
+}
+
+/* The program has freed it, though the driver has not. */
+static void what_is_kept_is_not_used(void **state)
+{
+    (void)state;
+    VkDeviceMemory memory;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(allocate(BYTES, 0, NULL, &memory), VK_SUCCESS);
+        assert_int_equal(used(), USED);
+        release(memory);
+        assert_int_equal(used(), USED - BYTES);
+    }
+    vnc_recycled_free(rig_in_use->device);
+    assert_int_equal(used(), USED);
+    assert_int_equal(cost(16 * BYTES, 0, NULL), 1);
+    assert_int_equal(used(), 0); /* an old answer may be less */
+}
+
 static void a_part_of_the_heap_is_kept(void **state)
 {
     (void)state;
@@ -150,6 +190,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_same_again_is_not_asked_for, start, end),
         cmocka_unit_test_setup_teardown(what_asks_for_more_is_asked_for, start, end),
+#ifdef VK_EXT_pageable_device_local_memory
+        cmocka_unit_test_setup_teardown(what_was_given_a_priority_is_not_kept, start, end),
+#endif
+        cmocka_unit_test_setup_teardown(what_is_kept_is_not_used, start, end),
         cmocka_unit_test_setup_teardown(a_part_of_the_heap_is_kept, start, end),
         cmocka_unit_test_setup_teardown(all_is_let_go_when_memory_is_short, start, end),
     };

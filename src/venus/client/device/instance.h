@@ -39,6 +39,7 @@ struct vnc_physical_device {
     uint32_t extension_count;
     struct vnc_memo queries; /* answers about image formats */
     struct vnc_budget budget;
+    _Atomic uint64_t recycled[VK_MAX_MEMORY_HEAPS]; /* bytes: see client/memory/recycled.h */
 };
 
 /* One server: its connection and what it told at the start. */

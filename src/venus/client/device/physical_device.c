@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "venus/client/memory/recycled.h"
 #include "venus/client/perf.h"
 #include "venus/common/physical.h"
 #include "vn_client.gen.h"
@@ -430,6 +431,7 @@ static void get_budget(struct vnc_physical_device *device, VkPhysicalDevice hand
             memset(driver.heapBudget, 0, sizeof(driver.heapBudget));
     }
     vnc_memory_types_budget(&device->types, &driver, out);
+    vnc_recycled_leave_out(device, out);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_memory(VkPhysicalDevice handle,

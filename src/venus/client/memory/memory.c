@@ -269,6 +269,16 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
     return result;
 }
 
+#ifdef VK_EXT_pageable_device_local_memory
+/* The next allocation would inherit it. */
+static VKAPI_ATTR void VKAPI_CALL set_priority(VkDevice device, VkDeviceMemory memory,
+                                               float priority)
+{
+    VNC_OBJECT(vnc_memory, memory)->kind.plain = false;
+    vn_vkSetDeviceMemoryPriorityEXT(device, memory, priority);
+}
+#endif
+
 /* ---- mapping ---- */
 
 static VKAPI_ATTR VkResult VKAPI_CALL map_memory(VkDevice handle, VkDeviceMemory memory_handle,
@@ -694,6 +704,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_
 const struct vnc_entry vnc_entries_memory[] = {
     VNC_ENTRY(vkAllocateMemory, allocate_memory),
     VNC_ENTRY(vkFreeMemory, free_memory),
+#ifdef VK_EXT_pageable_device_local_memory
+    VNC_ENTRY(vkSetDeviceMemoryPriorityEXT, set_priority),
+#endif
     VNC_ENTRY(vkMapMemory, map_memory),
     VNC_ENTRY(vkUnmapMemory, unmap_memory),
 #ifdef VK_KHR_map_memory2

@@ -45,10 +45,16 @@ static uint32_t heap_of(const struct vnc_memory *memory)
     return memory->device->physical->types.offered.memoryTypes[memory->kind.type].heapIndex;
 }
 
+static _Atomic uint64_t *counted(const struct vnc_memory *memory)
+{
+    return &memory->device->physical->recycled[heap_of(memory)];
+}
+
 /* As what follows: the device's lock is held. */
 static struct vnc_memory *remove_at(struct vnc_memory **at)
 {
     struct vnc_memory *memory = *at;
+    atomic_fetch_sub_explicit(counted(memory), memory->size, memory_order_relaxed);
     *at = memory->next_recycled;
     memory->next_recycled = NULL;
     return memory;
@@ -100,6 +106,7 @@ bool vnc_recycled_put(struct vnc_memory *memory)
     pthread_mutex_lock(&device->lock);
     memory->next_recycled = device->recycled;
     device->recycled = memory;
+    atomic_fetch_add_explicit(counted(memory), memory->size, memory_order_relaxed);
     struct vnc_memory *over = remove_over(device, heap, limit);
     pthread_mutex_unlock(&device->lock);
     free_all(device, over);
@@ -146,13 +153,26 @@ bool vnc_recycled_take(struct vnc_device *device, const struct vnc_memory_kind *
     return false;
 }
 
+void vnc_recycled_leave_out(const struct vnc_physical_device *physical,
+                            VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget)
+{
+    for (uint32_t i = 0; i < VK_MAX_MEMORY_HEAPS; i++) {
+        uint64_t bytes = atomic_load_explicit(&physical->recycled[i], memory_order_relaxed);
+        budget->heapUsage[i] -= bytes < budget->heapUsage[i] ? bytes : budget->heapUsage[i];
+    }
+}
+
 bool vnc_recycled_free(struct vnc_device *device)
 {
     if (vnc_link_is_foreign(vnc_device_link(device)))
         return false;
+    struct vnc_memory *all = NULL;
     pthread_mutex_lock(&device->lock);
-    struct vnc_memory *all = device->recycled;
-    device->recycled = NULL;
+    while (device->recycled) {
+        struct vnc_memory *memory = remove_at(&device->recycled);
+        memory->next_recycled = all;
+        all = memory;
+    }
     pthread_mutex_unlock(&device->lock);
     free_all(device, all);
     return all;

@@ -30,6 +30,9 @@ bool vnc_recycled_put(struct vnc_memory *memory) MUST_CHECK;
 /* Memory that is there already, as *out.  false: the server must be asked. */
 bool vnc_recycled_take(struct vnc_device *device, const struct vnc_memory_kind *kind,
                        VkDeviceMemory *out) MUST_CHECK;
+/* To the program it is free: takes it out of what heaps are used. */
+void vnc_recycled_leave_out(const struct vnc_physical_device *physical,
+                            VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget);
 /* Frees all there is; whether there was any. */
 bool vnc_recycled_free(struct vnc_device *device);
 
