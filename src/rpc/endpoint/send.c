@@ -372,13 +372,11 @@ bool rpc_send_blocked(const struct rpc_ep *ep)
 void rpc_ep_goodbye(struct rpc_ep *ep, int reason, const char *text)
 {
     assert(ep->status == 0);
-    if (ep->resume)
-        rpc_resume_leave(ep);
     size_t len = text ? strnlen(text, RPC_ERROR_TEXT_MAX) : 0;
     struct rpc_frame frame = {
         .kind = RPC_FRAME_BYE, .len = (uint32_t)len, .method = rpc_error_to_wire(reason)};
-    if (rpc_tx_control(&ep->tx, &frame, text) == 0)
-        (void)write_pending(ep);
+    if (rpc_tx_control(&ep->tx, &frame, text) == 0 && write_pending(ep) == 0 && ep->resume)
+        rpc_resume_leave(ep);
 }
 
 int rpc_ep_flush_goodbye(struct rpc_ep *ep)

@@ -164,7 +164,8 @@ static void reset_when_killed(struct rpc_ep *ep, bool on)
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
 }
 
-/* The goodbye shall arrive. */
+/* The goodbye shall arrive.  One that was not written cannot: then RST says that this is the end.
+ */
 void rpc_resume_leave(struct rpc_ep *ep)
 {
     reset_when_killed(ep, false);

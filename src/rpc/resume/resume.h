@@ -109,7 +109,7 @@ int rpc_resume_init(struct rpc_ep *ep) MUST_CHECK;
 void rpc_resume_fini(struct rpc_ep *ep);
 void rpc_resume_opened(struct rpc_ep *ep);
 int rpc_resume_on_frame(struct rpc_ep *ep, const struct rpc_frame *frame) MUST_CHECK;
-/* Before a goodbye is written. */
+/* After a goodbye was written. */
 void rpc_resume_leave(struct rpc_ep *ep);
 /* Queues an ACK when one is due. */
 void rpc_resume_acknowledge(struct rpc_ep *ep);

@@ -348,50 +348,76 @@ static void a_wrong_secret_resumes_nothing(void **state)
     serve_end(&service);
 }
 
-/* A client in another process: it says when it may be killed.  With leaves it ends in order. */
-static void be_a_client(int orders, int says, bool leaves)
+/* How a client in another process ends, which says when it is ready for that, and for its kill. */
+enum end {
+    IS_KILLED,
+    LEAVES,
+    LEAVES_UNHEARD, /* nobody reads, so its goodbye is not written */
+    ENDS
+};
+
+static void be_a_client(int orders, int says, enum end end)
 {
     int port;
+    char byte;
+    struct iovec iov;
+    assert_int_equal(setenv("VENUS_SOCKET_BUFFER_BYTES", "64KiB", 1), 0);
     assert_int_equal(read(orders, &port, sizeof port), sizeof port);
     struct rpc_client *client = open_at(port, true);
     await_offer(client);
-    if (leaves)
-        rpc_client_destroy(client);
+    assert_int_equal(write(says, "", 1), 1);
+    assert_int_equal(read(orders, &byte, 1), 1);
+    struct rpc_send much = send_of(METHOD_SINK, &iov, calloc(1, 12 << 20), 12 << 20);
+    if (end == LEAVES_UNHEARD)
+        assert_int_equal(rpc_client_post(client, &much), 0);
+    if (end != IS_KILLED)
+        rpc_client_leave(client);
     assert_int_equal(write(says, "", 1), 1);
     pause();
     _exit(0);
 }
 
+/* What the relay finds. */
+static int end_of_client(enum end end)
+{
+    int orders[2], says[2];
+    char byte;
+    struct service service;
+    struct relay relay;
+    assert_true(pipe(orders) == 0 && pipe(says) == 0);
+    pid_t pid = fork(); /* before there are threads */
+    assert_true(pid >= 0);
+    if (pid == 0)
+        be_a_client(orders[0], says[1], end);
+    serve(&service, 60 * HW_SEC, 0);
+    relay_start(&relay, service.port);
+    assert_int_equal(write(orders[1], &relay.port, sizeof relay.port), sizeof relay.port);
+    assert_int_equal(read(says[0], &byte, 1), 1);
+    atomic_store(&relay.mute, end == LEAVES_UNHEARD ? PAIRS_MAX : 0);
+    assert_int_equal(write(orders[1], "", 1), 1);
+    assert_int_equal(read(says[0], &byte, 1), 1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    atomic_store(&relay.mute, 0);
+    while (atomic_load(&relay.found) == 0)
+        sched_yield();
+    relay_stop(&relay);
+    serve_end(&service);
+    for (int i = 0; i < 2; i++) {
+        close(orders[i]);
+        close(says[i]);
+    }
+    return atomic_load(&relay.found);
+}
+
 /* What a server relies on when it waits for the window after FIN, and not after RST. */
-static void the_kernel_of_a_killed_client_resets(void **state)
+static void the_kernel_of_a_client_without_a_goodbye_resets(void **state)
 {
     (void)state;
-    for (int leaves = 0; leaves < 2; leaves++) {
-        int orders[2], says[2];
-        char byte;
-        struct service service;
-        struct relay relay;
-        assert_true(pipe(orders) == 0 && pipe(says) == 0);
-        pid_t pid = fork(); /* before there are threads */
-        assert_true(pid >= 0);
-        if (pid == 0)
-            be_a_client(orders[0], says[1], leaves);
-        serve(&service, 60 * HW_SEC, 0);
-        relay_start(&relay, service.port);
-        assert_int_equal(write(orders[1], &relay.port, sizeof relay.port), sizeof relay.port);
-        assert_int_equal(read(says[0], &byte, 1), 1);
-        assert_int_equal(kill(pid, SIGKILL), 0);
-        assert_int_equal(waitpid(pid, NULL, 0), pid);
-        while (atomic_load(&relay.found) == 0)
-            sched_yield();
-        assert_int_equal(atomic_load(&relay.found), leaves ? ESHUTDOWN : ECONNRESET);
-        relay_stop(&relay);
-        serve_end(&service);
-        for (int i = 0; i < 2; i++) {
-            close(orders[i]);
-            close(says[i]);
-        }
-    }
+    static const int found[ENDS] = {
+        [IS_KILLED] = ECONNRESET, [LEAVES] = ESHUTDOWN, [LEAVES_UNHEARD] = ECONNRESET};
+    for (enum end end = 0; end < ENDS; end++)
+        assert_int_equal(end_of_client(end), found[end]);
 }
 
 static void say_nothing(void *user, const char *line, size_t len)
@@ -403,7 +429,7 @@ int main(void)
 {
     hw_log_set_sink(say_nothing, NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_kernel_of_a_killed_client_resets),
+        cmocka_unit_test(the_kernel_of_a_client_without_a_goodbye_resets),
         cmocka_unit_test(threads_call_through_cuts),
         cmocka_unit_test(attempts_that_are_swallowed_leave_time_for_others),
         cmocka_unit_test(a_cut_before_the_offer_is_the_end),
