@@ -231,19 +231,24 @@ static void do_exists(struct resp_session *s, const struct resp_arg *args, uint3
     resp_integer(s, found);
 }
 
-/* What STRLEN, TTL and TYPE ask of a value. */
+/* What STRLEN, TYPE, TTL and their like ask of a value. */
 static void describe(struct resp_session *s, const struct resp_arg *args, const struct kv_named *v)
 {
     uint64_t now = kv_named_now_ms();
-    int64_t left = !v ? -2 : !v->end_ms ? -1 : v->end_ms > now ? (int64_t)(v->end_ms - now) : 0;
+    int64_t end = !v ? -2 : !v->end_ms ? -1 : (int64_t)v->end_ms;
+    int64_t left = end < 0 ? end : v->end_ms > now ? (int64_t)(v->end_ms - now) : 0;
     if (resp_is(&args[0], "STRLEN"))
         resp_integer(s, v ? v->len : 0);
     else if (resp_is(&args[0], "TYPE"))
         resp_status(s, v ? "string" : "none");
     else if (resp_is(&args[0], "PTTL"))
         resp_integer(s, left);
+    else if (resp_is(&args[0], "PEXPIRETIME"))
+        resp_integer(s, end);
+    else if (resp_is(&args[0], "EXPIRETIME"))
+        resp_integer(s, end > 0 ? (int64_t)(((uint64_t)end + 500) / 1000) : end);
     else
-        resp_integer(s, left > 0 ? (left + 500) / 1000 : left);
+        resp_integer(s, left > 0 ? (int64_t)(((uint64_t)left + 500) / 1000) : left);
 }
 
 static void do_describe(struct resp_session *s, const struct resp_arg *args, uint32_t count)
@@ -253,6 +258,23 @@ static void do_describe(struct resp_session *s, const struct resp_arg *args, uin
     (void)count;
     if (result == KV_OK || result == KV_MISS)
         describe(s, args, result == KV_OK ? &v : NULL);
+    else
+        resp_result_error(s, result);
+}
+
+/* MEMORY USAGE, as redis-cli --memkeys asks: what of --blocks the value takes. */
+static void do_memory(struct resp_session *s, const struct resp_arg *args, uint32_t count)
+{
+    struct kv_named v;
+    if (count < 3 || !resp_is(&args[1], "USAGE")) {
+        resp_error(s, "ERR MEMORY takes USAGE alone; INFO tells of the store");
+        return;
+    }
+    enum kv_result result = look(s, &args[2], &v);
+    if (result == KV_OK)
+        resp_integer(s, (int64_t)(KV_NAMED_HEAD + v.len + args[2].len + KV_NAMED_TAIL));
+    else if (result == KV_MISS)
+        resp_null(s);
     else
         resp_result_error(s, result);
 }
@@ -276,11 +298,13 @@ static void do_getrange(struct resp_session *s, const struct resp_arg *args, uin
         return;
     }
     int64_t len = v.named.len;
+    bool none = from < 0 && to < 0 && from > to;
     from = from < 0 ? from + len : from;
     to = to < 0 ? to + len : to;
     from = from < 0 ? 0 : from;
+    to = to < 0 ? 0 : to; /* an end before the first byte means that byte, as in Redis */
     to = to >= len ? len - 1 : to;
-    if (from <= to) {
+    if (from <= to && !none) {
         resp_send_value(s, &v, (uint32_t)from, (uint32_t)(to - from + 1));
     } else {
         resp_text(s, "");
@@ -296,14 +320,18 @@ static bool end_of(struct resp_session *s, const char *command, const struct res
 {
     int64_t n;
     bool seconds = resp_is(unit, "EX") || resp_is(unit, "EXAT"),
-         at = resp_is(unit, "EXAT") || resp_is(unit, "PXAT"), is_number = resp_number(arg, &n);
-    if (!is_number)
+         at = resp_is(unit, "EXAT") || resp_is(unit, "PXAT");
+    if (!resp_number(arg, &n)) {
         resp_not_a_number(s);
-    else if (n <= 0 || n > INT64_MAX / 2000)
-        resp_error(s, "ERR invalid expire time in '%s' command", command);
+        return false;
+    }
+    int64_t scale = seconds ? 1000 : 1, from = at ? 0 : (int64_t)kv_named_now_ms();
+    bool fits = n > 0 && n <= (INT64_MAX - from) / scale;
+    if (fits)
+        *end_ms = (uint64_t)(n * scale + from);
     else
-        *end_ms = (uint64_t)n * (seconds ? 1000 : 1) + (at ? 0 : kv_named_now_ms());
-    return is_number && n > 0 && n <= INT64_MAX / 2000;
+        resp_error(s, "ERR invalid expire time in '%s' command", command);
+    return fits;
 }
 
 static enum kv_result set(struct resp_session *s, const struct kv_named_set *set)
@@ -802,8 +830,12 @@ static const struct command {
     {"STRLEN", do_describe, 2, 2, STORE, 2},
     {"TTL", do_describe, 2, 2, STORE, 2},
     {"PTTL", do_describe, 2, 2, STORE, 2},
+    {"EXPIRETIME", do_describe, 2, 2, STORE, 2},
+    {"PEXPIRETIME", do_describe, 2, 2, STORE, 2},
     {"TYPE", do_describe, 2, 2, STORE, 2},
+    {"MEMORY", do_memory, 2, 5, STORE, 5},
     {"GETRANGE", do_getrange, 4, 4, STORE, 4},
+    {"SUBSTR", do_getrange, 4, 4, STORE, 4},
     {"DBSIZE", do_dbsize, 1, 1, STORE | CLIENT},
     {"INFO", do_info, 1, RESP_ARGS_MAX, STORE | CLIENT},
     {"KEYS", resp_keys, 2, 2, STORE | CLIENT},
@@ -870,13 +902,27 @@ uint32_t resp_value_index(const struct resp_arg *name, uint32_t count)
     return c < commands_end && count >= c->min && count <= c->max ? c->value : 0;
 }
 
+static void refuse(struct resp_session *s, const struct resp_arg *name)
+{
+    static const char *const ends[] = {"EXPIRE",    "PEXPIRE", "EXPIREAT",
+                                       "PEXPIREAT", "PERSIST", "GETEX"};
+    int shown = name->len < 64 ? (int)name->len : 64;
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        if (resp_is(name, ends[i])) {
+            resp_error(s, "ERR unknown command '%.*s': when a value ends is set with it, by SET",
+                       shown, name->data);
+            return;
+        }
+    }
+    resp_error(s, "ERR unknown command '%.*s', kvd has those of COMMAND LIST", shown, name->data);
+}
+
 void resp_execute(struct resp_session *s)
 {
     const struct resp_arg *args = s->request.args;
     uint32_t count = s->request.count;
     const struct command *c = find(&args[0]), *end = commands_end;
     size_t before = s->out_len;
-    int shown = args[0].len < 64 ? (int)args[0].len : 64;
     s->why[0] = 0;
     if (resp_is(&args[0], "POST") || resp_is(&args[0], "Host:")) {
         /* A page in a browser may send requests here, but not without these lines before them. */
@@ -886,8 +932,7 @@ void resp_execute(struct resp_session *s)
         resp_error(s, "NOAUTH Authentication required.");
     else if (c == end) {
         s->queue.bad = true;
-        resp_error(s, "ERR unknown command '%.*s', kvd has those of COMMAND LIST", shown,
-                   args[0].data);
+        refuse(s, &args[0]);
     } else if (count < c->min || count > c->max) {
         s->queue.bad = true;
         resp_error(s, "ERR wrong number of arguments for '%s' command", lower_name(c));

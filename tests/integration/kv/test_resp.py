@@ -196,6 +196,13 @@ class RespCase(RespDoor):
         self.assertEqual(r("SET", "k", bytes(largest)), "OK")
         self.error(r("SET", "k", bytes(largest + 1)), f"a name of 4096 bytes, a value of {largest},")
 
+    def test_what_a_value_takes_and_why_its_end_stays(self):
+        r = self.connect(self.start("--resp", f"unix:{self.dir}/redis"))
+        self.assertEqual((r("SET", "name", bytes(1000)), r("MEMORY", "USAGE", "name")), ("OK", 8 + 1000 + 4 + 4))
+        self.error(r("MEMORY", "DOCTOR"), "MEMORY takes USAGE alone")
+        for request in ("EXPIRE name 10", "pexpireat name 1", "PERSIST name", "GETEX name"):
+            self.error(r(*request.split()), "when a value ends is set with it, by SET")
+
     def test_several_addresses(self):
         paths = [self.dir / name for name in ("a", "b", "c")]
         (self.dir / "token").write_text("swordfish-swordfish\n")
