@@ -490,13 +490,13 @@ const struct cmd_command cmd_kvd = {
         "one line, \"attach at ...\", when clients can attach.",
     .options = options,
     .environment = environment,
-    .examples =
-        "hawser kvd\n"
-        "hawser kvd --blocks 64GiB --etcd http://10.0.0.9:2379 --cluster kv --name kv0 \\\n"
-        "    --listen 10.0.0.1:28200 --cert server.crt --key server.key --token-file token\n"
-        "hawser kvd --peers shm:/run/kv0,shm:/run/kv1 --rank 1 --socket /run/kvd1.sock\n"
-        "hawser kvd --peers 10.0.0.1:28200,10.0.0.2:28200 --rank 0 --cert server.crt \\\n"
-        "    --key server.key --ca server.crt --token-file token",
+    .examples = "hawser kvd\n"
+                "hawser kvd --blocks 64GiB --etcd http://10.0.0.9:2379 --cluster kv \\\n"
+                "    --name kv0 --listen 10.0.0.1:28200 --cert server.crt --key server.key \\\n"
+                "    --token-file token\n"
+                "hawser kvd --peers shm:/run/kv0,shm:/run/kv1 --rank 1 --socket /run/kvd1.sock\n"
+                "hawser kvd --peers 10.0.0.1:28200,10.0.0.2:28200 --rank 0 --cert server.crt \\\n"
+                "    --key server.key --ca server.crt --token-file token",
     .values_size = sizeof(struct kvd_options),
     .run = run,
 };

@@ -258,10 +258,9 @@ const struct cmd_command cmd_llm = {
     .examples = "hawser llm gpu1:28100 --prompt 'Once upon a time' -n 64 --stats\n"
                 "hawser llm gpu1 --stop THE --stop END < story.txt\n"
                 "hawser llm --model model.gguf --prompt 'Once upon a time' --decode_steps 64\n"
-                "hawser llm --model stories260K.bin --tokenizer tok512.bin --temperature 0.8 "
-                "--seed 7\n"
-                "hawser llm --mode semantic --model model.gguf --prompt 'Once' --gpu_host gpu1 \\\n"
-                "    --master_port 29501 --tokens-per-request 8",
+                "hawser llm --model stories260K.bin --tokenizer tok512.bin --seed 7\n"
+                "hawser llm --mode semantic --model model.gguf --prompt 'Once' \\\n"
+                "    --gpu_host gpu1 --master_port 29501 --tokens-per-request 8",
     .values_size = sizeof(struct llm_run_options),
     .run = run,
 };

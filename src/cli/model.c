@@ -491,7 +491,7 @@ const struct cmd_command cmd_model = {
     .options = options,
     .examples = "hawser model info models/small.gguf\n"
                 "hawser model synth --arch gptj --like 6b -o gptj-6b.gguf\n"
-                "hawser model synth --layers 12 --width 768 --heads 12 --type Q8_0 -o random.gguf\n"
+                "hawser model synth --layers 12 --width 768 --heads 12 -o random.gguf\n"
                 "hawser model quantise model-f16.gguf model-q4.gguf --type Q4_K_M\n"
                 "hawser model import gpt-j-6B gpt-j-6b.gguf",
     .values_size = sizeof(struct model_options),

@@ -182,10 +182,9 @@ const struct cmd_command cmd_run_program = {
         "before the program starts; one of several may be away.  The exit status is the program's.",
     .options = options,
     .environment = environment,
-    .examples =
-        "hawser run -- vulkaninfo --summary\n"
-        "hawser run --servers gpu1:28100,gpu2:28100 --fingerprint HEX --token-file token \\\n"
-        "    -- llama-cli -m model.gguf -ngl 99",
+    .examples = "hawser run -- vulkaninfo --summary\n"
+                "hawser run --servers gpu1:28100,gpu2:28100 --fingerprint HEX \\\n"
+                "    --token-file token -- llama-cli -m model.gguf -ngl 99",
     .values_size = sizeof(struct run_options),
     .run = run,
 };

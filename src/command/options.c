@@ -214,8 +214,11 @@ static void print_option(const struct cmd_option *o)
         print_help_text(0, choices_of(o, "NAME: ", ", ", names));
     if (o->kind == CMD_LIST)
         print_help_text(0, "repeat, or separate with commas");
-    if (o->def)
-        printf("%*s[default: %s]\n", HELP_COLUMN, "", o->def);
+    if (o->def) {
+        char def[CHOICES_CHARS];
+        snprintf(def, sizeof(def), "[default: %s]", o->def);
+        print_help_text(0, def);
+    }
 }
 
 void cmd_print_help(const struct cmd_command *c)

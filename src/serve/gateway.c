@@ -174,7 +174,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
 
 const struct cmd_command cmd_gateway = {
     .name = "gateway",
-    .summary = "answer OpenAI's and Anthropic's clients over HTTP, by other machines",
+    .summary = "answer OpenAI's and Anthropic's clients over HTTP, through workers",
     .operands = "",
     .description =
         "Needs no GPU and no model file.  A text whose worker dies, hangs or is drained goes on at "

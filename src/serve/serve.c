@@ -701,13 +701,12 @@ const struct cmd_command cmd_serve = {
         "line, \"listening on ...\", when clients can connect.",
     .options = options,
     .environment = environment,
-    .examples =
-        "hawser serve\n"
-        "hawser serve --model model.gguf --master_port 29501\n"
-        "hawser serve --model model.gguf --http 127.0.0.1:8000\n"
-        "hawser serve --listen unix:/run/hawser.sock,shm:/run/hawser-shm.sock\n"
-        "hawser serve --listen 0.0.0.0:28100 --cert keys/server.crt --key keys/server.key \\\n"
-        "    --token-file keys/token --metrics 127.0.0.1:9100",
+    .examples = "hawser serve\n"
+                "hawser serve --model model.gguf --master_port 29501\n"
+                "hawser serve --model model.gguf --http 127.0.0.1:8000\n"
+                "hawser serve --listen unix:/run/hawser.sock,shm:/run/hawser-shm.sock\n"
+                "hawser serve --listen 0.0.0.0:28100 --cert keys/server.crt \\\n"
+                "    --key keys/server.key --token-file keys/token --metrics 127.0.0.1:9100",
     .values_size = sizeof(struct serve_options),
     .run = run,
 };

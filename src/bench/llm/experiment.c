@@ -529,7 +529,7 @@ const struct cmd_command cmd_experiment = {
         "modes must generate the same tokens, but for a lossy one; otherwise there is no report.",
     .options = options,
     .examples = "hawser experiment --model model.gguf --trials 5\n"
-                "hawser experiment --model model.gguf --modes local,remote_cache,sys_simulated \\\n"
+                "hawser experiment --model model.gguf --modes local,remote_cache \\\n"
                 "    --sweep rtt --points 0,1ms,10ms --output rtt.csv --report rtt.html\n"
                 "hawser experiment --model model.gguf --prompt_tokens 512 --sweep pressure \\\n"
                 "    --rate 1Gbit --output pressure.csv --report pressure.html",

@@ -459,7 +459,7 @@ const struct cmd_command cmd_bench_serve = {
                 "    --peer 'exec llama-server -m \"$MODEL\" --port \"$PORT\" -np 16'\n"
                 "hawser bench-serve --model models/kjv.gguf --share 3 --clients 24\n"
                 "hawser bench-serve --model models/kjv.gguf --share 3 --clients 24 --priority\n"
-                "hawser bench-serve --model m.gguf --share 3 --backend vulkan --idle-weights 300ms",
+                "hawser bench-serve --model m.gguf --share 3 --idle-weights 300ms",
     .values_size = sizeof(struct bench_serve_options),
     .run = run,
 };
