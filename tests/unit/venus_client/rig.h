@@ -68,7 +68,8 @@ struct rig_copy {
     struct vnc_command_buffer *commands;
 };
 
-/* Bytes that travel one by one: no two neighbours are equal, nor are two fills with another seed. */
+/* Bytes that travel one by one: no two neighbours are equal, nor are two fills with another seed.
+ */
 void rig_fill(void *bytes, size_t len, int seed);
 void rig_copy_make(struct rig *rig, struct rig_copy *copy, size_t size);
 void rig_copy_free(struct rig *rig, struct rig_copy *copy);

@@ -2,7 +2,6 @@
  * (docs/design/mapped-memory.md): that work reads what the host wrote in between. */
 #include "rig.h"
 
-
 enum { BYTES = 1 << 20 };
 
 static void host_writes(const struct rig_copy *copy, int byte)
