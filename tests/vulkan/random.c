@@ -1,8 +1,9 @@
 /* random.c - differential programs: what nobody thought of.
  *
  * A seed gives a list of steps, the same in all places: record a few commands, submit them, submit
- * them again, write and read mapped memory that no work uses, wait in several ways.  Buffers lie
- * side by side in their memory, so that the host and the device write the same pages at a time. */
+ * them again, write and read mapped memory that no work uses, wait in several ways, free memory and
+ * allocate as much again.  Buffers lie side by side in their memory, so that the host and the
+ * device write the same pages at a time. */
 #include "vkt.h"
 
 #include <string.h>
@@ -10,6 +11,7 @@
 enum {
     BUFFERS = 20, /* a bit each */
     MEMORIES = 4,
+    PARTS = BUFFERS / MEMORIES,
     SLOTS = 6,
     SETS = 4, /* of a slot and kernel */
     OPS = 6,
@@ -38,7 +40,10 @@ struct range {
     VkDeviceSize at, bytes;
 };
 
-static struct part parts[BUFFERS];
+static const enum vkt_memory kinds[MEMORIES] = {VKT_COHERENT, VKT_DEVICE, VKT_COHERENT,
+                                                VKT_COHERENT};
+static VkDeviceMemory memories[MEMORIES];
+static struct part parts[BUFFERS]; /* of the first memory, of the second... */
 static struct slot slots[SLOTS];
 static struct vkt_kernel kernel;
 static VkSemaphore done, host; /* timelines */
@@ -68,29 +73,57 @@ static struct range clipped(struct range range, VkDeviceSize size)
 
 /* --- what there is -------------------------------------------------------------------------- */
 
-static void make_parts(struct part *first, uint32_t count, enum vkt_memory kind)
+static void make_buffer(struct part *part)
 {
+    VkBufferCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .size = part->size,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                 VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+    };
+    VKT(vkCreateBuffer(vkt.device, &info, NULL, &part->buffer));
+}
+
+/* A memory and the buffers in it. */
+static void make(uint32_t m)
+{
+    struct part *first = &parts[m * PARTS];
     VkMemoryRequirements all = {.memoryTypeBits = UINT32_MAX}, needs;
-    VkDeviceSize offsets[BUFFERS];
-    for (uint32_t i = 0; i < count; i++) {
-        first[i].size = 4 * (VkDeviceSize)(1 + pick(pick(3) ? SMALL : LARGE));
-        first[i].buffer = vkt_buffer_only(first[i].size, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
+    VkDeviceSize offsets[PARTS];
+    for (uint32_t i = 0; i < PARTS; i++) {
+        make_buffer(&first[i]);
         vkGetBufferMemoryRequirements(vkt.device, first[i].buffer, &needs);
         offsets[i] = (all.size + needs.alignment - 1) / needs.alignment * needs.alignment;
         all.size = offsets[i] + needs.size;
         all.memoryTypeBits &= needs.memoryTypeBits;
     }
-    VkDeviceMemory memory = vkt_allocate(all, kind, NULL);
+    VkMemoryAllocateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+        .allocationSize = all.size,
+        .memoryTypeIndex = vkt_memory_type(all.memoryTypeBits, kinds[m]),
+    };
+    VKT(vkAllocateMemory(vkt.device, &info, NULL, &memories[m]));
     void *map = NULL;
-    if (kind != VKT_DEVICE)
-        VKT(vkMapMemory(vkt.device, memory, 0, VK_WHOLE_SIZE, 0, &map));
-    for (uint32_t i = 0; i < count; i++) {
-        VKT(vkBindBufferMemory(vkt.device, first[i].buffer, memory, offsets[i]));
+    if (kinds[m] != VKT_DEVICE)
+        VKT(vkMapMemory(vkt.device, memories[m], 0, VK_WHOLE_SIZE, 0, &map));
+    for (uint32_t i = 0; i < PARTS; i++) {
+        VKT(vkBindBufferMemory(vkt.device, first[i].buffer, memories[m], offsets[i]));
         first[i].map = map ? (char *)map + offsets[i] : NULL;
         VkCommandBuffer command = vkt_begin();
         vkCmdFillBuffer(command, first[i].buffer, 0, VK_WHOLE_SIZE, i);
         vkt_finish(command);
     }
+}
+
+/* Memory may go before its buffers. */
+static void destroy(uint32_t m, bool memory_first)
+{
+    if (memory_first)
+        vkFreeMemory(vkt.device, memories[m], NULL);
+    for (uint32_t i = m * PARTS; i < (m + 1) * PARTS; i++)
+        vkDestroyBuffer(vkt.device, parts[i].buffer, NULL);
+    if (!memory_first)
+        vkFreeMemory(vkt.device, memories[m], NULL);
 }
 
 static void make_slots(void)
@@ -285,9 +318,20 @@ static void step_part(void)
     }
 }
 
+/* What is recorded with the buffers is not valid any more. */
+static void step_memory(void)
+{
+    const uint32_t m = pick(MEMORIES), bits = ((1u << PARTS) - 1) << m * PARTS;
+    for (uint32_t i = m * PARTS; i < (m + 1) * PARTS; i++)
+        wait_for(parts[i].number);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        slots[i].recorded = slots[i].recorded && !(slots[i].used & bits);
+    destroy(m, pick(2));
+    make(m);
+}
+
 static void run(uint32_t seed)
 {
-    const enum vkt_memory kinds[MEMORIES] = {VKT_COHERENT, VKT_DEVICE, VKT_COHERENT, VKT_COHERENT};
     VKT_NEED(vkt.f12.timelineSemaphore);
     vkt_open();
     memset(parts, 0, sizeof parts);
@@ -298,10 +342,14 @@ static void run(uint32_t seed)
     done = vkt_timeline(0);
     host = vkt_timeline(0);
     make_slots();
+    for (uint32_t i = 0; i < BUFFERS; i++)
+        parts[i].size = 4 * (VkDeviceSize)(1 + pick(pick(3) ? SMALL : LARGE));
     for (uint32_t i = 0; i < MEMORIES; i++)
-        make_parts(&parts[i * BUFFERS / MEMORIES], BUFFERS / MEMORIES, kinds[i]);
+        make(i);
     for (uint32_t i = 0; i < STEPS; i++) {
-        if (pick(3) == 0)
+        if (pick(40) == 0)
+            step_memory();
+        else if (pick(3) == 0)
             step_slot();
         else
             step_part();
@@ -311,6 +359,9 @@ static void run(uint32_t seed)
         vkt_out_buffer("part", &(struct vkt_buffer){.handle = parts[i].buffer,
                                                     .size = parts[i].size,
                                                     .map = parts[i].map});
+    VKT(vkDeviceWaitIdle(vkt.device));
+    for (uint32_t i = 0; i < MEMORIES; i++)
+        destroy(i, true);
 }
 
 static void first(void)
