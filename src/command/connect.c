@@ -79,16 +79,18 @@ enum cmd_exit cmd_load_security(const struct cmd_connect_options *options, struc
     return CMD_DONE;
 }
 
+/* An HTTP server says nothing, or hangs up: it depends on the bytes of our hello. */
 static enum cmd_exit handshake(struct cmd_link *link, char why[CMD_WHY_CHARS])
 {
     int rc = measure_ready(link->ep, link->timeout_ns);
     if (rc == 0)
         return CMD_DONE;
     enum cmd_exit code = cmd_exit_for(rc);
-    snprintf(why, CMD_WHY_CHARS, "%s %s: %s", link->address,
+    snprintf(why, CMD_WHY_CHARS, "%s %s: %s%s", link->address,
              code == CMD_REFUSED ? "refuses the connection" : "does not answer",
-             rc == -ETIMEDOUT ? "no answer in time; is it serve's --listen, and not its --http?"
-                              : rpc_ep_reason(link->ep));
+             rc == -ETIMEDOUT ? "no answer in time" : rpc_ep_reason(link->ep),
+             rc == -ETIMEDOUT || rc == -ECONNRESET ? "; is it serve's --listen, and not its --http?"
+                                                   : "");
     return code;
 }
 

@@ -446,6 +446,10 @@ class Endpoints(unittest.TestCase):
         nobody = hawser("top", "http://127.0.0.1:1", "--once")
         self.assertEqual(nobody.returncode, 69)
         self.assertIn("Connection refused", nobody.stdout)
+        with one_answer(b"") as url:
+            result = hawser("top", url.removeprefix("http://"), "--once")
+            self.assertEqual(result.returncode, 69)
+            self.assertIn("is it serve's --listen, and not its --http?", result.stdout)
         good = b'{"workers": [], "requests": {"answered": 7}}'
         nothing = "no gateway or server with --http answers there"
         for raw, said in [
