@@ -119,4 +119,9 @@ bool hw_is_eventfd(int fd);
 /* As pthread_cond_wait, at most until hw_now_ns() is until_ns; false when it is. */
 bool hw_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns);
 
+/* The calling thread does little when it wakes, and somebody waits for that: from now on it runs
+ * before threads that compute, which else keep their core for milliseconds.  It gets no more of the
+ * cores than before, and what it starts is not changed.  Before Linux 6.12 nothing changes. */
+void hw_wake_soon(void);
+
 #endif

@@ -5,6 +5,7 @@
 #include "base/counter.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "command/connect.h"
 #include "command/drivers.h"
 #include "command/interrupt.h"
@@ -633,6 +634,7 @@ static enum cmd_exit serve(struct server *s)
     catch_signals(s->rpc);
     code = say_ready(s, bound);
     if (code == CMD_DONE) {
+        hw_wake_soon();
         rpc_server_run(s->rpc);
         finish_texts(s);
     }

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/counter.h"
+#include "base/wait.h"
 #include "llm/worker/message.h"
 
 #include <assert.h>
@@ -346,6 +347,7 @@ static void rest(struct llm_connection *c)
 static void *read_and_deliver(void *user)
 {
     struct llm_connection *c = user;
+    hw_wake_soon();
     while (!should_end(c) && rpc_client_wait(c->client, has_work, c, HW_NEVER) == 0)
         (void)deliver(c);
     while (rpc_client_status(c->client) == 0)

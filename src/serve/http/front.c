@@ -1,6 +1,7 @@
 #include "serve/http/front.h"
 
 #include "base/log.h"
+#include "base/wait.h"
 #include "command/connect.h"
 #include "serve/http/impl.h"
 #include "serve/http/listen.h"
@@ -125,6 +126,7 @@ static void on_connection(void *user, struct MHD_Connection *c, void **context,
     struct http_front *f = user;
     struct http_client *client = *context;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        hw_wake_soon(); /* the daemon's own thread, which nobody else starts */
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
         *context = client = info ? calloc(1, sizeof(*client)) : NULL;
