@@ -924,7 +924,7 @@ void resp_execute(struct resp_session *s)
     const struct command *c = find(&args[0]), *end = commands_end;
     size_t before = s->out_len;
     s->why[0] = 0;
-    if (resp_is(&args[0], "POST") || resp_is(&args[0], "Host:")) {
+    if (c == end && (resp_is(&args[0], "POST") || resp_is(&args[0], "Host:"))) {
         /* A page in a browser may send requests here, but not without these lines before them. */
         resp_error(s, "ERR this is no HTTP server");
         s->ends = true;
