@@ -544,9 +544,11 @@ static enum cmd_exit parse_and_run(struct parse *p)
         return CMD_DONE;
     }
     bool no_program = p->command->runs_program && !p->operands->program;
-    if (p->operands->count < p->command->operands_min || no_program)
-        return cmd_fail(CMD_USAGE, "%s: %s is missing; see hawser %s --help", p->command->name,
-                        p->command->operands, p->command->name);
+    if (p->operands->count < p->command->operands_min || no_program) {
+        const char *all = p->command->operands; /* the first must be there, or a program */
+        return cmd_fail(CMD_USAGE, "%s: %.*s is missing; see hawser %s --help", p->command->name,
+                        (int)(no_program ? strlen(all) : strcspn(all, " ")), all, p->command->name);
+    }
     code = fill_defaults(p, true);
     return code == CMD_DONE ? p->command->run(p->values, p->operands) : code;
 }

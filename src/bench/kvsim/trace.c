@@ -121,6 +121,8 @@ enum cmd_exit bench_trace_read(const char *command, const char *path, struct kv_
                         command, path, line, KV_TRACE_IDS_MAX - 1);
     if (rc == -ENODATA)
         return cmd_fail(CMD_FAILED, "%s: %s: no request has a block", command, path);
+    if (rc && line == 0)
+        return cmd_fail(CMD_FAILED, "%s: %s: %s", command, path, strerror(-rc));
     if (rc)
         return cmd_fail(CMD_FAILED, "%s: %s: after line %zu: %s", command, path, line,
                         strerror(-rc));

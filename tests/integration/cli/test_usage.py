@@ -97,7 +97,9 @@ class WrongUsage(Case):
                 self.expect(hawser(*args), USAGE, *texts)
 
     def test_missing_and_superfluous_arguments(self):
-        self.expect(hawser("keygen"), USAGE, "DIR")
+        self.expect(hawser("keygen"), USAGE, "DIR is missing")
+        self.expect(hawser("kvctl"), USAGE, ": list|limit|trim|watch is missing")
+        self.expect(hawser("run"), USAGE, "-- PROGRAM [ARGUMENT...] is missing")
         self.expect(hawser("serve", "--listen"), USAGE, "--listen needs a value")
         self.expect(hawser("bench-rpc", "extra"), USAGE, "'extra'")
         self.expect(hawser("info", "--json=yes"), USAGE, "--json takes no value")

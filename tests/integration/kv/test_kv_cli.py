@@ -229,7 +229,7 @@ class Kvreplay(Case):
             file.write('{"hash_ids": [1, -2]}\n')
         self.expect(hawser("kvreplay", path), FAILED, "line 2")
         self.expect(hawser("kvreplay", self.dir / "none"), FAILED, "No such file")
-        self.expect(hawser("kvreplay", self.dir), FAILED, "Is a directory")
+        self.expect(hawser("kvreplay", self.dir), FAILED, f"{self.dir}: Is a directory")
         self.expect(hawser("kvreplay", self.trace([])), FAILED, "no request")
         self.expect(hawser("kvreplay", self.trace([1]), "--capacity", "1KiB"), USAGE, "--capacity")
         self.expect(hawser("kvreplay"), USAGE, "FILE")
