@@ -52,8 +52,8 @@ static void a_thread_that_is_waited_for_has_a_short_slice_and_nothing_else_chang
     before = attr_of_this_thread();
     assert_int_equal(hw_thread_start(&thread, hurry_and_tell, attrs), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    if (before.runtime == 0)
-        print_message("this kernel tells no slices\n");
+    if (before.runtime == 0 || before.policy != SCHED_OTHER || before.nice < 0)
+        print_message("no slices here: an older kernel, or another policy or priority\n");
     else
         assert_int_equal(attrs[0].runtime, 100000);
     for (int i = 0; i < 2; i++) {
