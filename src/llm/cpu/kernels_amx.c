@@ -1,4 +1,5 @@
 /* The set "amx": "avx512", and products of byte matrices (AMX-INT8). */
+#define LLM_ROWS 16 /* of weights, side by side */
 #include "llm/cpu/x86_impl.h"
 
 const struct llm_kernels llm_kernels_amx = {

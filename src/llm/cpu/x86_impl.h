@@ -1,10 +1,8 @@
 /* llm/cpu/x86_impl.h - private to src/llm: the kernels of the sets "avx2", "avx512" and "amx",
  * each of which compiles them for its CPU.
  *
- * For one row of activations, four rows of weights are taken at once, as in kernels_neon.c, so that
- * one register holds their sums when they are scaled and stored.  Bytes are multiplied as unsigned
- * x signed: the sign of a signed weight moves to the activation, and a pair of products fits 16
- * bits, 2 x 128 x 127.  In blocks of 32, AVX-512 adds 128 to a signed weight instead. */
+ * For one or two rows of activations, four rows of floats are taken at once, as in kernels_neon.c.
+ */
 #ifndef HAWSER_LLM_CPU_X86_IMPL_H
 #define HAWSER_LLM_CPU_X86_IMPL_H
 
@@ -13,25 +11,6 @@
 /* next: see next_rows. */
 typedef __m128 dot4(const uint8_t *const w[4], const void *acts, uint32_t width,
                     struct next_rows next);
-
-/* ---- common ---- */
-
-/* The binary16 values at the start of four rows, assembled in general registers: the unit that
- * moves lanes is the limit. */
-INLINE __m128 load4_halves(const uint8_t *const w[4], size_t at)
-{
-    uint64_t bits = 0;
-    for (int r = 0; r < 4; r++)
-        bits |= (uint64_t)wire_load16(w[r] + at) << (16 * r);
-    return _mm_cvtph_ps(_mm_cvtsi64_si128((int64_t)bits));
-}
-
-/* The sums of each of four vectors. */
-INLINE __m128i sum4(__m256i a, __m256i b, __m256i c, __m256i d)
-{
-    __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
-    return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
-}
 
 /* ---- F32, F16, BF16 ---- */
 
@@ -83,153 +62,19 @@ static __m128 dot4_bf16(const uint8_t *const w[4], const void *acts, uint32_t wi
     return dot4_plain(LLM_BF16, w, acts, width, next);
 }
 
-/* ---- blocks ---- */
-
-INLINE __m128 load4_scales(enum llm_dtype dtype, const uint8_t *const w[4], size_t at)
-{
-    if (dtype != LLM_MXFP4)
-        return load4_halves(w, at + llm_format(dtype).scale_at);
-    return _mm_setr_ps(llm_block_e8m0_half(w[0][at]), llm_block_e8m0_half(w[1][at]),
-                       llm_block_e8m0_half(w[2][at]), llm_block_e8m0_half(w[3][at]));
-}
-
-/* Sums of two products each, which 16 bits hold. */
-INLINE __m256i pairs32(enum llm_dtype dtype, const uint8_t *block, int i, const int8_t *acts)
-{
-    __m256i raw = (__m256i)llm_raw32(dtype, block, i).part[0], a = load256(acts);
-    if (llm_format(dtype).has_sign)
-        return _mm256_maddubs_epi16(_mm256_abs_epi8(raw), _mm256_sign_epi8(a, raw));
-    return _mm256_maddubs_epi16(raw, a);
-}
-
-INLINE __m128 dot4_32(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
-                      uint32_t width, struct next_rows next)
-{
-    const struct llm_format f = llm_format(dtype);
-    const struct llm_q32 *x = acts;
-#ifdef __AVX512VNNI__
-    const int more = f.has_sign ? 128 : 0; /* makes signed weights unsigned */
-#else
-    const int more = 0;
-#endif
-    __m128 acc = _mm_setzero_ps();
-    for (size_t at = 0; width; width -= 32, at += f.bytes, x++) {
-        __m256i s[4];
-        next_lines(next, at, f.bytes);
-        for (int r = 0; r < 4; r++) {
-            llm_raw_part raw = llm_raw32(dtype, w[r] + at, 0).part[0] + (uint8_t)more;
-            __m256i a = load256(x->values);
-            s[r] =
-                f.has_sign && !more ? dot_signed((__m256i)raw, a) : dot_unsigned((__m256i)raw, a);
-        }
-        __m128i sums = sum4(s[0], s[1], s[2], s[3]);
-        sums = _mm_sub_epi32(sums, _mm_set1_epi32((f.bias + more) * x->sum));
-        __m128 by = _mm_set1_ps(x->scale);
-        __m128 scale = _mm_mul_ps(load4_scales(dtype, w, at), by);
-        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
-        if (f.has_min)
-            acc = _mm_fmadd_ps(_mm_set1_ps((float)x->sum),
-                               _mm_mul_ps(load4_halves(w, at + f.min_at), by), acc);
-    }
-    return acc;
-}
-
-/* Scaled products; the lanes add up to the block's sum. */
-INLINE __m256i products256(enum llm_dtype dtype, const uint8_t *block, const int8_t *a,
-                           const int8_t scales[16])
-{
-    __m256i total = _mm256_setzero_si256();
-    LLM_UNROLL
-    for (int i = 0; i < 8; i++) {
-        __m256i scale = llm_format(dtype).group == 32
-                            ? _mm256_set1_epi16(scales[i])
-                            : _mm256_set_m128i(_mm_set1_epi16(scales[2 * i + 1]),
-                                               _mm_set1_epi16(scales[2 * i]));
-        __m256i pairs = pairs32(dtype, block, i, a + 32 * i);
-#ifdef __AVX512VNNI__
-        total = _mm256_dpwssd_epi32(total, pairs, scale);
-#else
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs, scale));
-#endif
-    }
-    return total;
-}
-
-/* Factors of groups times the sums of their activations; the lanes add up to the sum. */
-INLINE __m256i weigh_sums(enum llm_dtype dtype, __m128i factors, const int16_t sums[16])
-{
-    if (llm_format(dtype).group == 16)
-        return _mm256_madd_epi16(_mm256_cvtepi8_epi16(factors), load256(sums));
-    __m256i pairs = _mm256_madd_epi16(load256(sums), _mm256_set1_epi16(1));
-    return _mm256_mullo_epi32(_mm256_cvtepi8_epi32(factors), pairs);
-}
-
-INLINE __m128 dot4_256(enum llm_dtype dtype, const uint8_t *const w[4], const void *acts,
-                       uint32_t width, struct next_rows next)
-{
-    const struct llm_format f = llm_format(dtype);
-    const struct llm_q256 *x = acts;
-    __m128 acc = _mm_setzero_ps();
-    for (size_t at = 0; width; width -= 256, at += f.bytes, x++) {
-        __m256i products[4], minima[4];
-        next_lines(next, at, f.bytes);
-        for (int r = 0; r < 4; r++) {
-            struct llm_scales s;
-            llm_scales(dtype, &s, w[r] + at);
-            products[r] = products256(dtype, w[r] + at, x->values, s.scales);
-            if (f.bias) {
-                __m128i all = _mm_loadu_si128((const __m128i *)(const void *)s.scales);
-                products[r] = _mm256_sub_epi32(
-                    products[r],
-                    _mm256_mullo_epi32(weigh_sums(dtype, all, x->sums), _mm256_set1_epi32(f.bias)));
-            }
-            if (f.has_min) { /* six bits at most: signed bytes are the same */
-                __m128i all = _mm_loadu_si128((const __m128i *)(const void *)s.minima);
-                minima[r] = weigh_sums(dtype, all, x->sums);
-            }
-        }
-        __m128 by = _mm_set1_ps(x->scale);
-        __m128 scale = _mm_mul_ps(load4_scales(dtype, w, at), by);
-        __m128i sums = sum4(products[0], products[1], products[2], products[3]);
-        acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums), scale, acc);
-        if (f.has_min) {
-            sums = sum4(minima[0], minima[1], minima[2], minima[3]);
-            sums = _mm_sub_epi32(_mm_setzero_si128(), sums);
-            acc = _mm_fmadd_ps(_mm_cvtepi32_ps(sums),
-                               _mm_mul_ps(load4_halves(w, at + f.min_at), by), acc);
-        }
-    }
-    return acc;
-}
-
-#define DOT4(type, values_of_block)                                                                \
-    static __m128 dot4_##type(const uint8_t *const w[4], const void *acts, uint32_t width,         \
-                              struct next_rows next)                                               \
-    {                                                                                              \
-        return dot4_##values_of_block(LLM_##type, w, acts, width, next);                           \
-    }
-#define DOT4_32(type) DOT4(type, 32)
-#define DOT4_256(type) DOT4(type, 256)
-LLM_TYPES_32(DOT4_32)
-LLM_TYPES_256(DOT4_256)
-
 /* ---- mul ---- */
-
-static dot4 *const dots[] = {[LLM_F32] = dot4_f32,
-                             [LLM_F16] = dot4_f16,
-                             [LLM_BF16] = dot4_bf16,
-#define DOT4_ENTRY(type) [LLM_##type] = dot4_##type,
-                             LLM_TYPES_32(DOT4_ENTRY) LLM_TYPES_256(DOT4_ENTRY)};
 
 static void x86_mul(const struct llm_mul *m)
 {
-    bool plain = llm_format(m->dtype).values == 0;
-    if (m->count >= (plain ? 3 : 2)) {
-        (plain ? mul_plain : mul_blocks)(m);
+    if (llm_format(m->dtype).values) {
+        mul_blocks(m);
         return;
     }
-    dot4 *dot = dots[m->dtype];
-    assert(dot);
+    if (m->count > 2) {
+        mul_plain(m);
+        return;
+    }
+    dot4 *dot = m->dtype == LLM_F16 ? dot4_f16 : m->dtype == LLM_BF16 ? dot4_bf16 : dot4_f32;
     for (uint32_t row = 0; row < m->rows; row += 4) {
         const uint8_t *w[4];
         struct next_rows next = next_rows(m, row, true);

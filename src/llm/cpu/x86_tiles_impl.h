@@ -1,10 +1,12 @@
-/* llm/cpu/x86_tiles_impl.h - private to src/llm: several rows of activations times weights, for the
- * sets "avx2", "avx512" and "amx".  Included once by each.
+/* llm/cpu/x86_tiles_impl.h - private to src/llm: rows of activations times weights, for the sets
+ * "avx2", "avx512" and "amx".  Included once by each.
  *
- * In a tile of weights in blocks, a register holds one sum for each of ROWS rows of weights.  The
- * panel has four bytes of each row side by side, which one instruction multiplies with four bytes
- * of one row of activations.  The weights are unsigned there if the instruction needs it; what they
- * are too large by is taken back through the activations' sums.  AMX multiplies ROWS rows of the
+ * In a tile of weights in blocks, a register holds one sum for each of ROWS rows of weights, and
+ * four bytes of each row side by side (llm/model/type/rows.h), which one instruction multiplies
+ * with four bytes of one row of activations.  So sums of a block are scaled for all rows at once,
+ * and no lanes are added.  The weights are unsigned there if the instruction needs it; what they
+ * are too large by is taken back through the activations' sums.  Few rows of activations take each
+ * block as it is unpacked; many share a panel of unpacked rows.  AMX multiplies ROWS rows of the
  * same panel with as many rows of activations, a group of values at a time.
  *
  * In a tile of floats, a register holds the eight lanes of one row of weights, or of two.
@@ -19,35 +21,16 @@
 #include <assert.h>
 #include <immintrin.h>
 
+enum { ROWS = LLM_ROWS };
+
 /* Parts of inner loops, some with a parameter that is a constant in each use. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* ---- what the instructions take ---- */
 
-INLINE __m256i load256(const void *p)
-{
-    return _mm256_loadu_si256(p);
-}
-
-/* Sums of four products each of unsigned weights and signed activations.  Without VNNI, a pair of
- * products has 16 bits: weights are at most 128. */
-INLINE __m256i dot_unsigned(__m256i w, __m256i a)
-{
-#ifdef __AVX512VNNI__
-    return _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a);
-#else
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1));
-#endif
-}
-
-INLINE __m256i dot_signed(__m256i w, __m256i a)
-{
-    return dot_unsigned(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-}
-
 #ifdef __AVX512VNNI__
 
-enum { ROWS = 16, PLAIN_COLS = 6, CACHE_SHARE = 1 << 20 };
+enum { PLAIN_COLS = 6, CACHE_SHARE = 1 << 20 };
 typedef int32_t ints __attribute__((vector_size(64)));
 typedef float floats __attribute__((vector_size(64)));
 
@@ -86,7 +69,7 @@ INLINE ints add_pairs(ints sum, ints w, ints a)
 
 #else
 
-enum { ROWS = 8, PLAIN_COLS = 3, CACHE_SHARE = 512 << 10 };
+enum { PLAIN_COLS = 3, CACHE_SHARE = 512 << 10 };
 typedef int32_t ints __attribute__((vector_size(32)));
 typedef float floats __attribute__((vector_size(32)));
 
@@ -108,6 +91,19 @@ INLINE floats load_lanes(const float *x)
 INLINE floats fma_floats(floats a, floats b, floats c)
 {
     return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
+/* Sums of four products each of unsigned weights and signed activations.  A pair of products has 16
+ * bits: weights are at most 128. */
+INLINE __m256i dot_unsigned(__m256i w, __m256i a)
+{
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1));
+}
+
+/* The sign of a weight moves to the activation. */
+INLINE __m256i dot_signed(__m256i w, __m256i a)
+{
+    return dot_unsigned(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
 }
 
 /* gcc would keep products in memory, to add them later. */
@@ -170,6 +166,30 @@ static void store_rows(const struct llm_mul *m, uint32_t row, uint32_t col, cons
         out[i] = mul_finish(m, row + i, out + i, sums[i]);
 }
 
+/* ROWS rows from `row` on, in groups of four.  A last group that is not full begins earlier; groups
+ * past it repeat it.  A matrix of fewer rows has one. */
+static llm_block block_at(const struct llm_mul *m, uint32_t row)
+{
+    llm_block block = {.stride = m->rows < 4 ? 0 : m->row_bytes};
+    assert(m->rows >= 4 || m->rows == 1);
+    for (uint32_t i = 0; i < ROWS / 4; i++, row += 4) {
+        uint32_t first = m->rows < 4 ? 0 : row + 4 <= m->rows ? row : m->rows - 4;
+        block.group[i] = m->weight + first * m->row_bytes;
+    }
+    return block;
+}
+
+/* Stores what lanes of rows from `row` on hold, as block_at has them. */
+static void store_lanes(const struct llm_mul *m, uint32_t row, uint32_t col, floats lanes)
+{
+    float sums[ROWS];
+    uint32_t stored = m->rows - row < ROWS ? m->rows - row : ROWS, rest = stored % 4;
+    memcpy(sums, &lanes, sizeof sums);
+    if (rest)
+        memmove(sums + stored - rest, sums + stored - rest + (4 - rest), rest * sizeof *sums);
+    store_rows(m, row, col, sums, stored);
+}
+
 /* Activations of so many rows stay in the second cache while all weights pass.  A multiple of
  * `unit`. */
 static uint32_t rows_in_cache(const struct llm_mul *m, uint32_t unit)
@@ -195,158 +215,141 @@ struct panel256 {
 _Static_assert(sizeof(struct panel32) <= 32 * LLM_PANEL_ROWS * sizeof(float), "a panel has room");
 _Static_assert(sizeof(struct panel256) <= 256 * LLM_PANEL_ROWS * sizeof(float), "and so");
 
-/* Words i of eight rows become one vector, ROWS words after that of i - 1. */
-INLINE void put_transposed(void *dst, const __m256i rows[8])
-{
-    __m256i a[8], b[8];
-    uint8_t *to = dst;
-    for (int i = 0; i < 8; i += 2) {
-        a[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
-        a[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        b[i] = _mm256_unpacklo_epi64(a[i], a[i + 2]);
-        b[i + 1] = _mm256_unpackhi_epi64(a[i], a[i + 2]);
-        b[i + 2] = _mm256_unpacklo_epi64(a[i + 1], a[i + 3]);
-        b[i + 3] = _mm256_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
-    for (int i = 0; i < 4; i++, to += 4 * ROWS) {
-        __m256i low = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
-        __m256i high = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
-        _mm256_storeu_si256((__m256i *)(void *)to, low);
-        _mm256_storeu_si256((__m256i *)(void *)(to + 16 * ROWS), high);
-    }
-}
-
-/* What is subtracted from raw values, modulo 256, for the panel: AMX multiplies signed bytes, VNNI
- * unsigned ones. */
-INLINE int panel_less(enum llm_dtype dtype)
-{
-#if defined(__AMX_INT8__)
-    return llm_format(dtype).bias;
-#elif defined(__AVX512VNNI__)
-    return llm_format(dtype).has_sign ? 128 : 0;
+/* AMX multiplies signed bytes, VNNI unsigned ones, AVX2 both. */
+enum form {
+    FOR_DOTS,
+#ifdef __AMX_INT8__
+    FOR_TILES,
+    FOR_MANY = FOR_TILES
 #else
-    (void)dtype;
+    FOR_MANY = FOR_DOTS
+#endif
+};
+
+/* What is subtracted from raw values, modulo 256. */
+INLINE int values_less(enum llm_dtype dtype, enum form form)
+{
+#ifdef __AVX512VNNI__
+    return form != FOR_DOTS ? llm_format(dtype).bias : llm_format(dtype).has_sign ? 128 : 0;
+#else
+    (void)dtype, (void)form;
     return 0;
 #endif
 }
 
-/* What the panel's values are too large by. */
-INLINE int panel_bias(enum llm_dtype dtype)
+/* What the values are too large by then. */
+INLINE int values_bias(enum llm_dtype dtype, enum form form)
 {
-    int less = panel_less(dtype);
+    int less = values_less(dtype, form);
     return llm_format(dtype).has_sign ? less : llm_format(dtype).bias - less;
 }
 
 /* 32 values of each row, from their number 32 i on. */
-INLINE void put_values(enum llm_dtype dtype, uint8_t (*dst)[ROWS][4], const uint8_t *const w[ROWS],
-                       size_t at, int i)
+INLINE void put_values(enum llm_dtype dtype, enum form form, uint8_t (*dst)[ROWS][4],
+                       llm_block block, int i)
 {
-    const __m256i less = _mm256_set1_epi8((char)panel_less(dtype));
-    for (int half = 0; half < ROWS; half += 8) {
-        __m256i rows[8];
-        for (int r = 0; r < 8; r++)
-            rows[r] = _mm256_sub_epi8((__m256i)llm_raw32(dtype, w[half + r] + at, i).part[0], less);
-        put_transposed(dst[0][half], rows);
+    struct llm_raw raw = llm_raw32(dtype, block, i);
+    for (int p = 0; p < 8; p++) {
+        llm_raw_part part = raw.part[p] - (uint8_t)values_less(dtype, form);
+        memcpy(dst[p], &part, sizeof part);
     }
+}
+
+/* The binary16 values in the low halves of words. */
+INLINE void put_halves(float dst[ROWS], llm_word words)
+{
+#if LLM_ROWS == 16
+    _mm512_storeu_ps(dst, _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)words)));
+#else
+    __m256i low = (__m256i)(words & 0xffff);
+    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
+    _mm256_storeu_ps(dst, _mm256_cvtph_ps(_mm256_castsi256_si128(packed)));
+#endif
 }
 
 INLINE void put_scale_and_min(enum llm_dtype dtype, float scale[ROWS], float min[ROWS],
-                              const uint8_t *const w[ROWS], size_t at)
+                              llm_block block)
 {
     const struct llm_format f = llm_format(dtype);
-    for (int r = 0; r < ROWS; r++) {
-        scale[r] = llm_block_scale(dtype, w[r] + at);
-        if (f.has_min)
-            min[r] = llm_block_half(w[r] + at + f.min_at);
+    const size_t at = f.scale_at + 4 > f.bytes ? f.bytes - 4u : f.scale_at;
+    llm_word words = llm_rows_word(block, at, f.bytes);
+    if (dtype == LLM_MXFP4) { /* as llm_block_e8m0_half */
+        llm_word e = words & 0xff, small = (llm_word)(e < 2);
+        words = (small & ((e & 1) + 1) * 0x200000) | (~small & (e - 1) << 23);
+        memcpy(scale, &words, sizeof words);
+        return;
     }
+    put_halves(scale, words >> 8 * (f.scale_at - at));
+    if (f.has_min)
+        put_halves(min, words >> 16);
+    assert(!f.has_min || (at == f.scale_at && f.min_at == at + 2));
 }
 
-INLINE void unpack_32(enum llm_dtype dtype, struct panel32 *panel, const uint8_t *const w[ROWS],
-                      uint32_t width)
+INLINE void put_block_32(enum llm_dtype dtype, enum form form, struct panel32 *panel,
+                         llm_block block)
 {
-    const struct llm_format f = llm_format(dtype);
-    for (size_t at = 0; width; width -= 32, at += f.bytes, panel++) {
-        put_scale_and_min(dtype, panel->scale, panel->min, w, at);
-        put_values(dtype, panel->values, w, at, 0);
-    }
+    put_scale_and_min(dtype, panel->scale, panel->min, block);
+    put_values(dtype, form, panel->values, block, 0);
 }
 
-/* 16 scales, or eight. */
-INLINE void put_scales(int32_t (*dst)[ROWS], const int8_t rows[ROWS][16], int count)
+/* Signed bytes i and j of each word, as its halves. */
+INLINE llm_halves two_bytes(llm_word words, int i, int j)
 {
-    for (int half = 0; half < ROWS; half += 8) {
-        for (int from = 0; from < count; from += 8) {
-            __m256i words[8];
-            for (int r = 0; r < 8; r++)
-                words[r] = _mm256_cvtepi8_epi32(
-                    _mm_loadl_epi64((const __m128i *)(const void *)(rows[half + r] + from)));
-            put_transposed(&dst[from][half], words);
-        }
-    }
+    return (llm_halves)llm_rows_choose((llm_vector)words, 128, i, 128, j) >> 8;
 }
 
 /* Factors of 16 sums in pairs; those of groups of 32 twice each. */
-INLINE void put_taken(int16_t (*dst)[ROWS][2], const int8_t rows[ROWS][16], int times, int group)
+INLINE void put_taken(int16_t (*dst)[ROWS][2], const llm_word *factors, int times, int group)
 {
-    for (int half = 0; half < ROWS; half += 8) {
-        __m256i pairs[8];
-        for (int r = 0; r < 8; r++) {
-            __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)rows[half + r]);
-            if (group == 32)
-                bytes = _mm_unpacklo_epi8(bytes, bytes);
-            pairs[r] =
-                _mm256_mullo_epi16(_mm256_cvtepi8_epi16(bytes), _mm256_set1_epi16((short)times));
-        }
-        put_transposed(dst[0][half], pairs);
+    for (int j = 0; j < 8; j++) {
+        llm_halves pair = group == 32 ? two_bytes(factors[j / 4], j % 4, j % 4)
+                                      : two_bytes(factors[j / 2], j % 2 * 2, j % 2 * 2 + 1);
+        pair *= (int16_t)times;
+        memcpy(dst[j], &pair, sizeof pair);
     }
 }
 
 /* Minima have six bits at most: signed bytes are the same. */
-INLINE void put_inner(enum llm_dtype dtype, struct panel256 *panel, const uint8_t *const w[ROWS],
-                      size_t at)
+INLINE void put_inner(enum llm_dtype dtype, enum form form, struct panel256 *panel, llm_block block)
 {
     const struct llm_format f = llm_format(dtype);
-    int8_t scales[ROWS][16], minima[ROWS][16];
-    for (int r = 0; r < ROWS; r++) {
-        struct llm_scales s;
-        llm_scales(dtype, &s, w[r] + at);
-        memcpy(scales[r], s.scales, 256 / f.group);
-        if (f.has_min)
-            memcpy(minima[r], s.minima, 256 / f.group);
+    struct llm_scales s;
+    llm_scales(dtype, &s, block);
+    for (int g = 0; g < 256 / f.group; g++) {
+        ints scale = (ints)(s.scales[g / 4] << (24 - g % 4 * 8)) >> 24;
+        memcpy(panel->scales[g], &scale, sizeof scale);
     }
-    put_scales(panel->scales, (const int8_t(*)[16])scales, 256 / f.group);
     if (f.has_min)
-        put_taken(panel->taken, (const int8_t(*)[16])minima, 1, f.group);
-    else if (panel_bias(dtype))
-        put_taken(panel->taken, (const int8_t(*)[16])scales, panel_bias(dtype), f.group);
+        put_taken(panel->taken, s.minima, 1, f.group);
+    else if (values_bias(dtype, form))
+        put_taken(panel->taken, s.scales, values_bias(dtype, form), f.group);
 }
 
-INLINE void unpack_256(enum llm_dtype dtype, struct panel256 *panel, const uint8_t *const w[ROWS],
-                       uint32_t width)
+INLINE void put_block_256(enum llm_dtype dtype, enum form form, struct panel256 *panel,
+                          llm_block block)
 {
-    const struct llm_format f = llm_format(dtype);
-    for (size_t at = 0; width; width -= 256, at += f.bytes, panel++) {
-        put_scale_and_min(dtype, panel->scale, panel->min, w, at);
-        put_inner(dtype, panel, w, at);
-        LLM_UNROLL
-        for (int i = 0; i < 8; i++)
-            put_values(dtype, panel->values + 8 * i, w, at, i);
-    }
+    put_scale_and_min(dtype, panel->scale, panel->min, block);
+    put_inner(dtype, form, panel, block);
+    LLM_UNROLL
+    for (int i = 0; i < 8; i++)
+        put_values(dtype, form, panel->values + 8 * i, block, i);
 }
 
 #define UNPACK(type, values_of_block)                                                              \
-    static void unpack_##type(void *panel, const uint8_t *const w[ROWS], uint32_t width)           \
+    static void unpack_##type(void *panel, llm_block block, uint32_t width)                        \
     {                                                                                              \
-        unpack_##values_of_block(LLM_##type, panel, w, width);                                     \
+        struct panel##values_of_block *to = panel;                                                 \
+        for (; width; width -= values_of_block) {                                                  \
+            put_block_##values_of_block(LLM_##type, FOR_MANY, to++, block);                        \
+            llm_rows_advance(&block, llm_format(LLM_##type).bytes);                                \
+        }                                                                                          \
     }
 #define UNPACK_32(type) UNPACK(type, 32)
 #define UNPACK_256(type) UNPACK(type, 256)
 LLM_TYPES_32(UNPACK_32)
 LLM_TYPES_256(UNPACK_256)
 
-typedef void unpack_fn(void *panel, const uint8_t *const w[ROWS], uint32_t width);
+typedef void unpack_fn(void *panel, llm_block block, uint32_t width);
 static unpack_fn *const unpacks[] = {
 #define UNPACK_ENTRY(type) [LLM_##type] = unpack_##type,
     LLM_TYPES_32(UNPACK_ENTRY) LLM_TYPES_256(UNPACK_ENTRY)};
@@ -356,9 +359,9 @@ static unpack_fn *const unpacks[] = {
  * `like` is a type of the same traits; it, and `cols`, are constants after inlining. */
 
 #ifdef __AMX_INT8__
-enum { COLS = 16, FEW_COLS = 4 };
+enum { COLS = 16, FEW_COLS = 4, FUSED_COLS = 4 };
 #else
-enum { COLS = ROWS / 2, FEW_COLS = 2 };
+enum { COLS = ROWS / 2, FEW_COLS = COLS / 2, FUSED_COLS = COLS };
 #endif
 
 /* The panel times rows of activations, `stride` bytes apart; those past the last repeat it. */
@@ -370,6 +373,32 @@ struct columns {
     ints products[2][COLS];
 #endif
 };
+
+/* The sums of `pieces` of w and the activations' values from byte `at` on.  One column has several
+ * sums, which need not wait for one another. */
+INLINE void multiply(enum llm_dtype like, ints sum[COLS], const struct columns *columns,
+                     const uint8_t (*w)[ROWS][4], size_t at, int pieces, int cols)
+{
+    const int chains = cols == 1 ? 4 : 1;
+    ints parts[COLS];
+    LLM_UNROLL
+    for (int c = 0; c < cols * chains; c++)
+        parts[c] = splat_int(0);
+    LLM_UNROLL
+    for (int p = 0; p < pieces; p++) {
+        ints rows = load_ints(w[p]);
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            parts[c + p % chains] = add_products(parts[c + p % chains], rows,
+                                                 splat_four_bytes(columns->acts[c] + at + 4 * p),
+                                                 llm_format(like).has_sign);
+    }
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        sum[c] = parts[c];
+    if (chains > 1)
+        sum[0] = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+}
 
 /* start and then finish yield the sums of `pieces` of the panel and the activations' values from
  * byte `at` on.  The next one, of the other slot, may start before. */
@@ -425,17 +454,7 @@ INLINE void finish(enum llm_dtype like, ints sum[COLS], const struct columns *co
                    const uint8_t (*w)[ROWS][4], size_t at, int pieces, int cols)
 {
     (void)slot;
-    LLM_UNROLL
-    for (int c = 0; c < cols; c++)
-        sum[c] = splat_int(0);
-    LLM_UNROLL
-    for (int p = 0; p < pieces; p++) {
-        ints rows = load_ints(w[p]);
-        LLM_UNROLL
-        for (int c = 0; c < cols; c++)
-            sum[c] = add_products(sum[c], rows, splat_four_bytes(columns->acts[c] + at + 4 * p),
-                                  llm_format(like).has_sign);
-    }
+    multiply(like, sum, columns, w, at, pieces, cols);
 }
 
 #endif
@@ -445,30 +464,41 @@ INLINE floats to_floats(ints v)
     return __builtin_convertvector(v, floats);
 }
 
-INLINE void tile32(enum llm_dtype like, const struct panel32 *w, struct columns *columns,
-                   uint32_t blocks, int cols)
+/* acc += sums of a block, scaled, and its minima. */
+INLINE void add_block_32(enum llm_dtype like, enum form form, floats acc[COLS], ints sum[COLS],
+                         const struct panel32 *w, const struct columns *columns, uint32_t block,
+                         int cols)
+{
+    floats scale = load_floats(w->scale);
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++) {
+        const struct llm_q32 *x = (const struct llm_q32 *)(const void *)columns->acts[c] + block;
+        floats by = splat(x->scale);
+        if (values_bias(like, form))
+            sum[c] -= splat_int(values_bias(like, form) * x->sum);
+        acc[c] = fma_floats(to_floats(sum[c]), scale * by, acc[c]);
+        if (llm_format(like).has_min)
+            acc[c] = fma_floats(splat((float)x->sum), load_floats(w->min) * by, acc[c]);
+    }
+}
+
+INLINE void tile_32(enum llm_dtype like, const struct panel32 *w, struct columns *columns,
+                    uint32_t blocks, int cols)
 {
     const size_t values = offsetof(struct llm_q32, values), step = sizeof(struct llm_q32);
-    floats acc[COLS] = {{0}};
+    floats acc[COLS];
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        acc[c] = splat(0);
     start(columns, 0, w->values, values);
     for (uint32_t b = 0; b < blocks; b++, w++) {
         ints sum[COLS];
         if (b + 1 < blocks)
             start(columns, (b + 1) % 2, w[1].values, step * (b + 1) + values);
         finish(like, sum, columns, b % 2, w->values, step * b + values, 8, cols);
-        floats scale = load_floats(w->scale);
-        LLM_UNROLL
-        for (int c = 0; c < cols; c++) {
-            const struct llm_q32 *x = (const struct llm_q32 *)(const void *)columns->acts[c] + b;
-            floats by = splat(x->scale);
-            if (panel_bias(like))
-                sum[c] -= splat_int(panel_bias(like) * x->sum);
-            acc[c] = fma_floats(to_floats(sum[c]), scale * by, acc[c]);
-            if (llm_format(like).has_min)
-                acc[c] = fma_floats(splat((float)x->sum), load_floats(w->min) * by, acc[c]);
-        }
+        add_block_32(like, FOR_MANY, acc, sum, w, columns, b, cols);
     }
-    memcpy(columns->sums, acc, sizeof acc);
+    memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
 }
 
 /* The activations' sums times what is taken for each. */
@@ -507,32 +537,44 @@ INLINE void multiply_groups(enum llm_dtype like, ints total[COLS], const struct 
     }
 }
 
-INLINE void tile256(enum llm_dtype like, const struct panel256 *w, struct columns *columns,
-                    uint32_t blocks, int cols)
+/* acc += sums of a block, scaled, and its minima. */
+INLINE void add_block_256(enum llm_dtype like, enum form form, floats acc[COLS], ints total[COLS],
+                          const struct panel256 *w, const struct columns *columns, uint32_t block,
+                          int cols)
 {
     const bool has_min = llm_format(like).has_min;
-    floats acc[COLS] = {{0}};
+    const struct llm_q256 *x[COLS];
+    ints taken[COLS];
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        x[c] = (const struct llm_q256 *)(const void *)columns->acts[c] + block;
+    if (has_min || values_bias(like, form))
+        multiply_sums(taken, w, x, cols);
+    floats scale = load_floats(w->scale);
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++) {
+        floats by = splat(x[c]->scale);
+        ints sum = values_bias(like, form) ? total[c] - taken[c] : total[c];
+        acc[c] = fma_floats(to_floats(sum), scale * by, acc[c]);
+        if (has_min)
+            acc[c] = fma_floats(to_floats(-taken[c]), load_floats(w->min) * by, acc[c]);
+    }
+}
+
+INLINE void tile_256(enum llm_dtype like, const struct panel256 *w, struct columns *columns,
+                     uint32_t blocks, int cols)
+{
+    floats acc[COLS];
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        acc[c] = splat(0);
     for (uint32_t b = 0; b < blocks; b++, w++) {
-        const struct llm_q256 *x[COLS];
-        ints total[COLS], taken[COLS];
-        LLM_UNROLL
-        for (int c = 0; c < cols; c++)
-            x[c] = (const struct llm_q256 *)(const void *)columns->acts[c] + b;
+        ints total[COLS];
         multiply_groups(like, total, w, columns,
                         sizeof(struct llm_q256) * b + offsetof(struct llm_q256, values), cols);
-        if (has_min || panel_bias(like))
-            multiply_sums(taken, w, x, cols);
-        floats scale = load_floats(w->scale);
-        LLM_UNROLL
-        for (int c = 0; c < cols; c++) {
-            floats by = splat(x[c]->scale);
-            ints sum = panel_bias(like) ? total[c] - taken[c] : total[c];
-            acc[c] = fma_floats(to_floats(sum), scale * by, acc[c]);
-            if (has_min)
-                acc[c] = fma_floats(to_floats(-taken[c]), load_floats(w->min) * by, acc[c]);
-        }
+        add_block_256(like, FOR_MANY, acc, total, w, columns, b, cols);
     }
-    memcpy(columns->sums, acc, sizeof acc);
+    memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
 }
 
 typedef void tile_fn(const void *panel, struct columns *columns, uint32_t width);
@@ -541,11 +583,11 @@ typedef void tile_fn(const void *panel, struct columns *columns, uint32_t width)
 #define TILE(like, values_of_block)                                                                \
     static void tile_##like(const void *panel, struct columns *columns, uint32_t width)            \
     {                                                                                              \
-        tile##values_of_block(LLM_##like, panel, columns, width / values_of_block, COLS);          \
+        tile_##values_of_block(LLM_##like, panel, columns, width / values_of_block, COLS);         \
     }                                                                                              \
     static void few_##like(const void *panel, struct columns *columns, uint32_t width)             \
     {                                                                                              \
-        tile##values_of_block(LLM_##like, panel, columns, width / values_of_block, FEW_COLS);      \
+        tile_##values_of_block(LLM_##like, panel, columns, width / values_of_block, FEW_COLS);     \
     }
 
 TILE(Q8_0, 32)
@@ -591,15 +633,12 @@ static void tile_rows(const struct llm_mul *m, uint32_t row, uint32_t first, uin
             columns.acts[c] = act_row(m, begin + (c < cols ? c : cols - 1));
         (cols <= FEW_COLS ? tiles[m->dtype].few : tiles[m->dtype].all)(m->panel, &columns,
                                                                        m->width);
-        for (; col < begin + cols; col++) {
-            float sums[ROWS];
-            memcpy(sums, &columns.sums[col - begin], sizeof sums);
-            store_rows(m, row, col, sums, ROWS);
-        }
+        for (; col < begin + cols; col++)
+            store_lanes(m, row, col, columns.sums[col - begin]);
     }
 }
 
-static void mul_blocks(const struct llm_mul *m)
+static void mul_panels(const struct llm_mul *m)
 {
     uint32_t step = rows_in_cache(m, COLS);
 #ifdef __AMX_INT8__
@@ -608,15 +647,131 @@ static void mul_blocks(const struct llm_mul *m)
     for (uint32_t first = 0; first < m->count; first += step) {
         uint32_t end = m->count - first < step ? m->count : first + step;
         for (uint32_t row = 0; row < m->rows; row += ROWS) {
-            const uint8_t *w[ROWS];
-            adjacent_rows(m, row, w, ROWS);
-            unpacks[m->dtype](m->panel, w, m->width);
+            unpacks[m->dtype](m->panel, block_at(m, row), m->width);
             tile_rows(m, row, first, end);
         }
     }
 #ifdef __AMX_INT8__
     _tile_release();
 #endif
+}
+
+/* ---- blocks: few rows of activations ----
+ *
+ * Each block of weights is multiplied as soon as it is unpacked, so that a panel would only be
+ * written and read back. */
+
+INLINE void fused_32(enum llm_dtype dtype, llm_block block, struct columns *columns, uint32_t width,
+                     struct next_rows next, int cols)
+{
+    const size_t values = offsetof(struct llm_q32, values), step = sizeof(struct llm_q32);
+    const size_t bytes = llm_format(dtype).bytes;
+    floats acc[COLS];
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        acc[c] = splat(0);
+    for (uint32_t b = 0; b < width / 32; b++) {
+        struct panel32 one;
+        ints sum[COLS];
+        next_lines_of(next, ROWS, bytes * b, bytes);
+        put_block_32(dtype, FOR_DOTS, &one, block);
+        llm_rows_advance(&block, bytes);
+        multiply(dtype, sum, columns, one.values, step * b + values, 8, cols);
+        add_block_32(dtype, FOR_DOTS, acc, sum, &one, columns, b, cols);
+    }
+    memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
+}
+
+INLINE void fused_256(enum llm_dtype dtype, llm_block block, struct columns *columns,
+                      uint32_t width, struct next_rows next, int cols)
+{
+    const size_t bytes = llm_format(dtype).bytes;
+    const int group = llm_format(dtype).group;
+    floats acc[COLS];
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        acc[c] = splat(0);
+    for (uint32_t b = 0; b < width / 256; b++) {
+        const size_t at = sizeof(struct llm_q256) * b + offsetof(struct llm_q256, values);
+        struct panel256 one;
+        ints total[COLS];
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            total[c] = splat_int(0);
+        next_lines_of(next, ROWS, bytes * b, bytes);
+        put_scale_and_min(dtype, one.scale, one.min, block);
+        put_inner(dtype, FOR_DOTS, &one, block);
+        LLM_UNROLL
+        for (int i = 0; i < 8; i++) {
+            uint8_t values[8][ROWS][4];
+            put_values(dtype, FOR_DOTS, values, block, i);
+            LLM_UNROLL
+            for (int from = 0; from < 32; from += group) {
+                ints sum[COLS], scale = load_ints(one.scales[(32 * i + from) / group]);
+                multiply(dtype, sum, columns, (const uint8_t(*)[ROWS][4])values + from / 4,
+                         at + 32 * (size_t)i + (size_t)from, group / 4, cols);
+                LLM_UNROLL
+                for (int c = 0; c < cols; c++)
+                    total[c] += sum[c] * scale;
+            }
+        }
+        add_block_256(dtype, FOR_DOTS, acc, total, &one, columns, b, cols);
+        llm_rows_advance(&block, bytes);
+    }
+    memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
+}
+
+typedef void fused_fn(llm_block block, struct columns *columns, uint32_t width,
+                      struct next_rows next);
+
+#define FUSED_OF(type, values_of_block, name, cols)                                                \
+    static void name##_##type(llm_block block, struct columns *columns, uint32_t width,            \
+                              struct next_rows next)                                               \
+    {                                                                                              \
+        fused_##values_of_block(LLM_##type, block, columns, width, next, cols);                    \
+    }
+#define FUSED(type, values_of_block)                                                               \
+    FUSED_OF(type, values_of_block, one_col, 1)                                                    \
+    FUSED_OF(type, values_of_block, half_cols, FUSED_COLS / 2)                                     \
+    FUSED_OF(type, values_of_block, all_cols, FUSED_COLS)
+#define FUSED_32(type) FUSED(type, 32)
+#define FUSED_256(type) FUSED(type, 256)
+LLM_TYPES_32(FUSED_32)
+LLM_TYPES_256(FUSED_256)
+
+static fused_fn *const fused[][3] = {
+#define FUSED_ENTRY(type) [LLM_##type] = {one_col_##type, half_cols_##type, all_cols_##type},
+    LLM_TYPES_32(FUSED_ENTRY) LLM_TYPES_256(FUSED_ENTRY)};
+
+static void mul_fused(const struct llm_mul *m)
+{
+    struct columns columns;
+    for (uint32_t c = 0; c < COLS; c++)
+        columns.acts[c] = act_row(m, c < m->count ? c : m->count - 1);
+    fused_fn *dots = fused[m->dtype][m->count == 1 ? 0 : m->count <= FUSED_COLS / 2 ? 1 : 2];
+    assert(dots);
+    for (uint32_t row = 0; row < m->rows; row += ROWS) {
+        dots(block_at(m, row), &columns, m->width, next_rows_of(m, row, ROWS, true));
+        for (uint32_t c = 0; c < m->count; c++)
+            store_lanes(m, row, c, columns.sums[c]);
+    }
+}
+
+static void mul_blocks(const struct llm_mul *m)
+{
+    void (*mul)(const struct llm_mul *) = m->count <= FUSED_COLS ? mul_fused : mul_panels;
+    if (m->rows >= 4) {
+        mul(m);
+        return;
+    }
+    struct llm_mul one = *m; /* fewer than a group: each by itself */
+    one.rows = 1;
+    for (uint32_t row = 0; row < m->rows; row++) {
+        mul(&one);
+        one.weight += m->row_bytes;
+        one.out++;
+        one.bias = m->bias ? one.bias + 1 : NULL;
+    }
 }
 
 /* ---- F32, F16, BF16 ---- */

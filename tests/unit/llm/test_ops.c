@@ -377,9 +377,9 @@ static void matmul_parts(struct duo *d, struct shape s, const enum llm_dtype typ
 
 static void matmul_types(struct duo *d)
 {
-    static const struct shape shapes[] = {{1, 1, 1},  {2, 3, 5},  {3, 2, 33},
-                                          {4, 1, 6},  {5, 1, 70}, {6, 3, 11},
-                                          {7, 2, 18}, {8, 2, 4},  {13, 3, 35}};
+    static const struct shape shapes[] = {{1, 1, 1}, {1, 2, 37}, {2, 3, 5},  {3, 2, 33},
+                                          {4, 1, 6}, {5, 1, 70}, {6, 3, 11}, {7, 2, 18},
+                                          {8, 2, 4}, {9, 1, 16}, {13, 3, 35}};
     for (size_t t = 0; t < LLM_DTYPES; t++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             struct shape s = shapes[i];
@@ -673,8 +673,9 @@ static void make_scales_ones(enum llm_dtype dtype, uint8_t *block)
     fail_msg("%s has no row in the table", llm_dtype_name(dtype));
 }
 
-/* Files may hold any bytes: the extremes of every integer. */
-static void matmul_extremes(struct duo *d)
+/* Files may hold any bytes: the extremes of every integer.  All rows of the tensor are multiplied,
+ * so that nothing past its last block may be read. */
+static void matmul_extremes(struct duo *d, uint32_t rows)
 {
     for (size_t t = 0; t < LLM_DTYPES; t++) {
         if (llm_dtype_block(llm_dtype_at(t)) == 1)
@@ -689,27 +690,34 @@ static void matmul_extremes(struct duo *d)
             make_scales_ones(llm_dtype_at(t), data + i);
         struct llm_weight *w[SIDES];
         bind(d, &tensor, 0, 8, w);
-        uint64_t in = put_random(d, 5 * 256), out = put_random(d, 5 * 8);
-        struct llm_batch batch = plain_batch(5);
+        uint64_t in = put_random(d, (size_t)rows * 256), out = put_random(d, (size_t)rows * 8);
+        struct llm_batch batch = plain_batch(rows);
         for (int i = 0; i < SIDES; i++) {
             begin(d, i, &batch);
             struct llm_op_matmul op = {.in = at(d, i, in),
-                                       .rows = 5,
+                                       .rows = rows,
                                        .part_count = 1,
                                        .parts = {{.weight = w[i], .out = at(d, i, out)}}};
             d->b[i]->ops->matmul(d->b[i], &op);
             finish(d, i);
         }
-        same_place(d, out, 5 * 8, llm_dtype_name(llm_dtype_at(t)));
+        same_place(d, out, (size_t)rows * 8, llm_dtype_name(llm_dtype_at(t)));
         unbind(d, w);
         free(data);
     }
 }
 
+static void matmul_all_extremes(struct duo *d)
+{
+    static const uint32_t rows[] = {1, 5, 17};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        matmul_extremes(d, rows[i]);
+}
+
 static void extreme_weights_do_not_overflow(void **state)
 {
     (void)state;
-    on_every_backend(matmul_extremes);
+    on_every_backend(matmul_all_extremes);
 }
 
 /* ---- rope ---- */

@@ -17,7 +17,7 @@
 #include <string.h>
 #if defined(__aarch64__)
 #include <arm_neon.h>
-#elif defined(__SSSE3__)
+#elif defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -122,25 +122,77 @@ LLM_INLINE float llm_block_scale(enum llm_dtype dtype, const uint8_t *block)
 
 /* ---- 32 raw values ---- */
 
-/* 32 bytes, in the vectors that the CPU has. */
-#if defined(__AVX2__)
-enum { LLM_RAW_PARTS = 1 };
+/* Bytes of one block, or with LLM_ROWS of a block of each of so many rows. */
+#if defined(LLM_ROWS)
+#include "llm/model/type/rows.h"
 #else
-enum { LLM_RAW_PARTS = 2 };
-#endif
+
+typedef const uint8_t *llm_block;
+typedef uint32_t llm_word;
 typedef uint8_t llm_bytes16 __attribute__((vector_size(16)));
-typedef uint8_t llm_raw_part __attribute__((vector_size(32 / LLM_RAW_PARTS)));
+typedef llm_bytes16 llm_raw_part;
+
+enum { LLM_RAW_PARTS = 2 };
 struct llm_raw {
     llm_raw_part part[LLM_RAW_PARTS];
 };
 
-LLM_INLINE struct llm_raw llm_raw_load(const uint8_t *p)
+LLM_INLINE struct llm_raw llm_raw_load(llm_block b, size_t at)
 {
     struct llm_raw v;
     for (int i = 0; i < LLM_RAW_PARTS; i++) /* each by itself: it stays in a register */
-        memcpy(&v.part[i], p + 32 / LLM_RAW_PARTS * i, sizeof(v.part[i]));
+        memcpy(&v.part[i], b + at + 16 * i, sizeof(v.part[i]));
     return v;
 }
+
+/* The low nibbles of 16 bytes, then the high ones. */
+LLM_INLINE struct llm_raw llm_raw_nibbles(llm_block b, size_t at)
+{
+    struct llm_raw v;
+    llm_bytes16 q;
+    memcpy(&q, b + at, sizeof(q));
+    v.part[0] = q & 15;
+    v.part[1] = q >> 4;
+    return v;
+}
+
+/* Through a table of 16. */
+LLM_INLINE struct llm_raw llm_raw_lookup(struct llm_raw v, const int8_t table[16])
+{
+#if defined(__aarch64__)
+    for (int i = 0; i < LLM_RAW_PARTS; i++)
+        v.part[i] = (llm_raw_part)vqtbl1q_s8(vld1q_s8(table), (uint8x16_t)v.part[i]);
+#else
+    for (int i = 0; i < 32; i++)
+        v.part[i / 16][i % 16] = (uint8_t)table[v.part[i / 16][i % 16]];
+#endif
+    return v;
+}
+
+/* Bit i of 32 is worth 16 in value i. */
+LLM_INLINE struct llm_raw llm_raw_fifth_bits(llm_block b, size_t at, size_t bytes)
+{
+    static const uint8_t each[32] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
+                                     1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    struct llm_raw v, bit = llm_raw_load(each, 0);
+    (void)bytes;
+#if defined(__aarch64__)
+    static const uint8_t byte[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
+                                     2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
+    uint8x16_t all = vreinterpretq_u8_u32(vdupq_n_u32(wire_load32(b + at)));
+    v = llm_raw_load(byte, 0);
+    for (int i = 0; i < LLM_RAW_PARTS; i++)
+        v.part[i] = vqtbl1q_u8(all, v.part[i]);
+#else
+    for (int i = 0; i < 32; i++)
+        v.part[i / 16][i % 16] = b[at + (size_t)i / 8];
+#endif
+    for (int i = 0; i < LLM_RAW_PARTS; i++)
+        v.part[i] = (llm_raw_part)((v.part[i] & bit.part[i]) != 0) & 16;
+    return v;
+}
+
+#endif
 
 LLM_INLINE struct llm_raw llm_raw_or(struct llm_raw a, struct llm_raw b)
 {
@@ -154,12 +206,17 @@ LLM_INLINE struct llm_raw llm_raw_bits(struct llm_raw v, int from, int width, in
 {
     uint8_t mask = (uint8_t)(((1 << width) - 1) << to);
     for (int i = 0; i < LLM_RAW_PARTS; i++) {
+#if defined(LLM_ROWS) /* no shifts of bytes there */
+        llm_word w = (llm_word)v.part[i];
+        v.part[i] = (llm_raw_part)(from > to ? w >> (from - to) : w << (to - from)) & mask;
+#else
         if (from > to)
             v.part[i] = v.part[i] >> (from - to);
         else if (from < to)
             v.part[i] = v.part[i] << (to - from);
         if (to != 0 || from + width != 8) /* else the shift has cleared the others */
             v.part[i] &= mask;
+#endif
     }
     return v;
 }
@@ -182,187 +239,157 @@ LLM_INLINE struct llm_raw llm_raw_join(struct llm_raw low, int from, int width, 
 #endif
 }
 
-/* The low nibbles of 16 bytes, then the high ones. */
-LLM_INLINE struct llm_raw llm_raw_nibbles(const uint8_t *p)
-{
-    struct llm_raw v;
-#if defined(__AVX2__)
-    __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
-    v.part[0] =
-        (llm_raw_part)_mm256_srlv_epi32(both, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4)) & 15;
-#else
-    llm_bytes16 q;
-    memcpy(&q, p, sizeof(q));
-    v.part[0] = q & 15;
-    v.part[1] = q >> 4;
-#endif
-    return v;
-}
-
-/* Through a table of 16. */
-LLM_INLINE struct llm_raw llm_raw_lookup(struct llm_raw v, const int8_t table[16])
-{
-#if defined(__aarch64__)
-    for (int i = 0; i < LLM_RAW_PARTS; i++)
-        v.part[i] = (llm_raw_part)vqtbl1q_s8(vld1q_s8(table), (uint8x16_t)v.part[i]);
-#elif defined(__AVX2__)
-    __m128i values = _mm_loadu_si128((const __m128i *)(const void *)table);
-    v.part[0] =
-        (llm_raw_part)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), (__m256i)v.part[0]);
-#else
-    for (int i = 0; i < 32; i++)
-        v.part[i / 16][i % 16] = (uint8_t)table[v.part[i / 16][i % 16]];
-#endif
-    return v;
-}
-
-/* Bit i of 32 is worth 16 in value i. */
-LLM_INLINE struct llm_raw llm_raw_fifth_bits(const uint8_t *p)
-{
-    static const uint8_t each[32] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
-                                     1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    static const uint8_t byte[32] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,
-                                     2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3};
-    struct llm_raw v = llm_raw_load(byte), bit = llm_raw_load(each);
-#if defined(__aarch64__)
-    uint8x16_t all = vreinterpretq_u8_u32(vdupq_n_u32(wire_load32(p)));
-    for (int i = 0; i < LLM_RAW_PARTS; i++)
-        v.part[i] = vqtbl1q_u8(all, v.part[i]);
-#elif defined(__AVX2__)
-    v.part[0] = (llm_raw_part)_mm256_shuffle_epi8(_mm256_set1_epi32((int)wire_load32(p)),
-                                                  (__m256i)v.part[0]);
-#else
-    for (int i = 0; i < 32; i++)
-        v.part[i / 16][i % 16] = p[i / 8];
-#endif
-    for (int i = 0; i < LLM_RAW_PARTS; i++)
-        v.part[i] = (llm_raw_part)((v.part[i] & bit.part[i]) != 0) & 16;
-    return v;
-}
-
 /* What the nibbles of IQ4_NL and IQ4_XS, and of MXFP4 stand for. */
 extern const int8_t llm_values_iq4[16];
 extern const int8_t llm_values_mxfp4[16];
 
 /* Raw values 32 i to 32 i + 31 of a block. */
-LLM_INLINE struct llm_raw llm_raw32(enum llm_dtype dtype, const uint8_t *block, int i)
+LLM_INLINE struct llm_raw llm_raw32(enum llm_dtype dtype, llm_block block, int i)
 {
     switch (dtype) {
     case LLM_Q8_0:
-        return llm_raw_load(block + 2);
+        return llm_raw_load(block, 2);
     case LLM_Q4_0:
-        return llm_raw_nibbles(block + 2);
+        return llm_raw_nibbles(block, 2);
     case LLM_Q4_1:
-        return llm_raw_nibbles(block + 4);
+        return llm_raw_nibbles(block, 4);
     case LLM_Q5_0:
-        return llm_raw_or(llm_raw_nibbles(block + 6), llm_raw_fifth_bits(block + 2));
+        return llm_raw_or(llm_raw_nibbles(block, 6), llm_raw_fifth_bits(block, 2, 22));
     case LLM_Q5_1:
-        return llm_raw_or(llm_raw_nibbles(block + 8), llm_raw_fifth_bits(block + 4));
+        return llm_raw_or(llm_raw_nibbles(block, 8), llm_raw_fifth_bits(block, 4, 24));
     case LLM_IQ4_NL:
-        return llm_raw_lookup(llm_raw_nibbles(block + 2), llm_values_iq4);
+        return llm_raw_lookup(llm_raw_nibbles(block, 2), llm_values_iq4);
     case LLM_MXFP4:
-        return llm_raw_lookup(llm_raw_nibbles(block + 1), llm_values_mxfp4);
+        return llm_raw_lookup(llm_raw_nibbles(block, 1), llm_values_mxfp4);
     case LLM_Q2_K:
-        return llm_raw_bits(llm_raw_load(block + 16 + i / 4 * 32), i % 4 * 2, 2, 0);
+        return llm_raw_bits(llm_raw_load(block, 16 + i / 4 * 32), i % 4 * 2, 2, 0);
     case LLM_Q3_K:
-        return llm_raw_join(llm_raw_load(block + 32 + i / 4 * 32), i % 4 * 2, 2,
-                            llm_raw_load(block), i, 1);
+        return llm_raw_join(llm_raw_load(block, 32 + i / 4 * 32), i % 4 * 2, 2,
+                            llm_raw_load(block, 0), i, 1);
     case LLM_Q4_K:
-        return llm_raw_bits(llm_raw_load(block + 16 + i / 2 * 32), i % 2 * 4, 4, 0);
+        return llm_raw_bits(llm_raw_load(block, 16 + i / 2 * 32), i % 2 * 4, 4, 0);
     case LLM_Q5_K:
-        return llm_raw_or(llm_raw_bits(llm_raw_load(block + 48 + i / 2 * 32), i % 2 * 4, 4, 0),
-                          llm_raw_bits(llm_raw_load(block + 16), i, 1, 4));
+        return llm_raw_or(llm_raw_bits(llm_raw_load(block, 48 + i / 2 * 32), i % 2 * 4, 4, 0),
+                          llm_raw_bits(llm_raw_load(block, 16), i, 1, 4));
     case LLM_Q6_K: /* halves of 128: four runs of 32 share 64 bytes of nibbles, 32 of pairs */
-        return llm_raw_join(llm_raw_load(block + i / 4 * 64 + i % 2 * 32), i % 4 / 2 * 4, 4,
-                            llm_raw_load(block + 128 + i / 4 * 32), i % 4 * 2, 2);
+        return llm_raw_join(llm_raw_load(block, i / 4 * 64 + i % 2 * 32), i % 4 / 2 * 4, 4,
+                            llm_raw_load(block, 128 + i / 4 * 32), i % 4 * 2, 2);
     default:
         assert(dtype == LLM_IQ4_XS);
-        return llm_raw_lookup(llm_raw_nibbles(block + 8 + 16 * i), llm_values_iq4);
+        return llm_raw_lookup(llm_raw_nibbles(block, 8 + 16 * i), llm_values_iq4);
     }
 }
 
 /* ---- scales inside blocks of 256 ---- */
 
-/* 256 / group of each; has_min says whether minima are set. */
+/* 256 / group of each, in bytes; has_min says whether minima are set. */
 struct llm_scales {
+#if defined(LLM_ROWS)
+    llm_word scales[4], minima[4];
+#else
     int8_t scales[16];
     uint8_t minima[16];
+#endif
 };
 
 /* Eight scales and eight minima of six bits in 12 bytes: the first four of each have bytes of their
  * own; the others have their low nibbles in bytes 8..11 and their high pairs on top of the first
  * eight bytes. */
-LLM_INLINE void llm_scales_six_bits(struct llm_scales *s, const uint8_t *packed)
+LLM_INLINE void llm_scales_six_bits(struct llm_scales *s, llm_word a, llm_word b, llm_word c)
 {
     const uint32_t six = 0x3f3f3f3f, four = 0x0f0f0f0f, two = 0x03030303;
-    uint32_t a = wire_load32(packed), b = wire_load32(packed + 4), c = wire_load32(packed + 8);
-    const uint32_t scales[2] = {a & six, (c & four) | (a >> 6 & two) << 4};
-    const uint32_t minima[2] = {b & six, (c >> 4 & four) | (b >> 6 & two) << 4};
+    const llm_word scales[2] = {a & six, (c & four) | (a >> 6 & two) << 4};
+    const llm_word minima[2] = {b & six, (c >> 4 & four) | (b >> 6 & two) << 4};
     memcpy(s->scales, scales, sizeof(scales));
     memcpy(s->minima, minima, sizeof(minima));
+}
+
+/* Bytes below 64, each less 32 without borrowing from its neighbour. */
+LLM_INLINE void llm_scales_less_32(struct llm_scales *s, llm_word *words, size_t bytes)
+{
+    const uint32_t tops = 0x80808080;
+    for (size_t i = 0; i < bytes / sizeof(*words); i++)
+        words[i] = ((words[i] | tops) - 0x20202020) ^ tops;
+    memcpy(s->scales, words, bytes);
 }
 
 /* 16 scales of six bits in 12 bytes, plus 32: low nibbles in bytes 0..7, first the low halves of
  * the bytes, then the high ones; high pairs in bytes 8..11, scale j's at bit 2 (j / 4) of byte
  * 8 + j % 4. */
-LLM_INLINE void llm_scales_q3_k(struct llm_scales *s, const uint8_t *packed)
+LLM_INLINE void llm_scales_q3_k(struct llm_scales *s, llm_word a, llm_word b, llm_word c)
 {
     const uint32_t four = 0x0f0f0f0f, two = 0x03030303;
-    uint32_t a = wire_load32(packed), b = wire_load32(packed + 4), c = wire_load32(packed + 8);
-    const uint32_t words[4] = {
+    llm_word words[4] = {
         (a & four) | (c & two) << 4,
         (b & four) | (c >> 2 & two) << 4,
         (a >> 4 & four) | (c >> 4 & two) << 4,
         (b >> 4 & four) | (c >> 6 & two) << 4,
     };
-    llm_bytes16 all;
-    memcpy(&all, words, sizeof(all));
-    all -= 32;
-    memcpy(s->scales, &all, sizeof(all));
+    llm_scales_less_32(s, words, sizeof(words));
 }
 
 /* Eight scales of six bits, plus 32: nibbles in four bytes, pairs in two. */
-LLM_INLINE void llm_scales_iq4_xs(struct llm_scales *s, const uint8_t *low, const uint8_t *high)
+LLM_INLINE void llm_scales_iq4_xs(struct llm_scales *s, llm_word low, llm_word high)
 {
-    const uint64_t tops = UINT64_C(0x8080808080808080);
-    uint64_t a = wire_load32(low), b = wire_load16(high);
-    a = (a | a << 16) & UINT64_C(0x0000ffff0000ffff);
-    a = (a | a << 8) & UINT64_C(0x00ff00ff00ff00ff);
-    a = (a | a << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-    b = (b | b << 24) & UINT64_C(0x000000ff000000ff);
-    b = (b | b << 12) & UINT64_C(0x000f000f000f000f);
-    b = (b | b << 6) & UINT64_C(0x0303030303030303);
-    /* Each byte less 32, without borrowing from its neighbour. */
-    uint64_t all = (((a | b << 4) | tops) - UINT64_C(0x2020202020202020)) ^ tops;
-    memcpy(s->scales, &all, sizeof(all));
+    llm_word words[2];
+    for (int i = 0; i < 2; i++) {
+        llm_word a = low >> 16 * i & 0xffff, b = high >> 8 * i & 0xff;
+        a = (a | a << 8) & 0x00ff00ff;
+        b = (b | b << 12) & 0x000f000f;
+        words[i] = ((a | a << 4) & 0x0f0f0f0f) | ((b | b << 6) & 0x03030303) << 4;
+    }
+    llm_scales_less_32(s, words, sizeof(words));
 }
 
-LLM_INLINE void llm_scales(enum llm_dtype dtype, struct llm_scales *s, const uint8_t *block)
+LLM_INLINE void llm_scales(enum llm_dtype dtype, struct llm_scales *s, llm_block block)
 {
+#if defined(LLM_ROWS)
+    llm_word w[4];
+    const size_t from = dtype == LLM_Q6_K ? 192 : dtype == LLM_Q3_K ? 92 : 0;
+    llm_rows_words(w, block, from);
+    const llm_word a = w[1], b = w[2], c = w[3], high = w[0] >> 16;
+#else
     llm_bytes16 q, low;
+    const size_t from = dtype == LLM_Q3_K ? 96 : 4;
+    const uint32_t a = wire_load32(block + from), b = wire_load32(block + from + 4),
+                   c = wire_load32(block + from + 8), high = wire_load16(block + 2);
+#endif
     switch (dtype) {
     case LLM_Q2_K:
+#if defined(LLM_ROWS)
+        for (int i = 0; i < 4; i++) {
+            s->scales[i] = w[i] & 0x0f0f0f0f;
+            s->minima[i] = w[i] >> 4 & 0x0f0f0f0f;
+        }
+#else
         memcpy(&q, block, sizeof(q));
         low = q & 15;
         q >>= 4;
         memcpy(s->scales, &low, sizeof(low));
         memcpy(s->minima, &q, sizeof(q));
+#endif
         return;
     case LLM_Q3_K:
-        llm_scales_q3_k(s, block + 96);
+        llm_scales_q3_k(s, a, b, c);
         return;
     case LLM_Q4_K:
     case LLM_Q5_K:
-        llm_scales_six_bits(s, block + 4);
+        llm_scales_six_bits(s, a, b, c);
         return;
     case LLM_Q6_K:
+#if defined(LLM_ROWS)
+        memcpy(s->scales, w, sizeof(w));
+#else
         memcpy(s->scales, block + 192, sizeof(s->scales));
+#endif
         return;
     default:
         assert(dtype == LLM_IQ4_XS);
-        llm_scales_iq4_xs(s, block + 4, block + 2);
+        llm_scales_iq4_xs(s, a, high);
     }
 }
+
+#if !defined(LLM_ROWS)
 
 /* ---- unpacked blocks ---- */
 
@@ -444,5 +471,7 @@ static inline void llm_unpack256(enum llm_dtype dtype, struct llm_w256 *dst, con
         assert(!"a type in blocks of 256");
     }
 }
+
+#endif
 
 #endif
