@@ -361,7 +361,7 @@ static unpack_fn *const unpacks[] = {
 #ifdef __AMX_INT8__
 enum { COLS = 16, FEW_COLS = 4, FUSED_COLS = 4 };
 #else
-enum { COLS = ROWS / 2, FEW_COLS = COLS / 2, FUSED_COLS = COLS };
+enum { COLS = ROWS / 2, FEW_COLS = COLS / 2, FUSED_COLS = 4 };
 #endif
 
 /* The panel times rows of activations, `stride` bytes apart; those past the last repeat it. */
@@ -732,15 +732,14 @@ typedef void fused_fn(llm_block block, struct columns *columns, uint32_t width,
     }
 #define FUSED(type, values_of_block)                                                               \
     FUSED_OF(type, values_of_block, one_col, 1)                                                    \
-    FUSED_OF(type, values_of_block, half_cols, FUSED_COLS / 2)                                     \
-    FUSED_OF(type, values_of_block, all_cols, FUSED_COLS)
+    FUSED_OF(type, values_of_block, few_cols, FUSED_COLS)
 #define FUSED_32(type) FUSED(type, 32)
 #define FUSED_256(type) FUSED(type, 256)
 LLM_TYPES_32(FUSED_32)
 LLM_TYPES_256(FUSED_256)
 
-static fused_fn *const fused[][3] = {
-#define FUSED_ENTRY(type) [LLM_##type] = {one_col_##type, half_cols_##type, all_cols_##type},
+static fused_fn *const fused[][2] = {
+#define FUSED_ENTRY(type) [LLM_##type] = {one_col_##type, few_cols_##type},
     LLM_TYPES_32(FUSED_ENTRY) LLM_TYPES_256(FUSED_ENTRY)};
 
 static void mul_fused(const struct llm_mul *m)
@@ -748,7 +747,7 @@ static void mul_fused(const struct llm_mul *m)
     struct columns columns;
     for (uint32_t c = 0; c < COLS; c++)
         columns.acts[c] = act_row(m, c < m->count ? c : m->count - 1);
-    fused_fn *dots = fused[m->dtype][m->count == 1 ? 0 : m->count <= FUSED_COLS / 2 ? 1 : 2];
+    fused_fn *dots = fused[m->dtype][m->count > 1];
     assert(dots);
     for (uint32_t row = 0; row < m->rows; row += ROWS) {
         dots(block_at(m, row), &columns, m->width, next_rows_of(m, row, ROWS, true));
