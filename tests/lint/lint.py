@@ -32,7 +32,7 @@ PROGRAMS = {"cli", "command", "serve", "bench", "shim"}  # layers that own a pro
 FOLDER_FILES_MAX = 25  # past this a stranger gets lost
 SRC_LINES_MAX = 1200  # past this a file holds more than one noun
 # As wc -w counts: pages that are read as a whole.
-WORDS_MAX = {"docs/benchmarks.md": 1500, "README.md": 1200, "docs/design/speed.md": 2850}
+WORDS_MAX = {"docs/benchmarks.md": 1500, "README.md": 1200, "docs/design/speed.md": 2950}
 # Written by the build, so absent from the tree.
 GENERATED = re.compile(r"(\.gen\.[ch]|\.inc|_generated\.h)$")
 DATA = re.compile(r"tests/(fuzz/corpus/|golden/.*\.(txt|csv|json|xml|hex)$)")
