@@ -8,4 +8,6 @@ if ! env=$("$find" --software --env); then
     exit 77
 fi
 eval "$env"
+# lavapipe takes half of the time to compile shaders for these vectors, which are all that arm64 has.
+export LP_NATIVE_VECTOR_WIDTH=128
 exec "$@"
