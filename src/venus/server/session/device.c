@@ -132,6 +132,7 @@ static VkResult load(const struct vns_instance *instance, struct vns_device *dev
     LOAD(map_memory, vkMapMemory);
     LOAD(flush_memory, vkFlushMappedMemoryRanges);
     LOAD(invalidate_memory, vkInvalidateMappedMemoryRanges);
+    LOAD(wait_idle, vkDeviceWaitIdle);
     LOAD(wait_semaphores, vkWaitSemaphores);
     LOAD(wait_semaphores, vkWaitSemaphoresKHR);
     LOAD(semaphore_value, vkGetSemaphoreCounterValue);
@@ -176,6 +177,8 @@ void vns_device_stop(struct vns_device *device)
 {
     vns_bus_destroy(device->bus, device); /* the executor has waited for each copy */
     device->bus = NULL;
+    if (device->queues)
+        (void)device->wait_idle(device->handle); /* a failure is nobody's news: the device goes */
     while (device->queues)
         vns_queue_destroy(device->queues);
 }

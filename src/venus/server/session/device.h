@@ -34,6 +34,7 @@ struct vns_device {
     PFN_vkMapMemory map_memory;
     PFN_vkFlushMappedMemoryRanges flush_memory;
     PFN_vkInvalidateMappedMemoryRanges invalidate_memory;
+    PFN_vkDeviceWaitIdle wait_idle;
     PFN_vkWaitSemaphores wait_semaphores;
     PFN_vkGetSemaphoreCounterValue semaphore_value;
     VkPhysicalDeviceMemoryProperties memory;
@@ -53,7 +54,7 @@ struct vns_device {
 VkResult vns_device_create(const struct vns_instance *instance, VkPhysicalDevice physical,
                            VkDeviceCreateInfo *info, struct hw_arena *arena,
                            struct vns_device **out) MUST_CHECK;
-/* Ends the queues' threads once their work is done. */
+/* Ends the queues' threads once their work is done, and the driver's with it. */
 void vns_device_stop(struct vns_device *device);
 /* The same, and the device. */
 void vns_device_destroy(struct vns_device *device);

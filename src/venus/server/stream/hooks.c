@@ -377,6 +377,25 @@ static void destroy_query_pool(struct vn_exec *x, struct vn_args_vkDestroyQueryP
     device->driver.vkDestroyQueryPool(a->device, a->queryPool, NULL);
 }
 
+static bool is_idle(const struct vns_device *device)
+{
+    struct vns_queue *queue = device->queues;
+    while (queue && vns_queue_is_idle(queue))
+        queue = queue->next;
+    return !queue;
+}
+
+/* The client answers the program's waits as soon as work has ended.  A thread of the driver may
+ * then still be about to let go of its semaphores, as Mesa's software GPU does up to 25.0 with
+ * timelines that work waited for.  The driver's own wait for an idle device ends behind that. */
+static void destroy_semaphore(struct vn_exec *x, struct vn_args_vkDestroySemaphore *a)
+{
+    struct vns_device *device = session_of(x)->command.device;
+    if (is_idle(device))
+        (void)device->wait_idle(device->handle);
+    device->driver.vkDestroySemaphore(a->device, a->semaphore, NULL);
+}
+
 static void destroy_pipeline_cache(struct vn_exec *x, struct vn_args_vkDestroyPipelineCache *a)
 {
     struct vns_session *s = session_of(x);
@@ -535,6 +554,7 @@ const struct vn_hooks vns_server_hooks = {
     .vkDestroyPipelineLayout = destroy_pipeline_layout,
     .vkDestroyQueryPool = destroy_query_pool,
     .vkDestroyRenderPass = destroy_render_pass,
+    .vkDestroySemaphore = destroy_semaphore,
     .vkDestroyShaderModule = destroy_shader_module,
     .vkEnumeratePhysicalDevices = enumerate_physical_devices,
     .vkFreeMemory = free_memory,
