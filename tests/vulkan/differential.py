@@ -461,12 +461,14 @@ def run_behind_server(options, a, program):
     """How many cases failed."""
     hawser = os.path.abspath(options.hawser)
     b_env = {**os.environ, **pairs(options.b_env)}
+    servers = []
     with contextlib.ExitStack() as stack:
         def start(*serve_options, env=a.env):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             server_env = {**env, **starve(options.starving, folder, env, b_env)}
             server = Server(hawser, server_env, folder, options.listen, serve_options)
             stack.callback(server.stop)
+            servers.append(server)
             return server, Side([hawser, "run", "--servers", server.address, "--"], b_env)
 
         if options.sanitized:
@@ -483,7 +485,10 @@ def run_behind_server(options, a, program):
         if validates:
             server, b = start("--validate")
             checkers.append(ValidatedServer(native, b, server, together))
-        return run_cases(program, options.cases, Each(*checkers))
+        failed = run_cases(program, options.cases, Each(*checkers))
+        for line in [line for server in servers for line in server.words().splitlines()] if failed else []:
+            print(f"# server: {line}", flush=True)
+        return failed
 
 
 def main(argv):
