@@ -311,6 +311,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice device,
     return result;
 }
 
+/* No thread of this GPU goes on behind a batch. */
+static VKAPI_ATTR VkResult VKAPI_CALL wait_idle(VkDevice device)
+{
+    gpu_require(vn_id(device) != 0);
+    return VK_SUCCESS;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL semaphore_value(VkDevice device, VkSemaphore semaphore,
                                                       uint64_t *out)
 {
@@ -454,6 +461,7 @@ static const struct {
     {"vkMapMemory", (PFN_vkVoidFunction)map_memory},
     {"vkFlushMappedMemoryRanges", (PFN_vkVoidFunction)sync_caches},
     {"vkInvalidateMappedMemoryRanges", (PFN_vkVoidFunction)sync_caches},
+    {"vkDeviceWaitIdle", (PFN_vkVoidFunction)wait_idle},
     {"vkWaitSemaphores", (PFN_vkVoidFunction)wait_semaphores},
 };
 
