@@ -1,12 +1,249 @@
-/* llm/cpu/x86_impl.h - private to src/llm: the kernels of the sets "avx2", "avx512" and "amx",
+/* llm/cpu/x86_impl.h - private to src/llm: the kernels of the sets "avx2" and "avx512",
  * each of which compiles them for its CPU.
  *
- * For one or two rows of activations, four rows of floats are taken at once, as in kernels_neon.c.
- */
+ * Many rows of activations share tiles: of blocks (x86_tiles_impl.h), or of floats, where a
+ * register holds the eight lanes of one row of weights, or of two.  For one or two rows of
+ * activations, four rows of floats are taken at once, as in kernels_neon.c. */
 #ifndef HAWSER_LLM_CPU_X86_IMPL_H
 #define HAWSER_LLM_CPU_X86_IMPL_H
 
 #include "llm/cpu/x86_tiles_impl.h"
+
+/* ---- blocks: few rows of activations ----
+ *
+ * Each block of weights is multiplied as soon as it is unpacked, so that a panel would only be
+ * written and read back. */
+
+INLINE void fused_32(enum llm_dtype dtype, llm_block block, struct columns *columns, uint32_t width,
+                     struct next_rows next, int cols)
+{
+    const size_t values = offsetof(struct llm_q32, values), step = sizeof(struct llm_q32);
+    const size_t bytes = llm_format(dtype).bytes;
+    floats acc[COLS];
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        acc[c] = splat(0);
+    for (uint32_t b = 0; b < width / 32; b++) {
+        struct panel32 one;
+        ints sum[COLS];
+        next_lines_of(next, ROWS, bytes * b, bytes);
+        put_block_32(dtype, &one, block);
+        llm_rows_advance(&block, bytes);
+        multiply(dtype, sum, columns, one.values, step * b + values, 8, cols);
+        add_block_32(dtype, acc, sum, &one, columns, b, cols);
+    }
+    memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
+}
+
+INLINE void fused_256(enum llm_dtype dtype, llm_block block, struct columns *columns,
+                      uint32_t width, struct next_rows next, int cols)
+{
+    const size_t bytes = llm_format(dtype).bytes;
+    const int group = llm_format(dtype).group;
+    floats acc[COLS];
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        acc[c] = splat(0);
+    for (uint32_t b = 0; b < width / 256; b++) {
+        const size_t at = sizeof(struct llm_q256) * b + offsetof(struct llm_q256, values);
+        struct panel256 one;
+        ints total[COLS];
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            total[c] = splat_int(0);
+        next_lines_of(next, ROWS, bytes * b, bytes);
+        put_scale_and_min(dtype, one.scale, one.min, block);
+        put_inner(dtype, &one, block);
+        LLM_UNROLL
+        for (int i = 0; i < 8; i++) {
+            uint8_t values[8][ROWS][4];
+            put_values(dtype, values, block, i);
+            LLM_UNROLL
+            for (int from = 0; from < 32; from += group) {
+                ints sum[COLS], scale = load_ints(one.scales[(32 * i + from) / group]);
+                multiply(dtype, sum, columns, (const uint8_t(*)[ROWS][4])values + from / 4,
+                         at + 32 * (size_t)i + (size_t)from, group / 4, cols);
+                LLM_UNROLL
+                for (int c = 0; c < cols; c++)
+                    total[c] += sum[c] * scale;
+            }
+        }
+        add_block_256(dtype, acc, total, &one, columns, b, cols);
+        llm_rows_advance(&block, bytes);
+    }
+    memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
+}
+
+typedef void fused_fn(llm_block block, struct columns *columns, uint32_t width,
+                      struct next_rows next);
+
+#define FUSED_OF(type, values_of_block, name, cols)                                                \
+    static void name##_##type(llm_block block, struct columns *columns, uint32_t width,            \
+                              struct next_rows next)                                               \
+    {                                                                                              \
+        fused_##values_of_block(LLM_##type, block, columns, width, next, cols);                    \
+    }
+#define FUSED(type, values_of_block)                                                               \
+    FUSED_OF(type, values_of_block, one_col, 1)                                                    \
+    FUSED_OF(type, values_of_block, few_cols, FUSED_COLS)
+#define FUSED_32(type) FUSED(type, 32)
+#define FUSED_256(type) FUSED(type, 256)
+LLM_TYPES_32(FUSED_32)
+LLM_TYPES_256(FUSED_256)
+
+static fused_fn *const fused[][2] = {
+#define FUSED_ENTRY(type) [LLM_##type] = {one_col_##type, few_cols_##type},
+    LLM_TYPES_32(FUSED_ENTRY) LLM_TYPES_256(FUSED_ENTRY)};
+
+static void mul_fused(const struct llm_mul *m)
+{
+    struct columns columns;
+    for (uint32_t c = 0; c < COLS; c++)
+        columns.acts[c] = act_row(m, c < m->count ? c : m->count - 1);
+    fused_fn *dots = fused[m->dtype][m->count > 1];
+    assert(dots);
+    for (uint32_t row = 0; row < m->rows; row += ROWS) {
+        dots(block_at(m, row), &columns, m->width, next_rows_of(m, row, ROWS, true));
+        for (uint32_t c = 0; c < m->count; c++)
+            store_lanes(m, row, c, columns.sums[c]);
+    }
+}
+
+/* ---- F32, F16, BF16 ---- */
+
+INLINE __m256 load8(enum llm_dtype dtype, const uint8_t *w, uint32_t k)
+{
+    if (dtype == LLM_F32)
+        return _mm256_loadu_ps((const float *)(const void *)(w + 4 * k));
+    __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)(w + 2 * k));
+    if (dtype == LLM_F16)
+        return _mm256_cvtph_ps(bits);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+INLINE float load1(enum llm_dtype dtype, const uint8_t *w, uint32_t k)
+{
+    uint8_t padded[32] = {0};
+    size_t bytes = dtype == LLM_F32 ? 4 : 2;
+    memcpy(padded, w + bytes * k, bytes);
+    return _mm256_cvtss_f32(load8(dtype, padded, 0));
+}
+
+/* llm_sum8 of four rows' lanes. */
+INLINE __m128 reduce4(const __m256 lanes[4])
+{
+    __m128 s[4];
+    for (int r = 0; r < 4; r++)
+        s[r] = _mm_add_ps(_mm256_castps256_ps128(lanes[r]), _mm256_extractf128_ps(lanes[r], 1));
+    __m128 ab = _mm_add_ps(_mm_movelh_ps(s[0], s[1]), _mm_movehl_ps(s[1], s[0]));
+    __m128 cd = _mm_add_ps(_mm_movelh_ps(s[2], s[3]), _mm_movehl_ps(s[3], s[2]));
+    return _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd));
+}
+
+enum { PLAIN_VECTORS = 4, PLAIN_ROWS = PLAIN_VECTORS * ROWS / LLM_LANES };
+_Static_assert((int)PLAIN_ROWS <= (int)LLM_PANEL_ROWS, "a panel has room");
+
+/* PLAIN_ROWS rows as floats: eight of each side by side, then what is left of each. */
+INLINE void widen_rows(enum llm_dtype dtype, const uint8_t *const w[PLAIN_ROWS], float *panel,
+                       uint32_t width)
+{
+    uint32_t k = 0;
+    for (; k + LLM_LANES <= width; k += LLM_LANES) {
+        for (int r = 0; r < PLAIN_ROWS; r++, panel += LLM_LANES)
+            _mm256_storeu_ps(panel, load8(dtype, w[r], k));
+    }
+    for (int r = 0; r < PLAIN_ROWS; r++) {
+        for (uint32_t i = k; i < width; i++)
+            *panel++ = load1(dtype, w[r], i);
+    }
+}
+
+static void widen(enum llm_dtype dtype, const uint8_t *const w[PLAIN_ROWS], float *panel,
+                  uint32_t width)
+{
+    if (dtype == LLM_F16)
+        widen_rows(LLM_F16, w, panel, width);
+    else if (dtype == LLM_BF16)
+        widen_rows(LLM_BF16, w, panel, width);
+    else
+        widen_rows(LLM_F32, w, panel, width);
+}
+
+/* The terms past the last whole eight, which w holds. */
+static void add_tail(float lanes[PLAIN_ROWS][LLM_LANES], const float *w, const float *x,
+                     uint32_t count)
+{
+    for (int r = 0; r < PLAIN_ROWS; r++, w += count) {
+        for (uint32_t i = 0; i < count; i++)
+            lanes[r][i] = fmaf(w[i], x[i], lanes[r][i]);
+    }
+}
+
+/* The panel times `cols` rows of activations, x_width apart; sums of row r at out[c][r]. */
+INLINE void plain_tile(const float *w, const float *x, size_t x_width, uint32_t width, int cols,
+                       float (*out)[PLAIN_ROWS])
+{
+    floats acc[PLAIN_COLS][PLAIN_VECTORS] = {{{0}}};
+    for (uint32_t eights = width / LLM_LANES; eights > 0; eights--, x += LLM_LANES) {
+        floats acts[PLAIN_COLS];
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            acts[c] = load_lanes(x + c * x_width);
+        LLM_UNROLL
+        for (int v = 0; v < PLAIN_VECTORS; v++, w += ROWS) {
+            floats rows = load_floats(w);
+            LLM_UNROLL
+            for (int c = 0; c < cols; c++)
+                acc[c][v] = fma_floats(rows, acts[c], acc[c][v]);
+        }
+    }
+    for (int c = 0; c < cols; c++, x += x_width) {
+        float lanes[PLAIN_ROWS][LLM_LANES];
+        memcpy(lanes, acc[c], sizeof lanes);
+        if (width % LLM_LANES)
+            add_tail(lanes, w, x, width % LLM_LANES);
+        for (int r = 0; r < PLAIN_ROWS; r += 4) {
+            __m256 four[4];
+            memcpy(four, lanes[r], sizeof four);
+            _mm_storeu_ps(out[c] + r, reduce4(four));
+        }
+    }
+}
+
+/* At most PLAIN_COLS rows of activations. */
+static void plain_dots(const float *panel, const float *x, uint32_t width, uint32_t cols,
+                       float (*out)[PLAIN_ROWS])
+{
+    if (cols == PLAIN_COLS) {
+        plain_tile(panel, x, width, width, PLAIN_COLS, out);
+        return;
+    }
+    for (; cols >= 2; cols -= 2, x += 2 * (size_t)width, out += 2)
+        plain_tile(panel, x, width, width, 2, out);
+    if (cols)
+        plain_tile(panel, x, width, width, 1, out);
+}
+
+static void mul_plain(const struct llm_mul *m)
+{
+    uint32_t step = rows_in_cache(m, PLAIN_COLS);
+    for (uint32_t first = 0; first < m->count; first += step) {
+        uint32_t end = m->count - first < step ? m->count : first + step;
+        for (uint32_t row = 0; row < m->rows; row += PLAIN_ROWS) {
+            const uint8_t *w[PLAIN_ROWS];
+            adjacent_rows(m, row, w, PLAIN_ROWS);
+            widen(m->dtype, w, m->panel, m->width);
+            for (uint32_t col = first; col < end; col += PLAIN_COLS) {
+                uint32_t cols = end - col < PLAIN_COLS ? end - col : PLAIN_COLS;
+                float sums[PLAIN_COLS][PLAIN_ROWS];
+                plain_dots(m->panel, (const float *)(const void *)act_row(m, col), m->width, cols,
+                           sums);
+                for (uint32_t c = 0; c < cols; c++)
+                    store_rows(m, row, col + c, sums[c], PLAIN_ROWS);
+            }
+        }
+    }
+}
 
 /* next: see next_rows. */
 typedef __m128 dot4(const uint8_t *const w[4], const void *acts, uint32_t width,
@@ -67,7 +304,7 @@ static __m128 dot4_bf16(const uint8_t *const w[4], const void *acts, uint32_t wi
 static void x86_mul(const struct llm_mul *m)
 {
     if (llm_format(m->dtype).values) {
-        mul_blocks(m);
+        mul_groups(m, m->count <= FUSED_COLS ? mul_fused : mul_panels);
         return;
     }
     if (m->count > 2) {

@@ -1,15 +1,13 @@
-/* llm/cpu/x86_tiles_impl.h - private to src/llm: rows of activations times weights, for the sets
- * "avx2", "avx512" and "amx".  Included once by each.
+/* llm/cpu/x86_tiles_impl.h - private to src/llm: many rows of activations times weights in blocks,
+ * for the sets "avx2", "avx512" and "amx".  Included once by each.
  *
  * In a tile of weights in blocks, a register holds one sum for each of ROWS rows of weights, and
  * four bytes of each row side by side (llm/model/type/rows.h), which one instruction multiplies
  * with four bytes of one row of activations.  So sums of a block are scaled for all rows at once,
  * and no lanes are added.  The weights are unsigned there if the instruction needs it; what they
- * are too large by is taken back through the activations' sums.  Few rows of activations take each
- * block as it is unpacked; many share a panel of unpacked rows.  AMX multiplies ROWS rows of the
- * same panel with as many rows of activations, a group of values at a time.
- *
- * In a tile of floats, a register holds the eight lanes of one row of weights, or of two.
+ * are too large by is taken back through the activations' sums.  The rows of activations share a
+ * panel of unpacked rows.  AMX multiplies ROWS rows of the same panel with as many rows of
+ * activations, a group of values at a time.
  *
  * Threads: any. */
 #ifndef HAWSER_LLM_CPU_X86_TILES_IMPL_H
@@ -215,42 +213,33 @@ struct panel256 {
 _Static_assert(sizeof(struct panel32) <= 32 * LLM_PANEL_ROWS * sizeof(float), "a panel has room");
 _Static_assert(sizeof(struct panel256) <= 256 * LLM_PANEL_ROWS * sizeof(float), "and so");
 
-/* AMX multiplies signed bytes, VNNI unsigned ones, AVX2 both. */
-enum form {
-    FOR_DOTS,
-#ifdef __AMX_INT8__
-    FOR_TILES,
-    FOR_MANY = FOR_TILES
-#else
-    FOR_MANY = FOR_DOTS
-#endif
-};
-
-/* What is subtracted from raw values, modulo 256. */
-INLINE int values_less(enum llm_dtype dtype, enum form form)
+/* What is subtracted from raw values, modulo 256.  AMX multiplies signed bytes, VNNI unsigned ones,
+ * AVX2 both. */
+INLINE int values_less(enum llm_dtype dtype)
 {
-#ifdef __AVX512VNNI__
-    return form != FOR_DOTS ? llm_format(dtype).bias : llm_format(dtype).has_sign ? 128 : 0;
+#if defined(__AMX_INT8__)
+    return llm_format(dtype).bias;
+#elif defined(__AVX512VNNI__)
+    return llm_format(dtype).has_sign ? 128 : 0;
 #else
-    (void)dtype, (void)form;
+    (void)dtype;
     return 0;
 #endif
 }
 
 /* What the values are too large by then. */
-INLINE int values_bias(enum llm_dtype dtype, enum form form)
+INLINE int values_bias(enum llm_dtype dtype)
 {
-    int less = values_less(dtype, form);
+    int less = values_less(dtype);
     return llm_format(dtype).has_sign ? less : llm_format(dtype).bias - less;
 }
 
 /* 32 values of each row, from their number 32 i on. */
-INLINE void put_values(enum llm_dtype dtype, enum form form, uint8_t (*dst)[ROWS][4],
-                       llm_block block, int i)
+INLINE void put_values(enum llm_dtype dtype, uint8_t (*dst)[ROWS][4], llm_block block, int i)
 {
     struct llm_raw raw = llm_raw32(dtype, block, i);
     for (int p = 0; p < 8; p++) {
-        llm_raw_part part = raw.part[p] - (uint8_t)values_less(dtype, form);
+        llm_raw_part part = raw.part[p] - (uint8_t)values_less(dtype);
         memcpy(dst[p], &part, sizeof part);
     }
 }
@@ -285,11 +274,10 @@ INLINE void put_scale_and_min(enum llm_dtype dtype, float scale[ROWS], float min
     assert(!f.has_min || (at == f.scale_at && f.min_at == at + 2));
 }
 
-INLINE void put_block_32(enum llm_dtype dtype, enum form form, struct panel32 *panel,
-                         llm_block block)
+INLINE void put_block_32(enum llm_dtype dtype, struct panel32 *panel, llm_block block)
 {
     put_scale_and_min(dtype, panel->scale, panel->min, block);
-    put_values(dtype, form, panel->values, block, 0);
+    put_values(dtype, panel->values, block, 0);
 }
 
 /* Signed bytes i and j of each word, as its halves. */
@@ -310,7 +298,7 @@ INLINE void put_taken(int16_t (*dst)[ROWS][2], const llm_word *factors, int time
 }
 
 /* Minima have six bits at most: signed bytes are the same. */
-INLINE void put_inner(enum llm_dtype dtype, enum form form, struct panel256 *panel, llm_block block)
+INLINE void put_inner(enum llm_dtype dtype, struct panel256 *panel, llm_block block)
 {
     const struct llm_format f = llm_format(dtype);
     struct llm_scales s;
@@ -321,18 +309,17 @@ INLINE void put_inner(enum llm_dtype dtype, enum form form, struct panel256 *pan
     }
     if (f.has_min)
         put_taken(panel->taken, s.minima, 1, f.group);
-    else if (values_bias(dtype, form))
-        put_taken(panel->taken, s.scales, values_bias(dtype, form), f.group);
+    else if (values_bias(dtype))
+        put_taken(panel->taken, s.scales, values_bias(dtype), f.group);
 }
 
-INLINE void put_block_256(enum llm_dtype dtype, enum form form, struct panel256 *panel,
-                          llm_block block)
+INLINE void put_block_256(enum llm_dtype dtype, struct panel256 *panel, llm_block block)
 {
     put_scale_and_min(dtype, panel->scale, panel->min, block);
-    put_inner(dtype, form, panel, block);
+    put_inner(dtype, panel, block);
     LLM_UNROLL
     for (int i = 0; i < 8; i++)
-        put_values(dtype, form, panel->values + 8 * i, block, i);
+        put_values(dtype, panel->values + 8 * i, block, i);
 }
 
 #define UNPACK(type, values_of_block)                                                              \
@@ -340,7 +327,7 @@ INLINE void put_block_256(enum llm_dtype dtype, enum form form, struct panel256 
     {                                                                                              \
         struct panel##values_of_block *to = panel;                                                 \
         for (; width; width -= values_of_block) {                                                  \
-            put_block_##values_of_block(LLM_##type, FOR_MANY, to++, block);                        \
+            put_block_##values_of_block(LLM_##type, to++, block);                                  \
             llm_rows_advance(&block, llm_format(LLM_##type).bytes);                                \
         }                                                                                          \
     }
@@ -465,7 +452,7 @@ INLINE floats to_floats(ints v)
 }
 
 /* acc += sums of a block, scaled, and its minima. */
-INLINE void add_block_32(enum llm_dtype like, enum form form, floats acc[COLS], ints sum[COLS],
+INLINE void add_block_32(enum llm_dtype like, floats acc[COLS], ints sum[COLS],
                          const struct panel32 *w, const struct columns *columns, uint32_t block,
                          int cols)
 {
@@ -474,8 +461,8 @@ INLINE void add_block_32(enum llm_dtype like, enum form form, floats acc[COLS], 
     for (int c = 0; c < cols; c++) {
         const struct llm_q32 *x = (const struct llm_q32 *)(const void *)columns->acts[c] + block;
         floats by = splat(x->scale);
-        if (values_bias(like, form))
-            sum[c] -= splat_int(values_bias(like, form) * x->sum);
+        if (values_bias(like))
+            sum[c] -= splat_int(values_bias(like) * x->sum);
         acc[c] = fma_floats(to_floats(sum[c]), scale * by, acc[c]);
         if (llm_format(like).has_min)
             acc[c] = fma_floats(splat((float)x->sum), load_floats(w->min) * by, acc[c]);
@@ -496,7 +483,7 @@ INLINE void tile_32(enum llm_dtype like, const struct panel32 *w, struct columns
         if (b + 1 < blocks)
             start(columns, (b + 1) % 2, w[1].values, step * (b + 1) + values);
         finish(like, sum, columns, b % 2, w->values, step * b + values, 8, cols);
-        add_block_32(like, FOR_MANY, acc, sum, w, columns, b, cols);
+        add_block_32(like, acc, sum, w, columns, b, cols);
     }
     memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
 }
@@ -538,7 +525,7 @@ INLINE void multiply_groups(enum llm_dtype like, ints total[COLS], const struct 
 }
 
 /* acc += sums of a block, scaled, and its minima. */
-INLINE void add_block_256(enum llm_dtype like, enum form form, floats acc[COLS], ints total[COLS],
+INLINE void add_block_256(enum llm_dtype like, floats acc[COLS], ints total[COLS],
                           const struct panel256 *w, const struct columns *columns, uint32_t block,
                           int cols)
 {
@@ -548,13 +535,13 @@ INLINE void add_block_256(enum llm_dtype like, enum form form, floats acc[COLS],
     LLM_UNROLL
     for (int c = 0; c < cols; c++)
         x[c] = (const struct llm_q256 *)(const void *)columns->acts[c] + block;
-    if (has_min || values_bias(like, form))
+    if (has_min || values_bias(like))
         multiply_sums(taken, w, x, cols);
     floats scale = load_floats(w->scale);
     LLM_UNROLL
     for (int c = 0; c < cols; c++) {
         floats by = splat(x[c]->scale);
-        ints sum = values_bias(like, form) ? total[c] - taken[c] : total[c];
+        ints sum = values_bias(like) ? total[c] - taken[c] : total[c];
         acc[c] = fma_floats(to_floats(sum), scale * by, acc[c]);
         if (has_min)
             acc[c] = fma_floats(to_floats(-taken[c]), load_floats(w->min) * by, acc[c]);
@@ -572,7 +559,7 @@ INLINE void tile_256(enum llm_dtype like, const struct panel256 *w, struct colum
         ints total[COLS];
         multiply_groups(like, total, w, columns,
                         sizeof(struct llm_q256) * b + offsetof(struct llm_q256, values), cols);
-        add_block_256(like, FOR_MANY, acc, total, w, columns, b, cols);
+        add_block_256(like, acc, total, w, columns, b, cols);
     }
     memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
 }
@@ -656,109 +643,9 @@ static void mul_panels(const struct llm_mul *m)
 #endif
 }
 
-/* ---- blocks: few rows of activations ----
- *
- * Each block of weights is multiplied as soon as it is unpacked, so that a panel would only be
- * written and read back. */
-
-INLINE void fused_32(enum llm_dtype dtype, llm_block block, struct columns *columns, uint32_t width,
-                     struct next_rows next, int cols)
+/* mul takes rows in groups of four, or one. */
+static void mul_groups(const struct llm_mul *m, void (*mul)(const struct llm_mul *))
 {
-    const size_t values = offsetof(struct llm_q32, values), step = sizeof(struct llm_q32);
-    const size_t bytes = llm_format(dtype).bytes;
-    floats acc[COLS];
-    LLM_UNROLL
-    for (int c = 0; c < cols; c++)
-        acc[c] = splat(0);
-    for (uint32_t b = 0; b < width / 32; b++) {
-        struct panel32 one;
-        ints sum[COLS];
-        next_lines_of(next, ROWS, bytes * b, bytes);
-        put_block_32(dtype, FOR_DOTS, &one, block);
-        llm_rows_advance(&block, bytes);
-        multiply(dtype, sum, columns, one.values, step * b + values, 8, cols);
-        add_block_32(dtype, FOR_DOTS, acc, sum, &one, columns, b, cols);
-    }
-    memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
-}
-
-INLINE void fused_256(enum llm_dtype dtype, llm_block block, struct columns *columns,
-                      uint32_t width, struct next_rows next, int cols)
-{
-    const size_t bytes = llm_format(dtype).bytes;
-    const int group = llm_format(dtype).group;
-    floats acc[COLS];
-    LLM_UNROLL
-    for (int c = 0; c < cols; c++)
-        acc[c] = splat(0);
-    for (uint32_t b = 0; b < width / 256; b++) {
-        const size_t at = sizeof(struct llm_q256) * b + offsetof(struct llm_q256, values);
-        struct panel256 one;
-        ints total[COLS];
-        LLM_UNROLL
-        for (int c = 0; c < cols; c++)
-            total[c] = splat_int(0);
-        next_lines_of(next, ROWS, bytes * b, bytes);
-        put_scale_and_min(dtype, one.scale, one.min, block);
-        put_inner(dtype, FOR_DOTS, &one, block);
-        LLM_UNROLL
-        for (int i = 0; i < 8; i++) {
-            uint8_t values[8][ROWS][4];
-            put_values(dtype, FOR_DOTS, values, block, i);
-            LLM_UNROLL
-            for (int from = 0; from < 32; from += group) {
-                ints sum[COLS], scale = load_ints(one.scales[(32 * i + from) / group]);
-                multiply(dtype, sum, columns, (const uint8_t(*)[ROWS][4])values + from / 4,
-                         at + 32 * (size_t)i + (size_t)from, group / 4, cols);
-                LLM_UNROLL
-                for (int c = 0; c < cols; c++)
-                    total[c] += sum[c] * scale;
-            }
-        }
-        add_block_256(dtype, FOR_DOTS, acc, total, &one, columns, b, cols);
-        llm_rows_advance(&block, bytes);
-    }
-    memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
-}
-
-typedef void fused_fn(llm_block block, struct columns *columns, uint32_t width,
-                      struct next_rows next);
-
-#define FUSED_OF(type, values_of_block, name, cols)                                                \
-    static void name##_##type(llm_block block, struct columns *columns, uint32_t width,            \
-                              struct next_rows next)                                               \
-    {                                                                                              \
-        fused_##values_of_block(LLM_##type, block, columns, width, next, cols);                    \
-    }
-#define FUSED(type, values_of_block)                                                               \
-    FUSED_OF(type, values_of_block, one_col, 1)                                                    \
-    FUSED_OF(type, values_of_block, few_cols, FUSED_COLS)
-#define FUSED_32(type) FUSED(type, 32)
-#define FUSED_256(type) FUSED(type, 256)
-LLM_TYPES_32(FUSED_32)
-LLM_TYPES_256(FUSED_256)
-
-static fused_fn *const fused[][2] = {
-#define FUSED_ENTRY(type) [LLM_##type] = {one_col_##type, few_cols_##type},
-    LLM_TYPES_32(FUSED_ENTRY) LLM_TYPES_256(FUSED_ENTRY)};
-
-static void mul_fused(const struct llm_mul *m)
-{
-    struct columns columns;
-    for (uint32_t c = 0; c < COLS; c++)
-        columns.acts[c] = act_row(m, c < m->count ? c : m->count - 1);
-    fused_fn *dots = fused[m->dtype][m->count > 1];
-    assert(dots);
-    for (uint32_t row = 0; row < m->rows; row += ROWS) {
-        dots(block_at(m, row), &columns, m->width, next_rows_of(m, row, ROWS, true));
-        for (uint32_t c = 0; c < m->count; c++)
-            store_lanes(m, row, c, columns.sums[c]);
-    }
-}
-
-static void mul_blocks(const struct llm_mul *m)
-{
-    void (*mul)(const struct llm_mul *) = m->count <= FUSED_COLS ? mul_fused : mul_panels;
     if (m->rows >= 4) {
         mul(m);
         return;
@@ -770,142 +657,6 @@ static void mul_blocks(const struct llm_mul *m)
         one.weight += m->row_bytes;
         one.out++;
         one.bias = m->bias ? one.bias + 1 : NULL;
-    }
-}
-
-/* ---- F32, F16, BF16 ---- */
-
-INLINE __m256 load8(enum llm_dtype dtype, const uint8_t *w, uint32_t k)
-{
-    if (dtype == LLM_F32)
-        return _mm256_loadu_ps((const float *)(const void *)(w + 4 * k));
-    __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)(w + 2 * k));
-    if (dtype == LLM_F16)
-        return _mm256_cvtph_ps(bits);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-}
-
-INLINE float load1(enum llm_dtype dtype, const uint8_t *w, uint32_t k)
-{
-    uint8_t padded[32] = {0};
-    size_t bytes = dtype == LLM_F32 ? 4 : 2;
-    memcpy(padded, w + bytes * k, bytes);
-    return _mm256_cvtss_f32(load8(dtype, padded, 0));
-}
-
-/* llm_sum8 of four rows' lanes. */
-INLINE __m128 reduce4(const __m256 lanes[4])
-{
-    __m128 s[4];
-    for (int r = 0; r < 4; r++)
-        s[r] = _mm_add_ps(_mm256_castps256_ps128(lanes[r]), _mm256_extractf128_ps(lanes[r], 1));
-    __m128 ab = _mm_add_ps(_mm_movelh_ps(s[0], s[1]), _mm_movehl_ps(s[1], s[0]));
-    __m128 cd = _mm_add_ps(_mm_movelh_ps(s[2], s[3]), _mm_movehl_ps(s[3], s[2]));
-    return _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd));
-}
-
-enum { PLAIN_VECTORS = 4, PLAIN_ROWS = PLAIN_VECTORS * ROWS / LLM_LANES };
-_Static_assert((int)PLAIN_ROWS <= (int)LLM_PANEL_ROWS, "a panel has room");
-
-/* PLAIN_ROWS rows as floats: eight of each side by side, then what is left of each. */
-INLINE void widen_rows(enum llm_dtype dtype, const uint8_t *const w[PLAIN_ROWS], float *panel,
-                       uint32_t width)
-{
-    uint32_t k = 0;
-    for (; k + LLM_LANES <= width; k += LLM_LANES) {
-        for (int r = 0; r < PLAIN_ROWS; r++, panel += LLM_LANES)
-            _mm256_storeu_ps(panel, load8(dtype, w[r], k));
-    }
-    for (int r = 0; r < PLAIN_ROWS; r++) {
-        for (uint32_t i = k; i < width; i++)
-            *panel++ = load1(dtype, w[r], i);
-    }
-}
-
-static void widen(enum llm_dtype dtype, const uint8_t *const w[PLAIN_ROWS], float *panel,
-                  uint32_t width)
-{
-    if (dtype == LLM_F16)
-        widen_rows(LLM_F16, w, panel, width);
-    else if (dtype == LLM_BF16)
-        widen_rows(LLM_BF16, w, panel, width);
-    else
-        widen_rows(LLM_F32, w, panel, width);
-}
-
-/* The terms past the last whole eight, which w holds. */
-static void add_tail(float lanes[PLAIN_ROWS][LLM_LANES], const float *w, const float *x,
-                     uint32_t count)
-{
-    for (int r = 0; r < PLAIN_ROWS; r++, w += count) {
-        for (uint32_t i = 0; i < count; i++)
-            lanes[r][i] = fmaf(w[i], x[i], lanes[r][i]);
-    }
-}
-
-/* The panel times `cols` rows of activations, x_width apart; sums of row r at out[c][r]. */
-INLINE void plain_tile(const float *w, const float *x, size_t x_width, uint32_t width, int cols,
-                       float (*out)[PLAIN_ROWS])
-{
-    floats acc[PLAIN_COLS][PLAIN_VECTORS] = {{{0}}};
-    for (uint32_t eights = width / LLM_LANES; eights > 0; eights--, x += LLM_LANES) {
-        floats acts[PLAIN_COLS];
-        LLM_UNROLL
-        for (int c = 0; c < cols; c++)
-            acts[c] = load_lanes(x + c * x_width);
-        LLM_UNROLL
-        for (int v = 0; v < PLAIN_VECTORS; v++, w += ROWS) {
-            floats rows = load_floats(w);
-            LLM_UNROLL
-            for (int c = 0; c < cols; c++)
-                acc[c][v] = fma_floats(rows, acts[c], acc[c][v]);
-        }
-    }
-    for (int c = 0; c < cols; c++, x += x_width) {
-        float lanes[PLAIN_ROWS][LLM_LANES];
-        memcpy(lanes, acc[c], sizeof lanes);
-        if (width % LLM_LANES)
-            add_tail(lanes, w, x, width % LLM_LANES);
-        for (int r = 0; r < PLAIN_ROWS; r += 4) {
-            __m256 four[4];
-            memcpy(four, lanes[r], sizeof four);
-            _mm_storeu_ps(out[c] + r, reduce4(four));
-        }
-    }
-}
-
-/* At most PLAIN_COLS rows of activations. */
-static void plain_dots(const float *panel, const float *x, uint32_t width, uint32_t cols,
-                       float (*out)[PLAIN_ROWS])
-{
-    if (cols == PLAIN_COLS) {
-        plain_tile(panel, x, width, width, PLAIN_COLS, out);
-        return;
-    }
-    for (; cols >= 2; cols -= 2, x += 2 * (size_t)width, out += 2)
-        plain_tile(panel, x, width, width, 2, out);
-    if (cols)
-        plain_tile(panel, x, width, width, 1, out);
-}
-
-static void mul_plain(const struct llm_mul *m)
-{
-    uint32_t step = rows_in_cache(m, PLAIN_COLS);
-    for (uint32_t first = 0; first < m->count; first += step) {
-        uint32_t end = m->count - first < step ? m->count : first + step;
-        for (uint32_t row = 0; row < m->rows; row += PLAIN_ROWS) {
-            const uint8_t *w[PLAIN_ROWS];
-            adjacent_rows(m, row, w, PLAIN_ROWS);
-            widen(m->dtype, w, m->panel, m->width);
-            for (uint32_t col = first; col < end; col += PLAIN_COLS) {
-                uint32_t cols = end - col < PLAIN_COLS ? end - col : PLAIN_COLS;
-                float sums[PLAIN_COLS][PLAIN_ROWS];
-                plain_dots(m->panel, (const float *)(const void *)act_row(m, col), m->width, cols,
-                           sums);
-                for (uint32_t c = 0; c < cols; c++)
-                    store_rows(m, row, col + c, sums[c], PLAIN_ROWS);
-            }
-        }
     }
 }
 
