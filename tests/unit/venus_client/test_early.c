@@ -309,9 +309,52 @@ static void an_idle_queue_tells_of_what_it_waited_for(void **state)
 {
     struct rig *b = *state;
     rig_submit(b, 1, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 1, NULL, NULL, b->binary, NULL);
     rig_submit(b, 0, NULL, b->binary, NULL, NULL);
     assert_int_equal(b->wait_idle(VNC_HANDLE(VkQueue, b->queues[0])), VK_SUCCESS);
     assert_int_equal(value_of(b), 1);
+}
+
+/* Of other queues only what it waited for is told, and not to the server, which would wait for all
+ * that it is told of. */
+static void what_it_did_not_wait_for_is_not_told(void **state)
+{
+    struct rig *b = *state;
+    rig_submit(b, 1, NULL, NULL, b->binary, NULL);
+    rig_submit(b, 1, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 0, NULL, b->binary, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(value_of(b), 0);
+    assert_false(vnc_queue_has_reported(b->queues[1], 1));
+}
+
+/* By a binary semaphore that the other queue waited for a timeline with. */
+static void what_waited_for_a_wait_is_told(void **state)
+{
+    struct rig *b = *state;
+    rig_submit(b, 0, NULL, NULL, b->timeline, NULL);
+    rig_submit(b, 1, NULL, b->timeline, b->binary, NULL);
+    rig_submit(b, 0, NULL, b->binary, NULL, NULL);
+    rig_submit(b, 1, NULL, NULL, NULL, NULL);
+    assert_int_equal(value_of(b), 0);
+    assert_int_equal(b->wait_idle(VNC_HANDLE(VkQueue, b->queues[1])), VK_SUCCESS);
+    assert_int_equal(value_of(b), 1);
+    assert_false(vnc_queue_has_reported(b->queues[0], 1));
+}
+
+static void a_known_value_joins_no_queues(void **state)
+{
+    struct rig *b = *state;
+    struct vnc_semaphore *host =
+        vnc_object_create(b->link, VK_OBJECT_TYPE_SEMAPHORE, &b->device->object);
+    host->timeline = true;
+    rig_submit(b, 1, NULL, NULL, b->timeline, NULL);
+    assert_int_equal(wait_for_value(b, 1, UINT64_MAX), VK_SUCCESS);
+    rig_submit(b, 1, NULL, host, NULL, NULL);
+    rig_submit(b, 0, NULL, b->timeline, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    rig_report(b, 1, 2);
+    vnc_object_destroy(&host->object);
 }
 
 static void who_waits_for_visible_work_by_a_timeline_is_not(void **state)
@@ -443,6 +486,9 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(an_idle_queue_tells_of_what_it_waited_for, rig_start,
                                         rig_end),
+        cmocka_unit_test_setup_teardown(what_it_did_not_wait_for_is_not_told, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(what_waited_for_a_wait_is_told, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(a_known_value_joins_no_queues, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(who_waits_for_visible_work_by_a_timeline_is_not, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(our_own_work_is_not_seen, rig_start, rig_end),

@@ -8,6 +8,7 @@
 #include "venus/client/submit/trace.h"
 #include "vn_client.gen.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static const uint64_t signalled = UINT64_MAX;
@@ -269,9 +270,10 @@ bool vnc_semaphore_is_shared(const struct vnc_semaphore *semaphore)
 
 bool vnc_semaphore_releases(const struct vnc_semaphore *semaphore)
 {
-    return vnc_semaphore_is_shared(semaphore) ||
-           atomic_load_explicit(&semaphore->awaited, memory_order_relaxed) >
-               atomic_load_explicit(&semaphore->promised, memory_order_relaxed);
+    return semaphore->timeline &&
+           (vnc_semaphore_is_shared(semaphore) ||
+            atomic_load_explicit(&semaphore->awaited, memory_order_relaxed) >
+                atomic_load_explicit(&semaphore->promised, memory_order_relaxed));
 }
 
 bool vnc_semaphore_is_promised(const struct vnc_semaphore *semaphore, uint64_t value)
@@ -288,6 +290,25 @@ void vnc_semaphore_promise(struct vnc_semaphore *semaphore, uint64_t value)
 static uint64_t semaphore_value(const struct vnc_semaphore *semaphore)
 {
     return atomic_load_explicit(&semaphore->value, memory_order_acquire);
+}
+
+bool vnc_semaphore_has(const struct vnc_semaphore *semaphore, uint64_t value)
+{
+    return semaphore_value(semaphore) >= value;
+}
+
+uint64_t vnc_semaphore_counted(const struct vnc_semaphore *semaphore)
+{
+    assert(!semaphore->timeline);
+    return atomic_load_explicit(&semaphore->promised, memory_order_relaxed);
+}
+
+/* The program lets nobody else use the semaphore meanwhile. */
+uint64_t vnc_semaphore_count(struct vnc_semaphore *semaphore)
+{
+    uint64_t number = vnc_semaphore_counted(semaphore) + 1;
+    vnc_semaphore_promise(semaphore, number);
+    return number;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_semaphore(VkDevice device,

@@ -25,15 +25,18 @@ struct vnc_fence {
 struct vnc_semaphore {
     struct vn_object object;
     struct vnc_device *device;
-    _Atomic uint32_t refs; /* the handle, and batches that signal it */
+    _Atomic uint32_t refs; /* the handle, and batches that signal it or wait for it */
     bool timeline;
     bool external;       /* another process may come to share it */
     _Atomic bool shared; /* and does: of a timeline the server is asked.  Relaxed: it is right to */
-    _Atomic uint64_t value; /* release by the thread that raises it, acquire by those that read */
+    /* Of a binary one: how many of its signals are known to be done.  Release by the thread that
+     * raises it, acquire by those that read. */
+    _Atomic uint64_t value;
     _Atomic uint32_t waiters;
     /* The greatest value that a submitted batch waits for, and the greatest that a batch in the
-     * stream or the program signals.  Where the first is greater, work is under way that reads
-     * mapped memory later than it was submitted (docs/design/mapped-memory.md). */
+     * stream or the program signals; of a binary one, how many signals.  Where the first is
+     * greater, work is under way that reads mapped memory later than it was submitted
+     * (docs/design/mapped-memory.md). */
     _Atomic uint64_t awaited; /* relaxed: a program that needs it has ordered the two submissions */
     _Atomic uint64_t promised; /* raised with the stream's lock; relaxed */
 };
@@ -45,6 +48,11 @@ void vnc_fence_signal(struct vnc_fence *fence);
 struct vnc_semaphore *vnc_semaphore_ref(struct vnc_semaphore *semaphore);
 void vnc_semaphore_unref(struct vnc_semaphore *semaphore);
 void vnc_semaphore_raise(struct vnc_semaphore *semaphore, uint64_t value);
+/* Whether the client knows that the value has been reached. */
+bool vnc_semaphore_has(const struct vnc_semaphore *semaphore, uint64_t value);
+/* The number of a binary semaphore's next signal, which a batch makes; and of its last. */
+uint64_t vnc_semaphore_count(struct vnc_semaphore *semaphore);
+uint64_t vnc_semaphore_counted(const struct vnc_semaphore *semaphore);
 /* Whether another process has it, too: what is done with it here must have reached the server when
  * the program is told. */
 bool vnc_semaphore_is_shared(const struct vnc_semaphore *semaphore);

@@ -27,8 +27,8 @@ static void read_knob(void)
 }
 
 struct vnc_point {
-    struct vnc_semaphore *semaphore; /* a reference; timeline */
-    uint64_t value;
+    struct vnc_semaphore *semaphore; /* a reference */
+    uint64_t value;                  /* of a binary one: how often it was signalled by then */
 };
 
 struct vnc_batch {
@@ -39,6 +39,7 @@ struct vnc_batch {
     bool chained;  /* waits for a semaphore that other batches signal */
     bool shared;   /* signals or waits for what another process has, too */
     bool waits;    /* may wait for the host, by a timeline, an event or another process */
+    bool raises;   /* a timeline */
     struct vnc_ranges ranges;
     uint32_t signal_count, awaited_count;
     struct vnc_point *awaited; /* behind the signals */
@@ -113,7 +114,7 @@ bool vnc_queue_is_working(struct vnc_queue *queue)
 
 /* To what the batch signals, and what it has waited for, perhaps of a queue that is reported later.
  */
-static void raise_timelines(const struct vnc_batch *batch)
+static void raise_semaphores(const struct vnc_batch *batch)
 {
     for (uint32_t i = 0; i < batch->signal_count; i++)
         vnc_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
@@ -144,7 +145,7 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
         struct vnc_batch *batch = *end;
         take_awaited(batch, arrived, user);
         if (result >= 0)
-            raise_timelines(batch);
+            raise_semaphores(batch);
         end = &batch->next;
     }
     queue->first = *end;
@@ -172,29 +173,34 @@ static void note_semaphore(struct vnc_batch *batch, const struct vnc_semaphore *
 static void note_signal(struct vnc_batch *batch, VkSemaphore handle, uint64_t value)
 {
     struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
-    if (semaphore)
-        note_semaphore(batch, semaphore);
-    if (!semaphore || !semaphore->timeline)
+    if (!semaphore)
         return;
+    note_semaphore(batch, semaphore);
+    batch->raises |= semaphore->timeline;
+    if (!semaphore->timeline)
+        value = vnc_semaphore_count(semaphore);
     batch->signals[batch->signal_count++] = (struct vnc_point){vnc_semaphore_ref(semaphore), value};
 }
 
 /* What waits for a timeline that nothing in the stream signals so far, or for another process, may
- * wait for the host, which must then be told the truth. */
+ * wait for the host, which must then be told the truth.  What the program knows to be signalled
+ * joins no queues. */
 static void note_wait(struct vnc_batch *batch, VkSemaphore handle, uint64_t value)
 {
     struct vnc_semaphore *semaphore = VNC_OBJECT(vnc_semaphore, handle);
-    if (semaphore)
-        note_semaphore(batch, semaphore);
     if (!semaphore)
         return;
+    note_semaphore(batch, semaphore);
+    if (semaphore->timeline)
+        vnc_semaphore_await(semaphore, value);
+    else
+        value = vnc_semaphore_counted(semaphore);
     bool waits = semaphore->external || !vnc_semaphore_is_promised(semaphore, value);
+    if (!waits && semaphore->timeline && vnc_semaphore_has(semaphore, value))
+        return;
     batch->chained |= !waits;
     batch->visible |= waits;
     batch->waits |= waits;
-    if (!semaphore->timeline)
-        return;
-    vnc_semaphore_await(semaphore, value);
     batch->awaited[batch->awaited_count++] =
         (struct vnc_point){vnc_semaphore_ref(semaphore), value};
 }
@@ -443,33 +449,62 @@ static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vnc_qu
     wire_fill_len(e, hole);
 }
 
-/* Returns whether some of the batches wait for other queues. */
-static bool report_queue(struct vnc_queue *queue, uint64_t number, struct wire_enc *e)
+/* With the queue's lock: raises the semaphores of its batches up to number.  Returns whether some
+ * of them, that were not looked at before, wait for other queues. */
+static bool raise_up_to(struct vnc_queue *queue, uint64_t number)
 {
     bool chained = false;
-    if (vnc_queue_has_reported(queue, number))
-        return false;
-    put_about_batch(e, VN_OP_EARLY, queue, number);
-    atomic_store_explicit(&queue->early, number, memory_order_relaxed);
-    pthread_mutex_lock(&queue->lock);
     for (const struct vnc_batch *b = queue->first; b && b->number <= number; b = b->next) {
-        raise_timelines(b);
-        chained |= b->chained;
+        if (b->number > queue->raised) {
+            raise_semaphores(b);
+            chained |= b->chained;
+        }
     }
+    if (number > queue->raised)
+        queue->raised = number;
+    return chained;
+}
+
+static bool has_signalled(const struct vnc_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->signal_count; i++) {
+        if (vnc_semaphore_has(batch->signals[i].semaphore, batch->signals[i].value))
+            return true;
+    }
+    return false;
+}
+
+/* A batch is done, and those before it are, if one of its semaphores is known to be signalled. */
+static bool raise_known(struct vnc_queue *queue)
+{
+    uint64_t number = 0;
+    pthread_mutex_lock(&queue->lock);
+    for (const struct vnc_batch *b = queue->first; b; b = b->next) {
+        if (has_signalled(b))
+            number = b->number;
+    }
+    bool chained = raise_up_to(queue, number);
     pthread_mutex_unlock(&queue->lock);
     return chained;
 }
 
 /* The program will be told that the batches up to number are done, and so that their timelines have
- * the values that they signal.  The same holds for what they waited for. */
+ * the values that they signal.  The same holds for what they waited for on other queues, of which
+ * the server need not hear: it is done before they are. */
 static void report_early(struct vnc_queue *queue, uint64_t number, struct wire_enc *e)
 {
     const struct vnc_device *device = queue->device;
-    bool chained = report_queue(queue, number, e);
-    for (uint32_t i = 0; chained && i < device->queue_count; i++) {
-        struct vnc_queue *other = device->queues[i];
-        if (other != queue)
-            report_queue(other, atomic_load_explicit(&other->unseen, memory_order_relaxed), e);
+    if (vnc_queue_has_reported(queue, number))
+        return;
+    put_about_batch(e, VN_OP_EARLY, queue, number);
+    atomic_store_explicit(&queue->early, number, memory_order_relaxed);
+    pthread_mutex_lock(&queue->lock);
+    bool chained = raise_up_to(queue, number);
+    pthread_mutex_unlock(&queue->lock);
+    while (chained) {
+        chained = false;
+        for (uint32_t i = 0; i < device->queue_count; i++)
+            chained |= raise_known(device->queues[i]);
     }
 }
 
@@ -482,7 +517,7 @@ static void choose_quiet(const struct submission *s, struct vnc_batch *batch, ui
     pthread_mutex_unlock(&s->queue->lock);
     for (; batch; batch = batch->next, number++) {
         bool fence = s->fence && !batch->next;
-        if (batch->visible || batch->signal_count || batch->ranges.count || (fence && !early) ||
+        if (batch->visible || batch->raises || batch->ranges.count || (fence && !early) ||
             number - told >= UNTOLD_MAX)
             told = number;
         else
@@ -665,7 +700,7 @@ static bool can_be_looked_at(const struct submission *s, const struct vnc_batch 
 {
     bool can = s->fence;
     for (; batch; batch = batch->next)
-        can |= batch->signal_count > 0;
+        can |= batch->raises;
     return can;
 }
 
@@ -861,8 +896,7 @@ void vnc_queue_look(struct vnc_queue *queue, uint64_t number)
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return; /* the device is lost */
-    if (!vnc_queue_has_reported(queue, number))
-        report_early(queue, number, e);
+    report_early(queue, number, e);
     (void)!vnc_link_post(link);
 }
 

@@ -34,6 +34,7 @@ struct vnc_queue {
     uint64_t chained;     /* of the last that waits for other queues, by a semaphore */
     uint64_t told;        /* of the last that the server will report */
     uint64_t waiting;     /* of the last that may wait for the host */
+    uint64_t raised;      /* of the last whose semaphores have been raised before it was done */
     struct vnc_batch *first, **last;
 };
 
