@@ -112,16 +112,21 @@ static void map_first(void)
     assert_int_equal(vns_memories_map(memories, 1), VK_SUCCESS);
 }
 
+static void expect_pushes(size_t count)
+{
+    vns_channel_lock(&duet.channel);
+    vns_channel_flush(&duet.channel);
+    vns_channel_unlock(&duet.channel);
+    duet_wait(&duet, count);
+    assert_int_equal(duet.count, count);
+}
+
 static void read_filled(size_t first)
 {
     size_t off = first * VN_PAGE_BYTES;
     struct vns_range range = {.memory = 1, .offset = off, .bytes = BYTES - off, .filled = true};
     assert_int_equal(vns_memories_read(memories, &range, 1, 0), 0);
-    vns_channel_lock(&duet.channel);
-    vns_channel_flush(&duet.channel);
-    vns_channel_unlock(&duet.channel);
-    duet_wait(&duet, 2);
-    assert_int_equal(duet.count, 2);
+    expect_pushes(2);
 }
 
 /* A copy filled both halves.  Of the first every fourth page got what it had, of the second all but
@@ -152,6 +157,22 @@ static void wherever_they_begin(void **state)
     assert_int_equal(duet.pushes[1].len, 2 * sizeof(uint64_t) + BYTES / 2);
 }
 
+/* What it held before is nobody's, though work has come in between. */
+static void what_memory_held_before_it_was_taken_over_is_not_sent(void **state)
+{
+    (void)state;
+    map_first();
+    for (size_t i = 0; i < BYTES; i++)
+        live[i] = (uint8_t)(i % 251);
+    assert_int_equal(vns_memories_renew(memories, 1, 2), 0);
+    devices[0].submissions++;
+    live[5 * VN_PAGE_BYTES] = 1;
+    assert_int_equal(vns_memories_map(memories, 2), VK_SUCCESS);
+    expect_pushes(1);
+    assert_int_equal(duet.pushes[0].method, VN_PUSH_DELTA);
+    assert_in_range(duet.pushes[0].len, 1, VN_PAGE_BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +180,7 @@ int main(void)
         cmocka_unit_test_teardown(a_limit_that_was_given_is_for_all_together, end),
         cmocka_unit_test_teardown(pages_that_a_copy_filled_go_together, end),
         cmocka_unit_test_teardown(wherever_they_begin, end),
+        cmocka_unit_test_teardown(what_memory_held_before_it_was_taken_over_is_not_sent, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

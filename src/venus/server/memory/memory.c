@@ -59,6 +59,7 @@ struct memory {
     uint32_t type;
     uint64_t *counted;       /* where its heap's bytes are */
     uint64_t submissions;    /* of the device when it was allocated */
+    bool cleared;            /* when it was taken over */
     uint8_t *mapped;         /* by the driver; NULL: not yet */
     uint8_t *live;           /* the same while the client has mapped it */
     struct vn_shadow shadow; /* unless it is demand-paged, as what follows */
@@ -153,6 +154,30 @@ void vns_memories_destroy(struct vns_memories *m)
     vn_delta_codec_destroy(m->codec);
     wire_enc_fini(&m->out);
     free(m);
+}
+
+/* ---- the driver's caches ---- */
+
+static VkMappedMemoryRange whole(const struct memory *memory)
+{
+    return (VkMappedMemoryRange){.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
+                                 .memory = memory->handle,
+                                 .size = VK_WHOLE_SIZE};
+}
+
+/* The driver fails here only when it runs out of memory; the next wait on the device fails too. */
+static void flush_caches(const struct memory *memory)
+{
+    VkMappedMemoryRange range = whole(memory);
+    if (!memory->coherent)
+        (void)memory->device->flush_memory(memory->device->handle, 1, &range);
+}
+
+static void invalidate_caches(const struct memory *memory)
+{
+    VkMappedMemoryRange range = whole(memory);
+    if (!memory->coherent)
+        (void)memory->device->invalidate_memory(memory->device->handle, 1, &range);
 }
 
 /* ---- allocations ---- */
@@ -280,11 +305,18 @@ int vns_memories_renew(struct vns_memories *m, uint64_t id, uint64_t new_id)
                           .type = old->type,
                           .counted = old->counted,
                           .submissions = old->device->submissions,
+                          .cleared = old->mapped,
                           .mapped = old->mapped};
     int rc = enter(m, &made);
-    if (rc == 0)
-        vns_memories_forget(m, id);
-    return rc;
+    if (rc)
+        return rc;
+    vns_memories_forget(m, id);
+    if (made.mapped) { /* or work before the next mapping would make a readback of all that is old
+                        */
+        vns_clear(made.mapped, made.size);
+        flush_caches(&made);
+    }
+    return 0;
 }
 
 void vns_memories_free_device(struct vns_memories *m, const struct vns_device *device)
@@ -302,30 +334,6 @@ void vns_memories_free_device(struct vns_memories *m, const struct vns_device *d
     }
     vns_channel_unlock(m->channel);
     vns_channel_turn_end(m->channel);
-}
-
-/* ---- the driver's caches ---- */
-
-static VkMappedMemoryRange whole(const struct memory *memory)
-{
-    return (VkMappedMemoryRange){.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
-                                 .memory = memory->handle,
-                                 .size = VK_WHOLE_SIZE};
-}
-
-/* The driver fails here only when it runs out of memory; the next wait on the device fails too. */
-static void flush_caches(const struct memory *memory)
-{
-    VkMappedMemoryRange range = whole(memory);
-    if (!memory->coherent)
-        (void)memory->device->flush_memory(memory->device->handle, 1, &range);
-}
-
-static void invalidate_caches(const struct memory *memory)
-{
-    VkMappedMemoryRange range = whole(memory);
-    if (!memory->coherent)
-        (void)memory->device->invalidate_memory(memory->device->handle, 1, &range);
 }
 
 /* ---- the client's writes ---- */
@@ -776,11 +784,12 @@ static VkResult map(struct vns_memories *m, struct memory *memory, bool written)
         return result;
     }
     memory->mapped = live;
-    if (!written)
+    bool clears = !written && !memory->cleared;
+    if (clears)
         vns_clear(live, memory->size);
     vns_channel_lock(m->channel);
     memory->live = live;
-    if (!written)
+    if (clears)
         flush_caches(memory);
     vns_channel_unlock(m->channel);
     struct vns_range all = {.memory = memory->id, .bytes = memory->size};
