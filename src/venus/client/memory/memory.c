@@ -247,7 +247,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate_memory(VkDevice handle,
     VkResult result = VK_SUCCESS;
     if (!vnc_recycled_take(device, &kind, out)) {
         result = ask_for_memory(handle, &driver_info, flags, shared, out);
-        if (result < 0 && vnc_recycled_free(device))
+        bool full = result == VK_ERROR_OUT_OF_DEVICE_MEMORY ||
+                    result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_TOO_MANY_OBJECTS;
+        if (full && vnc_recycled_free(device))
             result = ask_for_memory(handle, &driver_info, flags, shared, out);
         if (result != VK_SUCCESS)
             return result;

@@ -40,9 +40,11 @@ static bool same_kind(const struct vnc_memory_kind *a, const struct vnc_memory_k
     return a->size == b->size && a->type == b->type && a->addressed == b->addressed;
 }
 
+/* The driver's: two offered heaps may be one. */
 static uint32_t heap_of(const struct vnc_memory *memory)
 {
-    return memory->device->physical->types.offered.memoryTypes[memory->kind.type].heapIndex;
+    const struct vnc_memory_types *types = &memory->device->physical->types;
+    return types->heap_of[types->offered.memoryTypes[memory->kind.type].heapIndex];
 }
 
 static _Atomic uint64_t *counted(const struct vnc_memory *memory)
@@ -157,7 +159,8 @@ void vnc_recycled_leave_out(const struct vnc_physical_device *physical,
                             VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget)
 {
     for (uint32_t i = 0; i < VK_MAX_MEMORY_HEAPS; i++) {
-        uint64_t bytes = atomic_load_explicit(&physical->recycled[i], memory_order_relaxed);
+        uint64_t bytes = atomic_load_explicit(&physical->recycled[physical->types.heap_of[i]],
+                                              memory_order_relaxed);
         budget->heapUsage[i] -= bytes < budget->heapUsage[i] ? bytes : budget->heapUsage[i];
     }
 }
@@ -174,6 +177,7 @@ bool vnc_recycled_free(struct vnc_device *device)
         all = memory;
     }
     pthread_mutex_unlock(&device->lock);
+    bool freed = all;
     free_all(device, all);
-    return all;
+    return freed;
 }
