@@ -38,7 +38,7 @@ struct vnc_semaphore {
      * greater, work is under way that reads mapped memory later than it was submitted
      * (docs/design/mapped-memory.md). */
     _Atomic uint64_t awaited; /* relaxed: a program that needs it has ordered the two submissions */
-    _Atomic uint64_t promised; /* raised with the stream's lock; relaxed */
+    _Atomic uint64_t promised; /* relaxed; of a timeline raised with the stream's lock */
 };
 
 void vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number);

@@ -311,8 +311,7 @@ int vns_memories_renew(struct vns_memories *m, uint64_t id, uint64_t new_id)
     if (rc)
         return rc;
     vns_memories_forget(m, id);
-    if (made.mapped) { /* or work before the next mapping would make a readback of all that is old
-                        */
+    if (made.mapped) { /* or a mapping behind other work would send what it held before */
         vns_clear(made.mapped, made.size);
         flush_caches(&made);
     }

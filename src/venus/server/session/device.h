@@ -44,6 +44,7 @@ struct vns_device {
                                   executor alone changes */
     struct vns_queue *queues;  /* that the client asked for */
     uint64_t submissions;      /* so far; tells whether memory can have been written */
+    uint64_t idle_since;       /* as many submissions: the driver has waited for all of them */
     struct vns_facts facts;
     struct vns_bus *bus;     /* from the first copy on */
     struct vns_device *next; /* the session's list */

@@ -391,8 +391,10 @@ static bool is_idle(const struct vns_device *device)
 static void destroy_semaphore(struct vn_exec *x, struct vn_args_vkDestroySemaphore *a)
 {
     struct vns_device *device = session_of(x)->command.device;
-    if (is_idle(device))
+    if (device->idle_since != device->submissions && is_idle(device)) {
         (void)device->wait_idle(device->handle);
+        device->idle_since = device->submissions;
+    }
     device->driver.vkDestroySemaphore(a->device, a->semaphore, NULL);
 }
 
