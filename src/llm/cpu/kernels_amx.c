@@ -1,6 +1,7 @@
 /* The set "amx": "avx512", but for many rows of activations products of byte matrices (AMX-INT8).
  */
 #define LLM_ROWS 16 /* of weights, side by side */
+#define LLM_AMX     /* products of byte matrices */
 #include "llm/cpu/x86_tiles_impl.h"
 
 static void amx_prepare(enum llm_act act, void *dst, const float *src, uint32_t width,

@@ -26,7 +26,7 @@ enum { ROWS = LLM_ROWS };
 
 /* ---- what the instructions take ---- */
 
-#ifdef __AVX512VNNI__
+#if LLM_ROWS == 16
 
 enum { PLAIN_COLS = 6, CACHE_SHARE = 1 << 20 };
 typedef int32_t ints __attribute__((vector_size(64)));
@@ -217,9 +217,9 @@ _Static_assert(sizeof(struct panel256) <= 256 * LLM_PANEL_ROWS * sizeof(float), 
  * AVX2 both. */
 INLINE int values_less(enum llm_dtype dtype)
 {
-#if defined(__AMX_INT8__)
+#if defined(LLM_AMX)
     return llm_format(dtype).bias;
-#elif defined(__AVX512VNNI__)
+#elif LLM_ROWS == 16
     return llm_format(dtype).has_sign ? 128 : 0;
 #else
     (void)dtype;
@@ -345,7 +345,7 @@ static unpack_fn *const unpacks[] = {
  *
  * `like` is a type of the same traits; it, and `cols`, are constants after inlining. */
 
-#ifdef __AMX_INT8__
+#ifdef LLM_AMX
 enum { COLS = 16, FEW_COLS = 4, FUSED_COLS = 4 };
 #else
 enum { COLS = ROWS / 2, FEW_COLS = COLS / 2, FUSED_COLS = 4 };
@@ -356,7 +356,7 @@ struct columns {
     const uint8_t *acts[COLS];
     size_t stride;
     floats sums[COLS];
-#ifdef __AMX_INT8__
+#ifdef LLM_AMX
     ints products[2][COLS];
 #endif
 };
@@ -389,7 +389,12 @@ INLINE void multiply(enum llm_dtype like, ints sum[COLS], const struct columns *
 
 /* start and then finish yield the sums of `pieces` of the panel and the activations' values from
  * byte `at` on.  The next one, of the other slot, may start before. */
-#ifdef __AMX_INT8__
+#ifdef LLM_AMX
+
+/* What the instructions read lies within it.  A bound, since clang takes no operand without one. */
+struct tile_bytes {
+    uint8_t bytes[1 << 20];
+};
 
 INLINE void start(struct columns *columns, int slot, const uint8_t (*w)[ROWS][4], size_t at)
 {
@@ -403,8 +408,8 @@ INLINE void start(struct columns *columns, int slot, const uint8_t (*w)[ROWS][4]
                      "tilestored %%tmm0, (%5, %4, 1)"
                      : "=m"(*to)
                      : "r"(columns->acts[0] + at), "r"(columns->stride), "r"(w), "r"(sizeof *w),
-                       "r"(to), "m"(*(const uint8_t(*)[])columns->acts[0]),
-                       "m"(*(const uint8_t(*)[])w));
+                       "r"(to), "m"(*(const struct tile_bytes *)columns->acts[0]),
+                       "m"(*(const struct tile_bytes *)w));
 }
 
 INLINE void finish(enum llm_dtype like, ints sum[COLS], const struct columns *columns, int slot,
@@ -600,7 +605,7 @@ static const struct tile_pair tiles[] = {
 /* Where the tile of column `col` begins.  AMX has tiles of one size: the last one goes back. */
 static uint32_t tile_begin(const struct llm_mul *m, uint32_t col, uint32_t end)
 {
-#ifdef __AMX_INT8__
+#ifdef LLM_AMX
     uint32_t cols = m->count < COLS ? m->count : COLS;
     return end - col < cols ? end - cols : col;
 #else
@@ -628,7 +633,7 @@ static void tile_rows(const struct llm_mul *m, uint32_t row, uint32_t first, uin
 static void mul_panels(const struct llm_mul *m)
 {
     uint32_t step = rows_in_cache(m, COLS);
-#ifdef __AMX_INT8__
+#ifdef LLM_AMX
     configure(llm_format(m->dtype).group, m->count < COLS ? m->count : COLS);
 #endif
     for (uint32_t first = 0; first < m->count; first += step) {
@@ -638,7 +643,7 @@ static void mul_panels(const struct llm_mul *m)
             tile_rows(m, row, first, end);
         }
     }
-#ifdef __AMX_INT8__
+#ifdef LLM_AMX
     _tile_release();
 #endif
 }

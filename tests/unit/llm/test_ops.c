@@ -709,7 +709,7 @@ static void matmul_extremes(struct duo *d, uint32_t rows)
 
 static void matmul_all_extremes(struct duo *d)
 {
-    static const uint32_t rows[] = {1, 5, 17};
+    static const uint32_t rows[] = {1, 3, 5, 17};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         matmul_extremes(d, rows[i]);
 }
@@ -1646,9 +1646,19 @@ static void adds_and_scales(void **state)
 }
 
 /* test-llm-ops [BACKEND [few-shaders]] */
+static void tell_what_does_not_run(void)
+{
+    for (size_t i = 0; i < sizeof subjects / sizeof subjects[0]; i++) {
+        const struct subject *s = &subjects[i];
+        if (is_asked_for(s) && s->kernels && llm_kernels_use(s->kernels) != 0)
+            print_message("kernels of the set %s do not run on this CPU\n", s->kernels);
+    }
+}
+
 int main(int argc, char **argv)
 {
     only = argc > 1 ? argv[1] : NULL;
+    tell_what_does_not_run();
     read_few_shaders(argc, argv);
     int status = only ? try_device(only) : 0;
     if (status)
