@@ -435,16 +435,32 @@ static void find_choices(const json_t *messages, bool *calls, bool *empty)
     }
 }
 
-int llm_chat_prompt(const struct llm_chat *chat, const struct llm_chat_request *request, char **out,
-                    size_t *bytes, char *why)
+/* What the answer begins with, after a prompt that may hold any bytes. */
+static int add_answer(const char *answer, char **prompt, size_t *bytes, char *why)
+{
+    char *whole = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&whole, &length);
+    if (!out)
+        return llm_why(why, -ENOMEM, "out of memory");
+    fwrite(*prompt, 1, *bytes, out);
+    fputs(answer, out);
+    if (fclose(out)) {
+        free(whole);
+        return llm_why(why, -ENOMEM, "out of memory");
+    }
+    free(*prompt);
+    *prompt = whole;
+    *bytes = length;
+    return 0;
+}
+
+static int render(const struct llm_chat *chat, const struct llm_chat_request *request, char **out,
+                  size_t *bytes, char *why)
 {
     bool calls, empty;
     char ignored[LLM_WHY_CHARS];
-    int err = llm_chat_check(request->messages, request->tools, why);
-    if (!err && request->variables && !json_is_object(request->variables))
-        err = llm_why(why, -EINVAL, "the template's variables are no object");
-    if (err)
-        return err;
+    int err = -EINVAL;
     /* The first refusal is the one to tell; the other ways are tried where they differ. */
     find_choices(request->messages, &calls, &empty);
     for (int i = 0; i < 4; i++) {
@@ -456,6 +472,24 @@ int llm_chat_prompt(const struct llm_chat *chat, const struct llm_chat_request *
             return i > 0 && result ? llm_why(why, result, "%s", ignored) : result;
         err = result;
     }
+    return err;
+}
+
+int llm_chat_prompt(const struct llm_chat *chat, const struct llm_chat_request *request, char **out,
+                    size_t *bytes, char *why)
+{
+    char *prompt = NULL;
+    int err = llm_chat_check(request->messages, request->tools, why);
+    if (!err && request->variables && !json_is_object(request->variables))
+        err = llm_why(why, -EINVAL, "the template's variables are no object");
+    if (!err)
+        err = render(chat, request, &prompt, bytes, why);
+    if (!err && request->answer)
+        err = add_answer(request->answer, &prompt, bytes, why);
+    if (err)
+        free(prompt);
+    else
+        *out = prompt;
     return err;
 }
 

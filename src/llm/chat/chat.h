@@ -52,6 +52,7 @@ struct llm_chat_request {
     const json_t *tools;     /* an array or NULL */
     const json_t *variables; /* more of the template's variables: an object or NULL */
     bool open;               /* the prompt ends where the assistant's answer begins */
+    const char *answer;      /* what that begins with; NULL: nothing */
     int64_t time_now;        /* seconds since 1970 */
 };
 

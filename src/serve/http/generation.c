@@ -508,6 +508,7 @@ static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
                                        .tools = x->request.tools,
                                        .variables = x->request.variables,
                                        .open = true,
+                                       .answer = x->request.prefill,
                                        .time_now = time(NULL)};
     if (!m->chat)
         return http_error_set(&x->error, 400, "model", NULL,
@@ -517,19 +518,10 @@ static int render_chat(struct http_exchange *x, char **text, size_t *bytes)
     int rc = llm_chat_prompt(m->chat, &request, text, bytes, why);
     if (rc == -ENOMEM)
         return no_memory(&x->error);
-    if (rc)
-        return http_error_set(&x->error, 400, http_request_name(&x->request, "messages"), NULL,
-                              "the model's chat template does not take these messages: %.300s",
-                              why);
-    char *whole = *text;
-    const char *more = x->request.prefill;
-    if (more && asprintf(&whole, "%s%s", *text, more) < 0)
-        rc = no_memory(&x->error);
-    if (more)
-        free(*text);
-    *text = whole;
-    *bytes += more ? strlen(more) : 0;
-    return rc;
+    return rc ? http_error_set(&x->error, 400, http_request_name(&x->request, "messages"), NULL,
+                               "the model's chat template does not take these messages: %.300s",
+                               why)
+              : 0;
 }
 
 /* All that needs no lock: the prompts as tokens. */

@@ -97,7 +97,14 @@ class Messages(Case):
             plain = call(front.url, "/v1/completions", {"prompt": "[user:And God said]Let there", "max_tokens": 24,
                                                         "temperature": 0})[2]["choices"][0]["text"]
             self.assertEqual(answer, plain)
-            thinks = with_template(self.dir, "{{ enable_thinking }}")
+        with service(model=with_template(self.dir, "{{ '\\0' }}And God said {{ messages[0].content }}")) as front:
+            def prompt_tokens(*texts):
+                roles = "user", "assistant"
+                return call(front.url, COUNT, {"messages": [
+                    {"role": r, "content": t} for r, t in zip(roles, texts)]})[2]["input_tokens"]
+
+            self.assertEqual(prompt_tokens("", "Let there"), prompt_tokens("Let there"))
+        thinks = with_template(self.dir, "{{ enable_thinking }}")
         with service(model=thinks) as front:
             for kind, said in (("enabled", "True"), ("disabled", "False")):
                 self.assertEqual(call(front.url, COUNT, {"messages": [USER], "thinking": {"type": kind}})[2]["input_tokens"],

@@ -242,6 +242,29 @@ static void a_prompt_begins_with_one_bos(void **state)
     byte_vocab_drop(&made);
 }
 
+/* The prompt of a template's text and of what the answer begins with. */
+static void expect_begun(const char *text, const char *answer, const char *wanted, size_t length)
+{
+    json_t *messages = json_loads("[{\"role\": \"user\", \"content\": \"x\"}]", 0, NULL);
+    struct llm_chat_request request = {.messages = messages, .open = true, .answer = answer};
+    struct llm_chat *chat = make(text);
+    char *out;
+    size_t bytes;
+    assert_int_equal(llm_chat_prompt(chat, &request, &out, &bytes, why), 0);
+    assert_int_equal(bytes, length);
+    assert_memory_equal(out, wanted, bytes + 1);
+    free(out);
+    llm_chat_destroy(chat);
+    json_decref(messages);
+}
+
+static void an_answer_that_is_begun_follows_the_whole_prompt(void **state)
+{
+    (void)state;
+    expect_begun("{{ messages[0].content }}", "so", "xso", 3);
+    expect_begun("a{{ '\\0' }}b", "so", "a\0bso", 5);
+}
+
 static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)
 {
     (void)state;
@@ -249,7 +272,7 @@ static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)
     static const char text[] = "{{ messages[0].tool_calls[0].function.arguments | tojson }}";
     int err = -ENOMEM;
     for (long granted = 0; err; granted++) {
-        struct llm_chat_request request = {.messages = messages};
+        struct llm_chat_request request = {.messages = messages, .answer = "so"};
         struct llm_chat *chat = NULL;
         char *out = NULL;
         size_t bytes;
@@ -281,6 +304,7 @@ int main(void)
         cmocka_unit_test(marks_of_reasoning_are_told_from_the_template),
         cmocka_unit_test(reasoning_goes_back_to_a_template_that_calls_it_thinking),
         cmocka_unit_test(a_prompt_begins_with_one_bos),
+        cmocka_unit_test(an_answer_that_is_begun_follows_the_whole_prompt),
         cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
