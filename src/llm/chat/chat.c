@@ -1,5 +1,6 @@
 #include "llm/chat/chat.h"
 
+#include "llm/chat/tools_shape.h"
 #include "llm/model/model.h"
 #include "llm/tokenizer/vocab_impl.h"
 
@@ -26,15 +27,20 @@ static const struct llm_chat_marks reasoning_marks[] = {
     {.tell = "<|channel|>analysis",
      .open = "<|channel|>analysis<|message|>",
      .close = "<|end|>",
+     .next = "<|start|>assistant",
+     .content = "<|channel|>final<|message|>",
      .drop = {"<|start|>assistant", "<|channel|>final<|message|>",
               "<|channel|>commentary<|message|>", "<|end|>"}},
     {.tell = "<|tool_call:begin|>",
      .open = "<|think|>",
      .close = "<|end|>",
+     .next = "<|begin|>assistant",
+     .content = "<|content|>",
      .drop = {"<|begin|>assistant", "<|content|>", "<|end|>"}},
     {.tell = "<|open|>",
      .open = "<|open|>think<|sep|>",
      .close = "<|close|>think<|sep|>",
+     .content = "<|open|>response<|sep|>",
      .drop = {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"}},
 };
 
@@ -179,6 +185,11 @@ enum llm_tools_form llm_chat_tools_form(const struct llm_chat *chat)
 const struct llm_chat_marks *llm_chat_reasoning(const struct llm_chat *chat)
 {
     return chat->reasoning;
+}
+
+bool llm_chat_marks_content(const struct llm_chat *chat)
+{
+    return (chat->reasoning && chat->reasoning->content) || llm_tools_shape(chat->form)->text;
 }
 
 bool llm_chat_ends_open(const struct llm_chat_marks *marks, const char *prompt, size_t bytes)
@@ -435,8 +446,31 @@ static void find_choices(const json_t *messages, bool *calls, bool *empty)
     }
 }
 
+static bool ends_with(const char *text, size_t bytes, const char *end)
+{
+    size_t n = strlen(end);
+    return bytes >= n && memcmp(text + bytes - n, end, n) == 0;
+}
+
+/* What stands between a prompt and content: no reasoning, and a mark of a form that has one.  A
+ * template that writes lines writes an empty reasoning so, too. */
+static void put_marks(FILE *out, const struct llm_chat *chat, const char *prompt, size_t bytes)
+{
+    const struct llm_chat_marks *marks = chat->reasoning;
+    const struct tools_shape *shape = llm_tools_shape(chat->form);
+    if (marks && llm_chat_ends_open(marks, prompt, bytes)) {
+        const char *line = ends_with(prompt, bytes, "\n") ? "\n" : "";
+        fprintf(out, "%s%s%s%s%s", line, marks->close, line, line, marks->next ? marks->next : "");
+    }
+    if (marks && marks->content && !ends_with(prompt, bytes, marks->content))
+        fputs(marks->content, out);
+    if (shape->text && ends_with(prompt, bytes, shape->prompt))
+        fputs(shape->text + strlen(shape->prompt), out);
+}
+
 /* What the answer begins with, after a prompt that may hold any bytes. */
-static int add_answer(const char *answer, char **prompt, size_t *bytes, char *why)
+static int add_answer(const struct llm_chat *chat, const char *answer, char **prompt, size_t *bytes,
+                      char *why)
 {
     char *whole = NULL;
     size_t length = 0;
@@ -444,6 +478,7 @@ static int add_answer(const char *answer, char **prompt, size_t *bytes, char *wh
     if (!out)
         return llm_why(why, -ENOMEM, "out of memory");
     fwrite(*prompt, 1, *bytes, out);
+    put_marks(out, chat, *prompt, *bytes);
     fputs(answer, out);
     if (fclose(out)) {
         free(whole);
@@ -485,7 +520,7 @@ int llm_chat_prompt(const struct llm_chat *chat, const struct llm_chat_request *
     if (!err)
         err = render(chat, request, &prompt, bytes, why);
     if (!err && request->answer)
-        err = add_answer(request->answer, &prompt, bytes, why);
+        err = add_answer(chat, request->answer, &prompt, bytes, why);
     if (err)
         free(prompt);
     else

@@ -31,6 +31,8 @@ void llm_chat_destroy(struct llm_chat *chat);
 bool llm_chat_is_fallback(const struct llm_chat *chat); /* the file had no template */
 /* How the model writes tool calls, told from the template. */
 enum llm_tools_form llm_chat_tools_form(const struct llm_chat *chat);
+/* Content begins with a mark: where it does, no call can begin. */
+bool llm_chat_marks_content(const struct llm_chat *chat);
 
 /* What a model writes around its reasoning, before the answer. */
 struct llm_chat_marks {
@@ -38,6 +40,8 @@ struct llm_chat_marks {
     const char *drop[4]; /* around parts of the answer, which are no content; reasoning may then
                             also follow such a part */
     const char *tell;    /* a template that holds it is of such a model; NULL: `close` */
+    const char *next;    /* begins a message after reasoning; NULL: the answer follows at once */
+    const char *content; /* begins content, after that or a prompt; NULL: nothing does */
 };
 /* Told from the template, too.  NULL: the model does not reason; else static. */
 const struct llm_chat_marks *llm_chat_reasoning(const struct llm_chat *chat);
@@ -52,7 +56,7 @@ struct llm_chat_request {
     const json_t *tools;     /* an array or NULL */
     const json_t *variables; /* more of the template's variables: an object or NULL */
     bool open;               /* the prompt ends where the assistant's answer begins */
-    const char *answer;      /* what that begins with; NULL: nothing */
+    const char *answer;      /* content that it begins with, without reasoning; NULL: nothing */
     int64_t time_now;        /* seconds since 1970 */
 };
 

@@ -118,6 +118,11 @@ void llm_tools_destroy(struct llm_tools *t)
     free(t);
 }
 
+void llm_tools_begin_in_content(struct llm_tools *t)
+{
+    t->held.bytes = t->of_prompt = 0;
+}
+
 static void drop(struct buffer *b, size_t n)
 {
     b->bytes -= n;

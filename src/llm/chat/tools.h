@@ -73,6 +73,8 @@ struct llm_tools;
 int llm_tools_create(enum llm_tools_form form, const json_t *tools,
                      struct llm_tools **out) MUST_CHECK;
 void llm_tools_destroy(struct llm_tools *tools);
+/* Before any text: the prompt ends within content, not where an answer begins. */
+void llm_tools_begin_in_content(struct llm_tools *tools);
 
 /* More of the answer.  *content: what is clear to be content now, valid until the next call; may be
  * empty.  0 or -ENOMEM. */

@@ -418,6 +418,8 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
         json_decref(none);
         if (rc)
             return no_memory(&x->error);
+        if (choice->tools && r->prefill)
+            llm_tools_begin_in_content(choice->tools);
     }
     return 0;
 }
@@ -448,6 +450,10 @@ static int read_tools(struct http_exchange *x)
         x->form = form;
     if (!r->must_call)
         return 0;
+    if (r->prefill && llm_chat_marks_content(x->model->chat))
+        return http_error_set(&x->error, 400, "messages", NULL,
+                              "'messages' must end with the user's where 'tool_choice' asks for a "
+                              "call: this model writes no call within text");
     if (x->form == LLM_TOOLS_NONE)
         x->form = LLM_TOOLS_HERMES;
     int rc = llm_tools_grammar(x->form, x->model->vocab, r->tools, r->must_call_name,

@@ -130,6 +130,25 @@ class Messages(Case):
             self.assertIn(json.loads(answer["content"][0]["text"])["name"], ["Adam", "Eve"])
             self.assertEqual(answer["stop_reason"], "end_turn")
 
+    def test_a_beginning_is_content(self):
+        """Also where the prompt ends within reasoning, or before a header."""
+        begun = [USER, {"role": "assistant", "content": "Let there"}]
+        for template, before in ((PLAIN + "{{ '<think>\\n' }}{# </think> #}", "<think>\n\n</think>\n\n"),
+                                 (PLAIN + ">>>{# >>>${recipient} #}", ">>>all\n")):
+            with self.subTest(before), service(model=with_template(self.dir, template)) as self.front:
+                asked = {**ASK, "messages": begun}
+                plain = call(self.front.url, "/v1/completions", {"prompt": f"[user:And God said]{before}Let there",
+                                                                 "max_tokens": 24, "temperature": 0})[2]
+                answer = call(self.front.url, PATH, asked)[2]
+                self.assertEqual([(b["type"], b["text"]) for b in answer["content"]],
+                                 [("text", plain["choices"][0]["text"])])
+                self.assertEqual(answer["usage"]["input_tokens"] + answer["usage"]["cache_read_input_tokens"],
+                                 plain["usage"]["prompt_tokens"])
+        self.front = service(model=with_template(self.dir, PLAIN + ">>>{# >>>${recipient} #}"))
+        with self.front:
+            self.refused(400, "invalid_request_error", "must end with the user's", messages=begun,
+                         tools=[{"name": "f", "input_schema": {}}], tool_choice={"type": "any"})
+
     def test_a_call_that_is_cut_off(self):
         """A stream has begun it; a whole answer leaves it out."""
         asked = {**ASK, "tools": [{"name": "f", "input_schema": {"type": "object", "properties": {

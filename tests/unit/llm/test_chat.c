@@ -265,6 +265,31 @@ static void an_answer_that_is_begun_follows_the_whole_prompt(void **state)
     expect_begun("a{{ '\\0' }}b", "so", "a\0bso", 5);
 }
 
+static void an_answer_that_is_begun_is_content(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *template, *wanted;
+    } cases[] = {
+        {"<a>\n{# </think> #}", "<a>\nso"},
+        {"<a><think>{# </think> #}", "<a><think></think>so"},
+        {"<a>\n{{ '<think>\\n' }}{# </think> #}", "<a>\n<think>\n\n</think>\n\nso"},
+        {"<a>\n{{ '<think>\\n\\n</think>\\n\\n' }}", "<a>\n<think>\n\n</think>\n\nso"},
+        {"[THINK]{# [/THINK] #}", "[THINK][/THINK]so"},
+        {"<|start|>assistant{# <|channel|>analysis #}",
+         "<|start|>assistant<|channel|>final<|message|>so"},
+        {"<|begin|>assistant{# <|tool_call:begin|> #}", "<|begin|>assistant<|content|>so"},
+        {"<|begin|>assistant<|think|>{# <|tool_call:begin|> #}",
+         "<|begin|>assistant<|think|><|end|><|begin|>assistant<|content|>so"},
+        {"<|open|>think<|sep|>",
+         "<|open|>think<|sep|><|close|>think<|sep|><|open|>response<|sep|>so"},
+        {"<|open|>response<|sep|>", "<|open|>response<|sep|>so"},
+        {"{# >>>${recipient} #}>>>", ">>>all\nso"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        expect_begun(cases[i].template, "so", cases[i].wanted, strlen(cases[i].wanted));
+}
+
 static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)
 {
     (void)state;
@@ -305,6 +330,7 @@ int main(void)
         cmocka_unit_test(reasoning_goes_back_to_a_template_that_calls_it_thinking),
         cmocka_unit_test(a_prompt_begins_with_one_bos),
         cmocka_unit_test(an_answer_that_is_begun_follows_the_whole_prompt),
+        cmocka_unit_test(an_answer_that_is_begun_is_content),
         cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -419,6 +419,23 @@ static void an_answer_begins_with_its_recipient(void **state)
     expect(LLM_TOOLS_RECIPIENT, "all\na >>> b >> c", "a >>> b >> c", "");
 }
 
+static void within_content_no_recipient_is_expected(void **state)
+{
+    (void)state;
+    struct llm_tools *t;
+    const char *content;
+    size_t bytes;
+    assert_int_equal(llm_tools_create(LLM_TOOLS_RECIPIENT, NULL, &t), 0);
+    llm_tools_begin_in_content(t);
+    assert_int_equal(llm_tools_feed(t, "noop\n{}", 7, &content, &bytes), 0);
+    assert_int_equal(bytes, 7);
+    assert_memory_equal(content, "noop\n{}", 7);
+    assert_int_equal(llm_tools_feed(t, ">>>noop\n{}", 10, &content, &bytes), 0);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(llm_tools_count(t), 1);
+    llm_tools_destroy(t);
+}
+
 static void what_is_among_tagged_arguments_makes_them_text(void **state)
 {
     (void)state;
@@ -729,6 +746,7 @@ int main(void)
         cmocka_unit_test(values_of_other_syntaxes_become_json),
         cmocka_unit_test(values_that_are_too_deep_are_text),
         cmocka_unit_test(an_answer_begins_with_its_recipient),
+        cmocka_unit_test(within_content_no_recipient_is_expected),
         cmocka_unit_test(what_is_among_tagged_arguments_makes_them_text),
         cmocka_unit_test(an_id_that_the_template_shows_names_the_function),
         cmocka_unit_test(without_a_form_all_is_content),
