@@ -511,8 +511,11 @@ static int look_loose(struct llm_tools *t, const struct span *name, size_t at, b
 {
     const char *text = t->held.text, *close = t->shape->close[0];
     size_t bytes = t->held.bytes - at;
-    if (!ended && !memmem(text + at, bytes, close, strlen(close)))
+    const char *end = memmem(text + at, bytes, close, strlen(close));
+    if (!end && !ended)
         return LOOK_WAIT;
+    if (end)
+        bytes = (size_t)(end - text) - at;
     json_t *arguments = llm_tools_loose(text + at, &bytes, t->shape->loose[0],
                                         t->shape->loose[1] ? t->shape->loose + 1 : NULL);
     return add_whole(t, name, arguments, at + bytes);

@@ -368,12 +368,14 @@ static void values_of_other_syntaxes_become_json(void **state)
         {LFM, "a", LFM_END, NULL},
         {LFM, "a='b", LFM_END, NULL},
         {LFM, "=1", LFM_END, NULL},
+        {LFM, "a='<|tool_call_end|>'", LFM_END, NULL},
         {LFM, "a=1 b=2]", LFM_END, NULL},
 #define GEMMA LLM_TOOLS_GEMMA, "<|tool_call>call:noop{"
 #define GEMMA_END "}<tool_call|>"
         {GEMMA, "a:<|\"|>\"{}', <|\"|>,b:[1,<|\"|>x<|\"|>],c:{<|\"|>k<|\"|>:true},d:null",
          GEMMA_END, "{\"a\": \"\\\"{}', \", \"b\": [1, \"x\"], \"c\": {\"k\": true}, \"d\": null}"},
         {GEMMA, "a:<|\"|>b", GEMMA_END, NULL},
+        {GEMMA, "a:<|\"|>x<tool_call|>y<|\"|>", GEMMA_END, NULL},
         {GEMMA, "a:{b:1", GEMMA_END, NULL},
 #define NS "]<]minimax[>["
 #define TREE LLM_TOOLS_MINIMAX_TREE, NS "<tool_call>\n" NS "<invoke name=\"noop\">"
