@@ -25,9 +25,11 @@ const char *llm_tools_piece(enum llm_tools_form form, const struct llm_vocab *vo
 
 /* ---- the parser ---- */
 
+/* Takes from its front without moving the rest. */
 struct buffer {
     char *text;
     size_t bytes, room;
+    size_t gone; /* before the text, which are in the room */
 };
 
 struct call {
@@ -61,6 +63,8 @@ struct llm_tools {
     struct buffer held;    /* text that is not decided */
     struct buffer content; /* what the last call of feed or end gave out */
     size_t of_prompt;      /* the first bytes that are held are the prompt's */
+    size_t looked;         /* bytes that the last look read as arguments */
+    size_t wasted;         /* those of looks that found no call */
     bool after_call;       /* blanks that follow are not content */
     bool plain;            /* all else is content */
 };
@@ -69,6 +73,11 @@ static int put(struct buffer *b, const char *more, size_t n)
 {
     if (n == 0)
         return 0;
+    if (b->gone) {
+        memmove(b->text - b->gone, b->text, b->bytes);
+        b->text -= b->gone;
+        b->gone = 0;
+    }
     if (!hw_grow(&b->text, &b->room, b->bytes + n, 1))
         return -ENOMEM;
     memcpy(b->text + b->bytes, more, n);
@@ -113,7 +122,7 @@ void llm_tools_destroy(struct llm_tools *t)
     }
     free(t->calls);
     json_decref(t->names);
-    free(t->held.text);
+    free(t->held.gone ? t->held.text - t->held.gone : t->held.text);
     free(t->content.text);
     free(t);
 }
@@ -125,9 +134,11 @@ void llm_tools_begin_in_content(struct llm_tools *t)
 
 static void drop(struct buffer *b, size_t n)
 {
+    if (n == 0)
+        return;
     b->bytes -= n;
-    if (b->bytes)
-        memmove(b->text, b->text + n, b->bytes);
+    b->text += n;
+    b->gone += n;
 }
 
 /* The first n bytes that are held are content. */
@@ -355,6 +366,7 @@ static int look_object(struct llm_tools *t, size_t at, bool ended)
         return undecided(ended);
     struct place place = {0};
     size_t n = walk(&place, t->held.text + at, t->held.bytes - at);
+    t->looked += n;
     if (place.depth > 0)
         return undecided(ended);
     json_t *value = json_loadb(t->held.text + at, n, 0, NULL);
@@ -391,6 +403,7 @@ static bool is_literal(char c)
 static size_t name_run(const char *text, size_t bytes, char stop)
 {
     size_t n = 0;
+    bytes = bytes > TOOLS_NAME_BYTES_MAX ? TOOLS_NAME_BYTES_MAX + 1 : bytes;
     while (n < bytes && !strchr("{}\"\n<> \t\r", text[n]) && (unsigned char)text[n] < 0x80 &&
            text[n] != stop)
         n++;
@@ -398,12 +411,13 @@ static size_t name_run(const char *text, size_t bytes, char stop)
 }
 
 /* Bytes before the literal text that `pattern` begins with; where that is not there, those that are
- * certainly before it. */
-static size_t run_to(const char *pattern, const char *text, size_t bytes, bool *there)
+ * certainly before it.  Looks no further than these can be `most`, and one. */
+static size_t run_to(const char *pattern, const char *text, size_t bytes, size_t most, bool *there)
 {
     size_t n = 0;
     while (is_literal(pattern[n]))
         n++;
+    bytes = bytes > most + n ? most + n : bytes;
     const char *found = memmem(text, bytes, pattern, n);
     *there = found != NULL;
     return found ? (size_t)(found - text) : bytes - (bytes < n ? bytes : n - 1);
@@ -429,9 +443,10 @@ static enum look match(const char *pattern, const char *text, size_t end, size_t
             continue;
         }
         bool there = true;
+        size_t most = *p == PATTERN_VALUE ? SIZE_MAX / 2 : TOOLS_NAME_BYTES_MAX;
         size_t n = *p == PATTERN_NAME ? name_run(text + from, end - from, p[1])
-                                      : run_to(p + 1, text + from, end - from, &there);
-        if (*p != PATTERN_VALUE && n > TOOLS_NAME_BYTES_MAX)
+                                      : run_to(p + 1, text + from, end - from, most, &there);
+        if (n > most)
             return LOOK_CONTENT;
         if (!there || from + n == end)
             return LOOK_WAIT;
@@ -500,6 +515,7 @@ static int look_tagged(struct llm_tools *t, const struct span *name, size_t at, 
 {
     const char *text = t->held.text, *tag_end = t->shape->tag_end;
     const char *end = memmem(text + at, t->held.bytes - at, tag_end, strlen(tag_end));
+    t->looked += end ? (size_t)(end - text) - at : t->held.bytes - at;
     if (!end)
         return undecided(ended);
     json_t *arguments = tagged_arguments(t, name, at, (size_t)(end - text));
@@ -516,6 +532,7 @@ static int look_loose(struct llm_tools *t, const struct span *name, size_t at, b
         return LOOK_WAIT;
     if (end)
         bytes = (size_t)(end - text) - at;
+    t->looked += bytes;
     json_t *arguments = llm_tools_loose(text + at, &bytes, t->shape->loose[0],
                                         t->shape->loose[1] ? t->shape->loose + 1 : NULL);
     return add_whole(t, name, arguments, at + bytes);
@@ -625,6 +642,7 @@ static int on_text(struct llm_tools *t, bool ended)
     int err = give_out(t, at);
     if (err || t->held.bytes == 0)
         return err;
+    t->looked = 0;
     int found = t->shape->whole_text ? look_whole_text(t, ended) : look_call(t, 0, 0, ended);
     if (found == LOOK_CALL)
         t->of_prompt = 0;
@@ -638,8 +656,9 @@ static int on_text(struct llm_tools *t, bool ended)
         t->of_prompt = 0;
         return 1;
     }
-    /* No call: its first byte is content, and the rest is looked at again. */
-    t->plain = t->shape->whole_text;
+    /* No call: its first byte is content, and the rest is looked at again, but not for ever. */
+    t->wasted += t->looked;
+    t->plain = t->shape->whole_text || t->wasted > TOOLS_WASTED_BYTES_MAX;
     if (t->after_call && t->held.bytes && !t->plain)
         drop(&t->held, 1);
     else if (t->held.bytes)

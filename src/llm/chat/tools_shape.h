@@ -14,6 +14,9 @@ enum {
     TOOLS_ID_CHARS = 9,         /* of a call */
     TOOLS_NAME_BYTES_MAX = 256, /* of a function; OpenAI allows 64 */
     TOOLS_MARKS_MAX = 3,        /* of a kind, in a form */
+    /* Read as arguments of what turned out to be no call, in an answer: a model that is as wrong as
+     * that writes no calls, and a text of openings would be read once for each. */
+    TOOLS_WASTED_BYTES_MAX = 4 * LLM_TOOL_CALL_BYTES_MAX,
 };
 
 struct tools_shape {

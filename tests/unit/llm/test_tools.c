@@ -677,6 +677,66 @@ static void nor_does_the_second_of_a_list(void **state)
     llm_tools_destroy(t);
 }
 
+/* Each opening would have the whole rest read: minutes. */
+static void openings_without_calls_do_not_cost_their_square(void **state)
+{
+    (void)state;
+    static const struct {
+        enum llm_tools_form form;
+        const char *first, *again, *last;
+    } cases[] = {
+        {LLM_TOOLS_GEMMA, "", "<|tool_call>call:noop{a:", "<tool_call|>"},
+        {LLM_TOOLS_GEMMA, "", "<|tool_call>call:noop{a:", ""},
+        {LLM_TOOLS_LFM, "", "<|tool_call_start|>[noop(a='", "<|tool_call_end|>"},
+        {LLM_TOOLS_HERMES, "", "<tool_call>{\"a\":", ""},
+        {LLM_TOOLS_HERMES, "<tool_call>{", "<tool_call>x", ""},
+        {LLM_TOOLS_HERMES, "", "<tool_call><function=noop><parameter=a>", "</function>"},
+        {LLM_TOOLS_KIMI, "<|tool_call_begin|>{", "<|tool_call_begin|>f:", ""},
+        {LLM_TOOLS_MINIMAX_TREE, "", NS "<tool_call>" NS "<invoke name=\"noop\">" NS "<a>1",
+         NS "</invoke>"},
+    };
+    enum { BYTES = 1000000 };
+    char *text = malloc(BYTES + 256);
+    assert_non_null(text);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct llm_tools *t;
+        const char *content;
+        size_t bytes, given, length = strlen(cases[i].first), n = strlen(cases[i].again);
+        memcpy(text, cases[i].first, length);
+        for (; length < BYTES; length += n)
+            memcpy(text + length, cases[i].again, n);
+        length += (size_t)snprintf(text + length, 100, "%s", cases[i].last);
+        assert_int_equal(llm_tools_create(cases[i].form, NULL, &t), 0);
+        assert_int_equal(llm_tools_feed(t, text, length, &content, &given), 0);
+        assert_memory_equal(content, text, given);
+        assert_int_equal(llm_tools_end(t, &content, &bytes), 0);
+        assert_memory_equal(content, text + given, bytes);
+        assert_int_equal(given + bytes, length);
+        assert_int_equal(llm_tools_count(t), 0);
+        llm_tools_destroy(t);
+    }
+    free(text);
+}
+
+/* But as long as that costs little. */
+static void a_call_may_follow_many_openings(void **state)
+{
+    (void)state;
+    struct llm_tools *t;
+    const char *content;
+    size_t bytes;
+    assert_int_equal(llm_tools_create(LLM_TOOLS_GEMMA, NULL, &t), 0);
+    for (int i = 0; i < 10000; i++) {
+        static const char text[] = "<|tool_call>call:noop{a:<tool_call|>";
+        assert_int_equal(llm_tools_feed(t, text, sizeof text - 1, &content, &bytes), 0);
+        assert_int_equal(bytes, sizeof text - 1);
+    }
+    assert_int_equal(llm_tools_feed(t, "<|tool_call>call:f{}<tool_call|>", 32, &content, &bytes),
+                     0);
+    assert_int_equal(llm_tools_count(t), 1);
+    llm_tools_destroy(t);
+}
+
 static void a_template_tells_its_form(void **state)
 {
     (void)state;
@@ -758,6 +818,8 @@ int main(void)
         cmocka_unit_test(a_grammar_names_what_it_cannot_write),
         cmocka_unit_test(a_call_that_never_ends_becomes_content),
         cmocka_unit_test(nor_does_the_second_of_a_list),
+        cmocka_unit_test(openings_without_calls_do_not_cost_their_square),
+        cmocka_unit_test(a_call_may_follow_many_openings),
         cmocka_unit_test(a_template_tells_its_form),
         cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
     };
