@@ -107,17 +107,20 @@ static json_t *quoted(struct input *in, char quote)
         bool escape = c == '\\' && in->at < in->end;
         if (escape)
             c = in->text[in->at++];
+        if (escape && c == '\n') /* Python goes on in the next line */
+            continue;
+        bool control = (unsigned char)c < 0x20;
         if (c == '"' || (escape && c != '\''))
-            fputc('\\', out);
-        if (c == '\n')
-            fputs("\\n", out);
+            fputs(control ? "\\\\" : "\\", out);
+        if (control)
+            fprintf(out, "\\u%04x", (unsigned)c);
         else
             fputc(c, out);
     }
     fputc('"', out);
     json_t *string = NULL;
     if (fclose(out) == 0 && in->at < in->end) {
-        string = json_loadb(json, bytes, JSON_DECODE_ANY, NULL);
+        string = json_loadb(json, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
         if (!string)
             string = json_stringn(in->text + from, in->at - from);
         in->at++;
