@@ -248,6 +248,14 @@ static bool tree_element(struct input *in, const json_t *schema, json_t *object,
     return take(in, in->mark) && take(in, "</") && take(in, key) && take(in, ">");
 }
 
+/* Items of a list have a name that a member may have, too. */
+static bool is_list(const struct input *in, const json_t *object, const json_t *schema)
+{
+    bool root = in->depth == 0;
+    return !root && json_object_size(object) == 1 && json_object_get(object, "item") &&
+           !json_object_get(json_object_get(schema, "properties"), "item");
+}
+
 static json_t *tree_value(struct input *in, const json_t *schema)
 {
     const char *end = memmem(in->text + in->at, in->end - in->at, in->mark, strlen(in->mark));
@@ -255,6 +263,10 @@ static json_t *tree_value(struct input *in, const json_t *schema)
     in->at = stop;
     if (!end || is_at(in, stop + strlen(in->mark), "</"))
         return llm_tools_value(schema, in->text + text, stop - text);
+    for (; text < stop; text++) {
+        if (!is_blank(in->text[text]))
+            return NULL;
+    }
     json_t *object = json_object(), *items = json_array();
     bool fine = object && items && ++in->depth <= TOOLS_VALUES_DEPTH_MAX;
     while (fine && is_at(in, in->at, in->mark) && !is_at(in, in->at + strlen(in->mark), "</")) {
@@ -264,8 +276,7 @@ static json_t *tree_value(struct input *in, const json_t *schema)
         in->at = is_at(in, in->at, in->mark) || in->at == in->end ? in->at : before;
     }
     in->depth--;
-    bool list = json_object_size(object) == 1 && json_object_get(object, "item");
-    json_t *value = fine ? json_incref(list ? items : object) : NULL;
+    json_t *value = fine ? json_incref(is_list(in, object, schema) ? items : object) : NULL;
     json_decref(object);
     json_decref(items);
     return value;

@@ -20,7 +20,8 @@ json_t *llm_tools_value(const json_t *schema, const char *text, size_t bytes);
 json_t *llm_tools_loose(const char *text, size_t *bytes, char last, const char *quote);
 
 /* <KEY>VALUE</KEY>, each tag after `mark`; a value is text, or again such a list, which of items is
- * an array.  properties: schemas of the keys.  NULL: it is something else. */
+ * an array unless its schema has a member of that name.  properties: schemas of the keys.  NULL: it
+ * is something else. */
 json_t *llm_tools_tree(const char *text, size_t bytes, const char *mark, const json_t *properties);
 
 #endif

@@ -365,6 +365,9 @@ static void values_of_other_syntaxes_become_json(void **state)
         {LFM, "a='it's, or (not)', b = [1, 'x', {\"k\": [ ]}], c={'k': False}", LFM_END,
          "{\"a\": \"it's, or (not)\", \"b\": [1, \"x\", {\"k\": []}], \"c\": {\"k\": false}}"},
         {LFM, "a='C:\\q\n\"', b=word", LFM_END, "{\"a\": \"C:\\\\q\\n\\\"\", \"b\": \"word\"}"},
+        {LFM, "a='x\ty\\n\"z\"'", LFM_END, "{\"a\": \"x\\ty\\n\\\"z\\\"\"}"},
+        {LFM, "a='x\\\ny\n\\'z'", LFM_END, "{\"a\": \"xy\\n'z\"}"},
+        {LFM, "a='x\\\ty\\n'", LFM_END, "{\"a\": \"x\\\\\\ty\\n\"}"},
         {LFM, "a", LFM_END, NULL},
         {LFM, "a='b", LFM_END, NULL},
         {LFM, "=1", LFM_END, NULL},
@@ -384,6 +387,12 @@ static void values_of_other_syntaxes_become_json(void **state)
          NS "<a>" NS "<k>1" NS "</k>" NS "<l>" NS "<item>x" NS "</item>" NS "<item>2" NS
             "</item>" NS "</l>" NS "</a>\n" NS "<b>" NS "</b>",
          TREE_END, "{\"a\": {\"k\": 1, \"l\": [\"x\", 2]}, \"b\": \"\"}"},
+        {TREE, NS "<item>x" NS "</item>", TREE_END, "{\"item\": \"x\"}"},
+        {TREE, NS "<a>" NS "<item>" NS "<item>x" NS "</item>" NS "</item>" NS "</a>", TREE_END,
+         "{\"a\": [[\"x\"]]}"},
+        {TREE, NS "<a>\n" NS "<k>1" NS "</k>" NS "</a>", TREE_END, "{\"a\": {\"k\": 1}}"},
+        {TREE, NS "<a>x" NS "<k>1" NS "</k>" NS "</a>", TREE_END, NULL},
+        {TREE, NS "<a>" NS "<k>1" NS "</k>x" NS "</a>", TREE_END, NULL},
         {TREE, NS "<a>1" NS "</b>", TREE_END, NULL},
         {TREE, NS "<\xff>1" NS "</\xff>", TREE_END, NULL},
         {TREE, "x" NS "<a>1" NS "</a>", TREE_END, NULL},
@@ -396,6 +405,29 @@ static void values_of_other_syntaxes_become_json(void **state)
             snprintf(calls, sizeof calls, "noop(%s)", cases[i].arguments);
         expect(cases[i].form, text, cases[i].arguments ? "" : text, calls);
     }
+}
+
+static void a_member_may_have_the_name_of_items(void **state)
+{
+    (void)state;
+    static const char tools[] =
+        "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": "
+        "{\"properties\": {\"item\": {\"type\": \"string\"}}}}}}}]";
+    static const char text[] = NS "<tool_call>" NS "<invoke name=\"f\">" NS "<a>" NS "<item>7" NS
+                                  "</item>" NS "</a>" NS "</invoke>" NS "</tool_call>";
+    static const char wanted[] = "{\"a\": {\"item\": \"7\"}}";
+    const char *content, *arguments;
+    size_t bytes;
+    struct llm_tools *t;
+    json_t *offered = json_loads(tools, 0, NULL);
+    assert_int_equal(llm_tools_create(LLM_TOOLS_MINIMAX_TREE, offered, &t), 0);
+    assert_int_equal(llm_tools_feed(t, text, sizeof text - 1, &content, &bytes), 0);
+    assert_int_equal(llm_tools_count(t), 1);
+    bytes = llm_tools_arguments(t, 0, &arguments);
+    assert_int_equal(bytes, sizeof wanted - 1);
+    assert_memory_equal(arguments, wanted, bytes);
+    llm_tools_destroy(t);
+    json_decref(offered);
 }
 
 static void values_that_are_too_deep_are_text(void **state)
@@ -806,6 +838,7 @@ int main(void)
         cmocka_unit_test(models_of_other_families_write_calls),
         cmocka_unit_test(a_schema_says_what_a_tagged_value_is),
         cmocka_unit_test(values_of_other_syntaxes_become_json),
+        cmocka_unit_test(a_member_may_have_the_name_of_items),
         cmocka_unit_test(values_that_are_too_deep_are_text),
         cmocka_unit_test(an_answer_begins_with_its_recipient),
         cmocka_unit_test(within_content_no_recipient_is_expected),
