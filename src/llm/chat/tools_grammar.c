@@ -18,7 +18,10 @@ struct writer {
 static size_t put_mark(const struct writer *w, const char *text)
 {
     const char *end = strchr("<[", *text) ? strchr(text, *text == '<' ? '>' : ']') : NULL;
+    const char *tree = w->shape->tree;
     size_t n = end ? (size_t)(end - text) + 1 : 0, bytes;
+    if (tree && strncmp(text, tree, strlen(tree)) == 0)
+        n = strlen(tree);
     uint32_t token;
     if (n == 0 || !w->vocab || llm_vocab_encode(w->vocab, text, n, true, &token, 1) != 1)
         return 0;

@@ -20,11 +20,12 @@ struct byte_vocab {
     struct llm_vocab *vocab;
 };
 
-/* A piece in brackets is a control token, as Mistral's marks are. */
+/* A piece in brackets is a control token, as Mistral's marks are; MiniMax' turn outwards. */
 static inline bool byte_vocab_is_control(const char *piece)
 {
     size_t n = strlen(piece);
-    return n > 2 && piece[0] == '[' && piece[n - 1] == ']';
+    return n > 2 &&
+           ((piece[0] == '[' && piece[n - 1] == ']') || (piece[0] == ']' && piece[n - 1] == '['));
 }
 
 /* keys: pairs of a key and a string more. */
