@@ -396,7 +396,7 @@ enum { PATTERN_NAME = 1, PATTERN_VALUE, PATTERN_KEY, PATTERN_ANY };
 
 static bool is_literal(char c)
 {
-    return (unsigned char)c > PATTERN_ANY && !is_blank(c);
+    return (unsigned char)c > PATTERN_ANY && c != ' ';
 }
 
 /* Names of functions are ASCII; OpenAI allows letters, digits, '_' and '-'. */
@@ -429,7 +429,7 @@ static enum look match(const char *pattern, const char *text, size_t end, size_t
 {
     for (const char *p = pattern; *p; p++) {
         size_t from = *at;
-        if (is_blank(*p)) {
+        if (*p == ' ') {
             while (*at < end && is_blank(text[*at]))
                 ++*at;
             continue;
@@ -588,7 +588,7 @@ static size_t opening(const struct llm_tools *t, size_t k, size_t at)
 static int look_call(struct llm_tools *t, size_t k, size_t at, bool ended)
 {
     for (;;) {
-        size_t next = opening(t, k, at), blanks = skip_blanks(&t->held, at);
+        size_t next = opening(t, k, at), blanks = t->shape->prompt ? at : skip_blanks(&t->held, at);
         if (blanks == t->held.bytes)
             return undecided(ended);
         if (next == TOOLS_MARKS_MAX) {

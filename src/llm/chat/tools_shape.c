@@ -250,7 +250,7 @@ static const struct tools_shape shapes[] = {
                                   .end = "\n]```"},
     [LLM_TOOLS_RECIPIENT] = {.tells = {">>>${recipient}"}, /* Functionary 3.2 */
                              .open = {">>>"},
-                             .heads = {"\1 "},
+                             .heads = {"\1\n"},
                              .prompt = ">>>",
                              .text = ">>>all\n",
                              .call = "\1\n\2",

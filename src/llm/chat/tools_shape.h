@@ -1,6 +1,6 @@
 /* llm/chat/tools_shape.h - how a form of tool calls is written, for its parser and its grammar.
  *
- * A pattern is text in which a blank stands for any blanks or none, and a control character for
+ * A pattern is text in which ' ' stands for any blanks or none, and a control character for
  * what is found there: \1 the function's name, \2 the value of an argument, \3 its key, \4
  * anything; the last three end where the text after them begins.
  *
@@ -33,7 +33,8 @@ struct tools_shape {
                                            what quotes; `close` comes for certain */
     const char *close[TOOLS_MARKS_MAX]; /* any of these may follow a call */
     const char *id;                     /* of a call: \1 the name, \2 its number; NULL: random */
-    const char *prompt;                 /* a mark that the prompt ends with */
+    const char *prompt;                 /* a mark that the prompt ends with, which the model goes on
+                                           from without blanks */
     const char *text;                   /* with this mark no call begins, and it is no content */
     bool list;                          /* calls may be a JSON array */
     bool whole_text;                    /* calls are the whole answer, and `open` may be missing */

@@ -451,6 +451,9 @@ static void an_answer_begins_with_its_recipient(void **state)
     expect(LLM_TOOLS_RECIPIENT, "all", "all", "");
     expect(LLM_TOOLS_RECIPIENT, "other\n{}", "other\n{}", "");
     expect(LLM_TOOLS_RECIPIENT, "all\na >>> b >> c", "a >>> b >> c", "");
+    expect(LLM_TOOLS_RECIPIENT, "all\n>>> noop\n{}", ">>> noop\n{}", "");
+    expect(LLM_TOOLS_RECIPIENT, "all\n>>>noop {}", ">>>noop {}", "");
+    expect(LLM_TOOLS_RECIPIENT, "all\n>>>\nnoop\n{}", ">>>\nnoop\n{}", "");
 }
 
 static void within_content_no_recipient_is_expected(void **state)
@@ -559,7 +562,8 @@ static const char *const marks[] = {"[TOOL_CALLS]",
                                     "<|message|>",
                                     "<|constrain|>",
                                     "<｜tool▁calls▁begin｜>",
-                                    "<｜tool▁sep｜>"};
+                                    "<｜tool▁sep｜>",
+                                    "]<]minimax[>["};
 
 /* The text of a random walk through the grammar. */
 static void walk(const struct llm_vocab *vocab, enum llm_tools_form form, const char *gbnf,
@@ -647,6 +651,24 @@ static void a_grammar_writes_calls_that_are_read_back(void **state)
             check_call(json_array_get(a.calls, k), name);
         json_decref(a.calls);
     }
+    json_decref(offered);
+    byte_vocab_drop(&vocab);
+}
+
+static void a_mark_with_brackets_is_one_token(void **state)
+{
+    (void)state;
+    struct byte_vocab vocab = byte_vocab_make(false, marks, ARRAY_LEN(marks), NULL, 0);
+    json_t *offered = json_loads(tools_text, 0, NULL);
+    char *gbnf, why[LLM_WHY_CHARS];
+    size_t bytes;
+    assert_int_equal(llm_tools_grammar(LLM_TOOLS_MINIMAX_TREE, vocab.vocab, offered, NULL, false,
+                                       &gbnf, &bytes, why),
+                     0);
+    assert_null(strstr(gbnf, "minimax"));
+    assert_non_null(strstr(gbnf, "]> \"<tool_call>"));
+    assert_non_null(strstr(gbnf, "]> \"</tool_call>"));
+    free(gbnf);
     json_decref(offered);
     byte_vocab_drop(&vocab);
 }
@@ -848,6 +870,7 @@ int main(void)
         cmocka_unit_test(text_is_held_back_only_while_it_may_be_a_call),
         cmocka_unit_test(arguments_come_out_as_they_are_written),
         cmocka_unit_test(a_grammar_writes_calls_that_are_read_back),
+        cmocka_unit_test(a_mark_with_brackets_is_one_token),
         cmocka_unit_test(a_grammar_names_what_it_cannot_write),
         cmocka_unit_test(a_call_that_never_ends_becomes_content),
         cmocka_unit_test(nor_does_the_second_of_a_list),
