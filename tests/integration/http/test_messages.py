@@ -10,6 +10,8 @@ PATH = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 USER = {"role": "user", "content": "And God said"}
 ASK = {"messages": [USER], "max_tokens": 24, "temperature": 0}
+TURNS = ("{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns') }}"
+         "{% endif %}[{{ m.role }}:{{ m.content }}]{% endfor %}")
 PLAIN = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
 
 
@@ -129,6 +131,15 @@ class Messages(Case):
                                             "output_config": {"format": {"type": "json_schema", "schema": shape}}})[2]
             self.assertIn(json.loads(answer["content"][0]["text"])["name"], ["Adam", "Eve"])
             self.assertEqual(answer["stop_reason"], "end_turn")
+
+    def test_turns_of_one_role(self):
+        """A template that takes nothing but turns gets them."""
+        with service(model=with_template(self.dir, TURNS)) as front:
+            said = [{"role": role, "content": text} for role, text in (
+                ("user", "a"), ("user", "b"), ("assistant", "c"), ("assistant", "d"), ("user", "e"))]
+            status, _, answer = call(front.url, COUNT, {"messages": said})
+            self.assertEqual((status, answer.get("input_tokens")), (200, call(
+                front.url, "/tokenize", {"prompt": "[user:a\nb][assistant:c\nd][user:e]"})[2]["count"]), answer)
 
     def test_a_beginning_is_content(self):
         """Also where the prompt ends within reasoning, or before a header."""

@@ -298,7 +298,8 @@ static void messages_become_chats(void **state)
         "{\"type\": \"tool_use\", \"id\": \"2\", \"name\": \"g\", \"input\": {}}]},"
         "{\"role\": \"user\", \"content\": ["
         "{\"type\": \"tool_result\", \"tool_use_id\": \"1\", \"content\": \"c\"},"
-        "{\"type\": \"tool_result\", \"tool_use_id\": \"2\", \"is_error\": true},"
+        "{\"type\": \"tool_result\", \"tool_use_id\": \"2\", \"content\": \"no\", \"is_error\": "
+        "true},"
         "{\"type\": \"text\", \"text\": \"d\"}]},"
         "{\"role\": \"assistant\", \"content\": \"e\"}]}";
     parse(asked, HTTP_MESSAGES, &r);
@@ -313,7 +314,9 @@ static void messages_become_chats(void **state)
                         "{\"id\":\"2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
                         "\"arguments\":{}}}]},"
                         "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"c\"},"
-                        "{\"role\":\"tool\",\"tool_call_id\":\"2\",\"content\":\"\"},"
+                        "{\"role\":\"tool\",\"tool_call_id\":\"2\",\"content\":["
+                        "{\"type\":\"text\",\"text\":\"Error:\"},"
+                        "{\"type\":\"text\",\"text\":\"no\"}]},"
                         "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"d\"}]}]");
     free(messages);
     assert_int_equal(r.api, HTTP_CHAT);
@@ -330,6 +333,47 @@ static void messages_become_chats(void **state)
           "\"tool_choice\": {\"type\": \"any\"}}",
           HTTP_COUNT_TOKENS, &r);
     assert_true(r.must_call && !r.must_call_name && r.parallel_calls);
+    http_request_fini(&r);
+}
+
+static void turns_of_one_role_become_one(void **state)
+{
+    (void)state;
+    struct http_request r;
+    static const char asked[] =
+        "{\"max_tokens\": 9, \"output_format\": {\"type\": \"json_schema\", \"schema\": {}},"
+        "\"messages\": [{\"role\": \"user\", \"content\": \"a\"},"
+        "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"b\"}]},"
+        "{\"role\": \"assistant\", \"content\": ["
+        "{\"type\": \"thinking\", \"thinking\": \"r\", \"signature\": \"\"},"
+        "{\"type\": \"tool_use\", \"id\": \"1\", \"name\": \"f\", \"input\": {}}]},"
+        "{\"role\": \"assistant\", \"content\": ["
+        "{\"type\": \"thinking\", \"thinking\": \"s\", \"signature\": \"\"},"
+        "{\"type\": \"text\", \"text\": \"c\"},"
+        "{\"type\": \"tool_use\", \"id\": \"2\", \"name\": \"g\", \"input\": {}}]},"
+        "{\"role\": \"user\", \"content\": ["
+        "{\"type\": \"tool_result\", \"tool_use_id\": \"1\", \"content\": \"d\"}]},"
+        "{\"role\": \"user\", \"content\": ["
+        "{\"type\": \"tool_result\", \"tool_use_id\": \"2\", \"content\": \"e\"}]},"
+        "{\"role\": \"assistant\", \"content\": ["
+        "{\"type\": \"text\", \"text\": \"h\"}, {\"type\": \"text\", \"text\": \"i\"}]},"
+        "{\"role\": \"assistant\", \"content\": \"j\"}]}";
+    parse(asked, HTTP_MESSAGES, &r);
+    char *messages = json_dumps(r.messages, JSON_COMPACT);
+    assert_string_equal(messages,
+                        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                        "{\"type\":\"text\",\"text\":\"b\"}]},"
+                        "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"c\"}],"
+                        "\"reasoning_content\":\"r\\n\\ns\",\"tool_calls\":["
+                        "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                        "\"arguments\":{}}},"
+                        "{\"id\":\"2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
+                        "\"arguments\":{}}}]},"
+                        "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"d\"},"
+                        "{\"role\":\"tool\",\"tool_call_id\":\"2\",\"content\":\"e\"}]");
+    free(messages);
+    assert_string_equal(r.prefill, "h\ni\nj");
+    assert_int_equal(r.format, HTTP_FORMAT_SCHEMA);
     http_request_fini(&r);
 }
 
@@ -364,6 +408,7 @@ int main(void)
         cmocka_unit_test(a_body_that_is_missing_is_told),
         cmocka_unit_test(responses_become_chats),
         cmocka_unit_test(messages_become_chats),
+        cmocka_unit_test(turns_of_one_role_become_one),
         cmocka_unit_test(texts_and_tokens_are_read),
         cmocka_unit_test(a_body_may_begin_with_a_byte_order_mark),
     };

@@ -5,6 +5,8 @@
 
 #include "serve/http/forms/translate.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A message under way. */
@@ -41,6 +43,27 @@ static bool add_use(struct place *at, json_t *block)
     return http_chat_call(at->message, id, name, json_incref(input), at->why);
 }
 
+/* A content as a list of parts: a new reference. */
+static json_t *parts_of(json_t *content)
+{
+    return json_is_string(content) ? json_pack("[{s:s, s:O}]", "type", "text", "text", content)
+                                   : json_incref(content);
+}
+
+/* Templates know no failed calls: the content says it.  Takes the texts. */
+static json_t *failed(json_t *texts)
+{
+    json_t *said = json_pack("[{s:s, s:s}]", "type", "text", "text", "Error:"),
+           *more = parts_of(texts);
+    if (json_array_extend(said, more)) {
+        json_decref(said);
+        said = NULL;
+    }
+    json_decref(more);
+    json_decref(texts);
+    return said;
+}
+
 /* A message of its own. */
 static bool add_result(struct place *at, json_t *block)
 {
@@ -51,6 +74,8 @@ static bool add_result(struct place *at, json_t *block)
         return refuse_block(at, "a tool_result with a string as its tool_use_id, and a string or "
                                 "blocks of text as its content");
     }
+    if (json_is_true(json_object_get(block, "is_error")))
+        texts = failed(texts);
     return http_append(at->messages,
                        json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id",
                                  json_object_get(block, "tool_use_id"), "content", texts),
@@ -86,6 +111,38 @@ static bool add_block(struct place *at, json_t *block)
                                 : "text or a tool_result: this server reads nothing but text");
 }
 
+/* What the message has beside its content, to an earlier one of the assistant. */
+static bool add_rest(json_t *earlier, const json_t *message)
+{
+    json_t *calls = json_object_get(message, "tool_calls"),
+           *before = json_object_get(earlier, "tool_calls");
+    const char *had = http_word(earlier, "reasoning_content"),
+               *thought = http_word(message, "reasoning_content");
+    if (calls &&
+        (before ? json_array_extend(before, calls) : json_object_set(earlier, "tool_calls", calls)))
+        return false;
+    return !*thought ||
+           json_object_set_new(earlier, "reasoning_content",
+                               json_sprintf("%s%s%s", had, *had ? "\n\n" : "", thought)) == 0;
+}
+
+/* The message under way, to the one before where both are of one role: as Anthropic's API has it,
+ * and since many templates take nothing but turns. */
+static bool add_turn(struct place *at)
+{
+    json_t *earlier = json_array_get(at->messages, json_array_size(at->messages) - 1);
+    if (strcmp(http_word(earlier, "role"), http_word(at->message, "role")) != 0)
+        return http_append(at->messages, at->message, at->why);
+    json_t *parts = parts_of(json_object_get(earlier, "content")),
+           *more = parts_of(json_object_get(at->message, "content"));
+    bool fine = parts && json_array_extend(parts, more) == 0 &&
+                json_object_set(earlier, "content", parts) == 0 && add_rest(earlier, at->message);
+    json_decref(parts);
+    json_decref(more);
+    json_decref(at->message);
+    return fine || http_no_memory(at->why);
+}
+
 /* Results come before what else the user says. */
 static bool add_message(struct place *at, const json_t *from)
 {
@@ -108,25 +165,37 @@ static bool add_message(struct place *at, const json_t *from)
     bool only_results = json_array_size(at->messages) > before &&
                         json_array_size(json_object_get(at->message, "content")) == 0;
     if (fine && !only_results)
-        return http_append(at->messages, at->message, at->why);
+        return add_turn(at);
     json_decref(at->message);
     return fine;
+}
+
+/* Parts as one text, as a prompt joins them.  NULL: no memory. */
+static json_t *joined(json_t *parts)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    for (size_t i = 0; out && i < json_array_size(parts); i++)
+        fprintf(out, "%s%s", i ? "\n" : "", http_word(json_array_get(parts, i), "text"));
+    json_t *string = out && fclose(out) == 0 ? json_stringn(text, bytes) : NULL;
+    free(text);
+    return string;
 }
 
 /* A last message of the assistant is what the answer begins with. */
 static bool read_beginning(json_t *chat, json_t *messages, struct http_error *why)
 {
     size_t count = json_array_size(messages);
-    json_t *last = json_array_get(messages, count - 1), *text = json_object_get(last, "content");
+    json_t *last = json_array_get(messages, count - 1), *said = json_object_get(last, "content");
     if (strcmp(http_word(last, "role"), "assistant") != 0)
         return true;
-    if (json_array_size(text) == 1)
-        text = json_object_get(json_array_get(text, 0), "text");
-    if (!json_is_string(text) || json_object_get(last, "tool_calls"))
+    if (json_object_get(last, "tool_calls"))
         return http_refuse(why, "messages",
-                           "a list that ends with the user's message, or with one text of the "
+                           "a list that ends with the user's message, or with text of the "
                            "assistant, which the answer continues");
-    return http_put(chat, "prefill", json_incref(text), why) &&
+    return http_put(chat, "prefill", json_is_string(said) ? json_incref(said) : joined(said),
+                    why) &&
            json_array_remove(messages, count - 1) == 0;
 }
 
@@ -218,6 +287,8 @@ json_t *http_messages_to_chat(const json_t *asked, bool counted, struct http_err
     json_t *max = http_field(asked, "max_tokens"), *stops = http_field(asked, "stop_sequences"),
            *format = http_field(http_field(asked, "output_config"), "format"),
            *chat = http_chat_begin(asked, why);
+    if (!format)
+        format = http_field(asked, "output_format"); /* its name while it was in beta */
     bool fine = chat && (max || counted || http_refuse(why, "max_tokens", "given"));
     if (fine && max && !counted)
         fine = http_put(chat, "max_tokens", json_incref(max), why);
