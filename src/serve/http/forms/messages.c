@@ -1,7 +1,7 @@
 /* Answers of Anthropic's Messages API: the same choice as a chat's, written as blocks.
  *
- * Blocks follow each other: one ends before the next begins.  A call that was cut off is begun in a
- * stream, and is not in a whole answer. */
+ * Blocks follow each other: one ends before the next begins.  A call that was cut off, or whose
+ * arguments are no JSON, is begun in a stream, and is not in a whole answer. */
 #include "serve/http/impl.h"
 
 #include <stdio.h>
@@ -17,15 +17,38 @@ static json_t *usage_of(const struct http_exchange *x, bool begin)
                      "output_tokens", begin ? 0 : (json_int_t)s->token_count - s->prompt_count);
 }
 
+/* The arguments of a call.  A client's library takes nothing but an object; NULL: they are
+ * something else.  A number beyond 64 bits makes all of its call floats: as those of JavaScript
+ * are. */
+static json_t *input_of(const struct http_choice *choice, size_t call)
+{
+    const char *text;
+    size_t bytes = llm_tools_arguments(choice->tools, call, &text);
+    json_t *input = bytes ? json_loadb(text, bytes, JSON_ALLOW_NUL, NULL) : json_object();
+    if (!input)
+        input = json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    if (json_is_object(input))
+        return input;
+    json_decref(input);
+    return NULL;
+}
+
+static bool has_call(const struct http_choice *choice)
+{
+    json_t *input = NULL;
+    for (size_t i = 0; !input && i < http_whole_calls(choice); i++)
+        input = input_of(choice, i);
+    json_decref(input);
+    return input != NULL;
+}
+
 static const char *reason_of(const struct http_choice *choice)
 {
     if (choice->finish == HTTP_FINISH_LENGTH)
         return "max_tokens";
     if (choice->finish != HTTP_FINISH_STOP)
         return NULL;
-    return http_whole_calls(choice) > 0 ? "tool_use"
-           : choice->text.stopped       ? "stop_sequence"
-                                        : "end_turn";
+    return has_call(choice) ? "tool_use" : choice->text.stopped ? "stop_sequence" : "end_turn";
 }
 
 static const char *stop_of(const struct http_choice *choice)
@@ -43,16 +66,11 @@ static json_t *text_block(const char *kind, const char *text, size_t bytes)
     return block;
 }
 
-/* begin: its input follows. */
-static json_t *call_block(const struct http_choice *choice, size_t call, bool begin)
+/* Takes the input. */
+static json_t *call_block(const struct http_choice *choice, size_t call, json_t *input)
 {
-    json_t *whole = llm_tools_call(choice->tools, call, begin);
+    json_t *whole = llm_tools_call(choice->tools, call, true);
     json_t *function = json_object_get(whole, "function");
-    json_t *input = json_loads(json_string_value(json_object_get(function, "arguments")), 0, NULL);
-    if (!json_is_object(input)) { /* a client's library takes nothing else */
-        json_decref(input);
-        input = json_object();
-    }
     json_t *block =
         json_pack("{s:s, s:O, s:O, s:o}", "type", "tool_use", "id", json_object_get(whole, "id"),
                   "name", json_object_get(function, "name"), "input", input);
@@ -68,8 +86,11 @@ static json_t *content_of(const struct http_choice *choice)
         json_array_append_new(content, text_block("thinking", thought->text, thought->len));
     if (text->len)
         json_array_append_new(content, text_block("text", text->text, text->len));
-    for (size_t i = 0; i < http_whole_calls(choice); i++)
-        json_array_append_new(content, call_block(choice, i, false));
+    for (size_t i = 0; i < http_whole_calls(choice); i++) {
+        json_t *input = input_of(choice, i);
+        if (input)
+            json_array_append_new(content, call_block(choice, i, input));
+    }
     return content;
 }
 
@@ -136,7 +157,7 @@ static void put_calls(struct http_choice *choice, size_t count)
         const char *text;
         size_t bytes;
         if (http_take_call(choice, i, &text, &bytes))
-            begin_block(choice, "tool_use", call_block(choice, i, true));
+            begin_block(choice, "tool_use", call_block(choice, i, json_object()));
         if (bytes)
             put_delta(choice, "input_json_delta", "partial_json", text, bytes);
     }
