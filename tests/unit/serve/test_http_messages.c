@@ -46,6 +46,34 @@ static void call(struct http_exchange *x, const char *text)
     assert_int_equal(bytes, 0);
 }
 
+/* The events so far, as text. */
+static char *events(struct http_exchange *x)
+{
+    http_messages_events(x);
+    char *text = strndup((const char *)wire_enc_data(&x->out), wire_enc_len(&x->out));
+    assert_non_null(text);
+    return text;
+}
+
+static void the_rest_of_a_call_precedes_later_reasoning(void **state)
+{
+    (void)state;
+    static const struct http_stops none;
+    struct http_exchange *x = begin();
+    call(x, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\"");
+    free(events(x));
+    call(x, ": 1}}</tool_call>");
+    assert_int_equal(http_text_add(&x->choices->reasoning, &none, "Hm.", 3), 0);
+    char *text = events(x);
+    const char *use = strstr(text, "\"tool_use\""), *rest = strstr(text, "\": 1}\""),
+               *stop = strstr(text, "event: content_block_stop"),
+               *thinking = strstr(text, "\"thinking\"");
+    assert_true(use && rest && stop && thinking);
+    assert_true(use < rest && rest < stop && stop < thinking);
+    free(text);
+    end(x);
+}
+
 static void arguments_become_an_input_or_no_call(void **state)
 {
     (void)state;
@@ -83,6 +111,7 @@ static void arguments_become_an_input_or_no_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rest_of_a_call_precedes_later_reasoning),
         cmocka_unit_test(arguments_become_an_input_or_no_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

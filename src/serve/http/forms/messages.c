@@ -188,8 +188,8 @@ void http_messages_events(struct http_exchange *x)
         http_answer_event(x, "message_start", json_pack("{s:o}", "message", message_of(x, true)));
         http_answer_event(x, "ping", json_object());
     }
+    put_calls(choice, choice->calls_begun); /* the rest of one: before what follows it */
     put_text(choice, thinking, "thinking_delta", &choice->reasoning, &choice->reasoning_sent);
-    put_calls(choice, choice->calls_begun);
     put_text(choice, text, "text_delta", http_choice_text(choice), &choice->text_sent);
     put_calls(choice, choice->tools ? llm_tools_count(choice->tools) : 0);
     if (choice->finish != HTTP_FINISH_NONE)
