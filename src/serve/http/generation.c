@@ -331,13 +331,20 @@ static void on_scores(struct http_sequence *s, const struct llm_generated *token
         start_others(choice);
 }
 
+/* A stop string has come, or the only call that the client takes. */
+static bool is_over(const struct http_choice *choice)
+{
+    return choice->text.stopped ||
+           (!choice->exchange->request.parallel_calls && http_whole_calls(choice) > 0);
+}
+
 static void on_tokens(struct http_sequence *s, const struct llm_generated *tokens, uint32_t count)
 {
     struct http_choice *choice = CONTAINER_OF(s, struct http_choice, sequence);
     int rc = 0;
-    for (uint32_t i = 0; i < count && rc == 0 && !choice->text.stopped; i++)
+    for (uint32_t i = 0; i < count && rc == 0 && !is_over(choice); i++)
         rc = add_token(choice, &tokens[i]);
-    if (rc || choice->text.stopped) {
+    if (rc || is_over(choice)) {
         http_sequence_finish(s, rc ? HTTP_FINISH_ERROR : HTTP_FINISH_STOP);
         return;
     }

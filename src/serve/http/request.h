@@ -55,7 +55,7 @@ struct http_request {
     bool keep_reasoning;        /* chat: reasoning stays in the text */
     const json_t *tools;        /* chat: NULL: none */
     bool must_call;             /* the answer is calls of tools, and nothing else */
-    bool parallel_calls;        /* it may be several */
+    bool parallel_calls;        /* an answer may have several */
     const char *must_call_name; /* of a function; NULL: any */
     struct llm_sampling sampling;
     struct llm_bias *biases;

@@ -160,6 +160,21 @@ class Messages(Case):
             self.refused(400, "invalid_request_error", "must end with the user's", messages=begun,
                          tools=[{"name": "f", "input_schema": {}}], tool_choice={"type": "any"})
 
+    def test_one_call_only(self):
+        """The answer ends with it, although the model would go on."""
+        writes = 'root ::= "Well." ("<tool_call>{\\"name\\": \\"f\\", \\"arguments\\": {\\"a\\": 1}}</tool_call>"){2}'
+        asked = {**ASK, "max_tokens": 200, "grammar": writes, "tools": [{"name": "f", "input_schema": {"type": "object"}}]}
+        with service(model=with_template(self.dir, PLAIN + "{# <tool_call> #}")) as front:
+            for one in (False, True):
+                choice = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": one}}
+                answer = call(front.url, PATH, {**asked, **choice})[2]
+                self.assertEqual(([b["type"] for b in answer["content"]], answer["stop_reason"]),
+                                 (["text"] + ["tool_use"] * (1 if one else 2), "tool_use"), answer)
+                self.assertEqual(answer["content"][1]["input"], {"a": 1})
+                begun = [e["content_block"]["type"] for e in events(Stream(front.url, PATH, {**asked, **choice}))
+                         if e["type"] == "content_block_start"]
+                self.assertEqual(begun, [b["type"] for b in answer["content"]])
+
     def test_a_call_that_is_cut_off(self):
         """A stream has begun it; a whole answer leaves it out."""
         asked = {**ASK, "tools": [{"name": "f", "input_schema": {"type": "object", "properties": {
