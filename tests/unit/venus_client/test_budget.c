@@ -8,7 +8,7 @@ static const uint64_t asked = 1000 * VNC_BUDGET_NS;
 static void keep(struct vnc_budget *b, uint64_t when, uint64_t usage)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT said = {.heapBudget = {100}, .heapUsage = {usage}};
-    vnc_budget_keep(b, when, vnc_budget_changes(b), &said);
+    vnc_budget_keep(b, when, when, vnc_budget_changes(b), &said);
 }
 
 static void expect(struct vnc_budget *b, uint64_t now, uint64_t usage)
@@ -38,6 +38,26 @@ static void an_answer_is_good_for_a_moment(void **state)
     vnc_budget_fini(&b);
 }
 
+/* A program that asks all the time waits for a sixteenth of it. */
+static void an_answer_that_took_long_is_good_for_longer(void **state)
+{
+    static const struct {
+        uint64_t took, good;
+    } rows[] = {{VNC_BUDGET_NS / 100, VNC_BUDGET_NS},
+                {VNC_BUDGET_NS, VNC_BUDGET_TIMES * VNC_BUDGET_NS},
+                {VNC_BUDGET_MOST_NS, VNC_BUDGET_MOST_NS}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        VkPhysicalDeviceMemoryBudgetPropertiesEXT said = {.heapBudget = {100}, .heapUsage = {7}};
+        struct vnc_budget b;
+        vnc_budget_init(&b);
+        vnc_budget_keep(&b, asked, asked + rows[i].took, 0, &said);
+        expect(&b, asked + rows[i].good - 1, 7);
+        expect_none(&b, asked + rows[i].good);
+        vnc_budget_fini(&b);
+    }
+}
+
 static void what_the_program_allocates_is_seen_at_once(void **state)
 {
     struct vnc_budget b;
@@ -49,7 +69,8 @@ static void what_the_program_allocates_is_seen_at_once(void **state)
     /* Asked before, told after: it may be missing in the answer. */
     uint64_t before = vnc_budget_changes(&b);
     vnc_budget_change(&b);
-    vnc_budget_keep(&b, asked + 1, before, &(VkPhysicalDeviceMemoryBudgetPropertiesEXT){0});
+    vnc_budget_keep(&b, asked + 1, asked + 1, before,
+                    &(VkPhysicalDeviceMemoryBudgetPropertiesEXT){0});
     expect_none(&b, asked + 1);
     keep(&b, asked + 2, 9);
     expect(&b, asked + 2, 9);
@@ -71,6 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_is_good_for_a_moment),
+        cmocka_unit_test(an_answer_that_took_long_is_good_for_longer),
         cmocka_unit_test(what_the_program_allocates_is_seen_at_once),
         cmocka_unit_test(of_two_answers_the_newer_question_counts),
     };

@@ -1,8 +1,9 @@
 /* venus/client/device/budget.h - what the driver last said of its memory's budgets, for a moment.
  *
- * A program asks several times in a row (llama.cpp twice, then three times), and each question is a
- * round trip.  So an answer is good for VNC_BUDGET_NS, or until the program allocates or frees
- * memory of the device.  docs/design/vulkan.md says why that is fresh enough.
+ * A program asks several times in a row (llama.cpp twice, then three times), or before each buffer
+ * that it creates (wgpu), and each question is a round trip.  So an answer is good for a moment, or
+ * until the program allocates or frees memory of the device.  docs/design/vulkan.md says why that
+ * is fresh enough.
  *
  * Trust: the driver's figures.
  * Threads: any.  Lifetime: init/fini. */
@@ -18,8 +19,12 @@
 #include "base/attr.h"
 
 /* What other programs did within it is missed.  Figures that a program compares were seldom nearer
- * to each other without us, and a round trip to another site takes as long. */
+ * to each other without us. */
 #define VNC_BUDGET_NS UINT64_C(10000000)
+/* Over a long line so many times what the question took, so that a program that asks again and
+ * again waits for a part of the time only; but no longer than the second. */
+#define VNC_BUDGET_TIMES 16
+#define VNC_BUDGET_MOST_NS UINT64_C(250000000)
 
 struct vnc_budget {
     /* Relaxed: the thread that allocates is the one that then asks, or has told it. */
@@ -28,6 +33,7 @@ struct vnc_budget {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT known;
     uint64_t changes_then; /* when it was asked for */
     uint64_t asked_ns;     /* 0: never */
+    uint64_t good_ns;      /* from then on */
 };
 
 void vnc_budget_init(struct vnc_budget *budget);
@@ -38,9 +44,9 @@ void vnc_budget_change(struct vnc_budget *budget);
 
 /* The changes so far, to be taken before the driver is asked. */
 uint64_t vnc_budget_changes(const struct vnc_budget *budget);
-/* The driver was asked then, and said this. */
-void vnc_budget_keep(struct vnc_budget *budget, uint64_t asked_ns, uint64_t changes,
-                     const VkPhysicalDeviceMemoryBudgetPropertiesEXT *said);
+/* The driver was asked then, and has now said this. */
+void vnc_budget_keep(struct vnc_budget *budget, uint64_t asked_ns, uint64_t now_ns,
+                     uint64_t changes, const VkPhysicalDeviceMemoryBudgetPropertiesEXT *said);
 /* False when the driver is to be asked. */
 bool vnc_budget_find(struct vnc_budget *budget, uint64_t now_ns,
                      VkPhysicalDeviceMemoryBudgetPropertiesEXT *out) MUST_CHECK;

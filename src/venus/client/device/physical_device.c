@@ -426,7 +426,7 @@ static void get_budget(struct vnc_physical_device *device, VkPhysicalDevice hand
                  !vnc_link_is_lost(device->link);
     if (!keeps || !vnc_budget_find(&device->budget, now, &driver)) {
         if (ask_budget(device, handle, &driver))
-            vnc_budget_keep(&device->budget, now, changes, &driver);
+            vnc_budget_keep(&device->budget, now, hw_now_ns(), changes, &driver);
         else
             memset(driver.heapBudget, 0, sizeof(driver.heapBudget));
     }
