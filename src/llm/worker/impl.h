@@ -392,6 +392,12 @@ void llm_kept_fini(struct llm_worker *w);
 
 /* ---- worker.c ---- */
 
+/* Answers a call, with an error's text where the status is one, and releases the message; one that
+ * is no call is only released.  By the thread that has the endpoints. */
+void llm_answer(struct llm_client *c, struct rpc_msg *msg, int status, const void *data,
+                size_t len);
+void llm_answer_error(struct llm_client *c, struct rpc_msg *msg, int status, const char *text);
+
 /* Of a worker, from any thread: the engine's thread looks again at what waits for the store. */
 void llm_worker_wake(void *worker);
 

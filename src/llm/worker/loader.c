@@ -228,6 +228,8 @@ void llm_loader_init(struct llm_worker *w)
 static int give(struct llm_worker *w, struct llm_job *job, enum llm_load_phase phase)
 {
     struct llm_loader *l = &w->loader;
+    if (w->options.outside && phase != LLM_LOAD_HASH)
+        return llm_why(job->why, -EPERM, "this worker does not parse what clients send");
     if (!l->runs) {
         int rc = -pthread_create(&l->thread, NULL, loader_main, w);
         if (rc)

@@ -87,8 +87,7 @@ void llm_worker_wake(void *worker)
 
 /* ---- answers ---- */
 
-static void answer(struct llm_client *c, struct rpc_msg *msg, int status, const void *data,
-                   size_t len)
+void llm_answer(struct llm_client *c, struct rpc_msg *msg, int status, const void *data, size_t len)
 {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = len ? 1 : 0};
@@ -101,19 +100,19 @@ static void answer(struct llm_client *c, struct rpc_msg *msg, int status, const 
     rpc_release(c->ep, msg);
 }
 
-static void answer_error(struct llm_client *c, struct rpc_msg *msg, int status, const char *text)
+void llm_answer_error(struct llm_client *c, struct rpc_msg *msg, int status, const char *text)
 {
     size_t len = strnlen(text, RPC_ERROR_TEXT_MAX);
     hw_debug(HW_CAT_LLM, "%s: %s: %s", rpc_ep_peer(c->ep), llm_method_name(msg->method), text);
-    answer(c, msg, status, text, len);
+    llm_answer(c, msg, status, text, len);
 }
 
 static void answer_encoded(struct llm_client *c, struct rpc_msg *msg, const struct wire_enc *e)
 {
     if (wire_enc_error(e))
-        answer_error(c, msg, wire_enc_error(e), "no memory for an answer");
+        llm_answer_error(c, msg, wire_enc_error(e), "no memory for an answer");
     else
-        answer(c, msg, 0, wire_enc_data(e), wire_enc_len(e));
+        llm_answer(c, msg, 0, wire_enc_data(e), wire_enc_len(e));
 }
 
 /* ---- clients ---- */
@@ -247,7 +246,7 @@ static bool finish(struct llm_worker *w, struct llm_job *job)
     if (job->home == LLM_HOME_OUTSIDE && job->msg)
         llm_link_forward_job(w, job);
     else if (job->msg && job->status)
-        answer_error(c, job->msg, job->status, job->why);
+        llm_answer_error(c, job->msg, job->status, job->why);
     else if (job->msg)
         answer_encoded(c, job->msg, &job->answer);
     if (job->msg) {
@@ -472,7 +471,7 @@ static void on_upload(struct llm_worker *w, struct llm_client *c, struct rpc_msg
         llm_blob_free(w, &c->kv);
     }
     if (msg->kind == RPC_CALL)
-        answer_error(c, msg, -EINVAL, "an upload is a post");
+        llm_answer_error(c, msg, -EINVAL, "an upload is a post");
     else
         rpc_release(c->ep, msg);
 }
@@ -486,7 +485,7 @@ static void on_piece(struct llm_client *c, struct rpc_msg *msg, const struct llm
         llm_why_set(why, "%s: bytes %llu to %llu of %llu", llm_method_name(r->method),
                     (unsigned long long)r->offset, (unsigned long long)r->offset + r->length,
                     (unsigned long long)total);
-        answer_error(c, msg, -ERANGE, why);
+        llm_answer_error(c, msg, -ERANGE, why);
         return;
     }
     wire_store64(head, total);
@@ -494,10 +493,8 @@ static void on_piece(struct llm_client *c, struct rpc_msg *msg, const struct llm
         {.iov_base = head, .iov_len = sizeof head},
         {.iov_base = (void *)(uintptr_t)(data + r->offset), .iov_len = r->length}};
     struct rpc_send send = {.stream = msg->stream, .iov = iov, .iov_count = r->length ? 2 : 1};
-    if (msg->kind == RPC_CALL) {
-        (void)rpc_reply(c->ep, msg, 0, &send);
-        llm_byte_account_sent(&c->account, llm_answer_class(r->method), sizeof head + r->length);
-    }
+    (void)rpc_reply(c->ep, msg, 0, &send);
+    llm_byte_account_sent(&c->account, llm_answer_class(r->method), sizeof head + r->length);
     rpc_release(c->ep, msg);
 }
 
@@ -543,7 +540,7 @@ static void on_cancel(struct llm_client *c, struct rpc_msg *msg, const struct ll
     if (job)
         atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
     if (msg->kind == RPC_CALL)
-        answer_error(c, msg, -EINVAL, "a cancel is a post");
+        llm_answer_error(c, msg, -EINVAL, "a cancel is a post");
     else
         rpc_release(c->ep, msg);
 }
@@ -574,7 +571,7 @@ static void on_describe(struct llm_worker *w, struct llm_client *c, struct rpc_m
     uint64_t now = hw_now_ns();
     struct llm_served *served = calloc(1, sizeof *served);
     if (!served) {
-        answer_error(c, msg, -ENOMEM, "no memory for a description");
+        llm_answer_error(c, msg, -ENOMEM, "no memory for a description");
         return;
     }
     *served = (struct llm_served){
@@ -612,7 +609,7 @@ static void on_header(struct llm_worker *w, struct llm_client *c, struct rpc_msg
     if (m)
         llm_why_set(why, "%s is no GGUF file: clients need the model's file and its tokenizer",
                     m->name);
-    answer_error(c, msg, m ? -EOPNOTSUPP : -ENOENT, why);
+    llm_answer_error(c, msg, m ? -EOPNOTSUPP : -ENOENT, why);
 }
 
 /* Texts that a drain gives back. */
@@ -633,15 +630,13 @@ static void on_drain(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
     hw_info(HW_CAT_LLM, "%s: %s", rpc_ep_peer(c->ep), r->undo ? "takes texts again" : "drains");
     atomic_store_explicit(&w->draining, !r->undo, memory_order_relaxed);
     wire_store32(bytes, count_given(w));
-    answer(c, msg, 0, bytes, sizeof bytes);
+    llm_answer(c, msg, 0, bytes, sizeof bytes);
 }
 
 /* Refuses a text that cannot be taken now. */
 static int check_text(const struct llm_worker *w, const struct llm_client *c,
-                      const struct rpc_msg *msg, const struct llm_request *r, char *why)
+                      const struct llm_request *r, char *why)
 {
-    if (msg->kind != RPC_CALL)
-        return llm_why(why, -EINVAL, "a generate is a call");
     if (atomic_load_explicit(&w->draining, memory_order_relaxed))
         return llm_why(why, -EAGAIN, "this worker drains: ask another one");
     if (c->text_count == LLM_WORKER_TEXTS_MAX)
@@ -666,9 +661,9 @@ static void on_request(struct llm_worker *w, struct llm_client *c, struct rpc_ms
 {
     char why[LLM_WHY_CHARS];
     bool is_text = r->method == LLM_METHOD_GENERATE;
-    int rc = is_text ? check_text(w, c, msg, r, why) : check_request(c, why);
+    int rc = is_text ? check_text(w, c, r, why) : check_request(c, why);
     if (rc) {
-        answer_error(c, msg, rc, why);
+        llm_answer_error(c, msg, rc, why);
         return;
     }
     if (is_text && c->text_count == 0)
@@ -676,7 +671,7 @@ static void on_request(struct llm_worker *w, struct llm_client *c, struct rpc_ms
     bool finds = w->options.takes_files && r->method == LLM_METHOD_FIND_WEIGHTS;
     struct llm_job *job = job_create(c, msg, r, finds || needs_upload(r->method));
     if (!job) {
-        answer_error(c, msg, -ENOMEM, "no memory for a request");
+        llm_answer_error(c, msg, -ENOMEM, "no memory for a request");
         return;
     }
     enqueue(w, job);
@@ -698,7 +693,7 @@ static bool upload_failed(struct llm_worker *w, struct llm_client *c, struct rpc
                     (unsigned long long)w->options.upload_bytes);
     else
         llm_why_set(why, "the upload: %s", rc == -EPROTO ? "pieces out of order" : strerror(-rc));
-    answer_error(c, msg, rc == -EDQUOT ? -ENOSPC : rc, why);
+    llm_answer_error(c, msg, rc == -EDQUOT ? -ENOSPC : rc, why);
     return true;
 }
 
@@ -712,7 +707,7 @@ static void compute_outside(struct llm_worker *w, struct llm_client *c, struct r
     if (rc == 0 && c->kv.filled != c->kv.bytes)
         rc = llm_why(why, -EINVAL, "a part of the cache is missing");
     if (rc)
-        answer_error(c, msg, rc, why);
+        llm_answer_error(c, msg, rc, why);
     else
         llm_link_forward(w, c, msg, &c->weights, &c->kv);
 }
@@ -722,7 +717,11 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
 {
     uint64_t bytes = 0;
     const uint8_t *file = NULL;
-    if (msg->kind == RPC_CALL && llm_link_is_direct(w, c, r->method)) {
+    if (msg->kind != RPC_CALL && r->method != LLM_METHOD_UPLOAD && r->method != LLM_METHOD_CANCEL) {
+        rpc_release(c->ep, msg); /* nobody would hear what comes of it */
+        return;
+    }
+    if (llm_link_is_direct(w, c, r->method)) {
         llm_link_forward(w, c, msg, NULL, NULL);
         return;
     }
@@ -732,8 +731,9 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
         break;
     case LLM_METHOD_DOWNLOAD_WEIGHTS:
         if (!w->options.downloads) {
-            answer_error(c, msg, -EPERM,
-                         "the model is not for download: start the worker with --allow-download");
+            llm_answer_error(
+                c, msg, -EPERM,
+                "the model is not for download: start the worker with --allow-download");
             break;
         }
         if (w->served_count)
@@ -759,12 +759,12 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
         on_drain(w, c, msg, r);
         break;
     case LLM_METHOD_PROBE:
-        answer(c, msg, 0, zeros, r->length);
+        llm_answer(c, msg, 0, zeros, r->length);
         break;
     default:
         if (upload_failed(w, c, msg))
             break;
-        if (r->method == LLM_METHOD_STATELESS && w->options.outside && msg->kind == RPC_CALL)
+        if (r->method == LLM_METHOD_STATELESS && w->options.outside)
             compute_outside(w, c, msg);
         else
             on_request(w, c, msg, r);
@@ -789,7 +789,7 @@ bool llm_worker_handle(struct llm_worker *w, struct rpc_ep *ep, struct rpc_msg *
         char why[LLM_WHY_CHARS];
         llm_why_set(why, "%s: %s", llm_method_name(msg->method),
                     rc == -EMSGSIZE ? "a length or count past its limit" : "a malformed request");
-        answer_error(c, msg, rc, why);
+        llm_answer_error(c, msg, rc, why);
     } else {
         dispatch(w, c, msg, &r);
     }

@@ -65,6 +65,10 @@ static void server_start_at(struct worker_server *s, const struct llm_worker_opt
     assert_int_equal(
         rpc_server_watch(s->server, llm_worker_event_fd(s->worker), llm_worker_deliver, s->worker),
         0);
+    if (options->outside)
+        assert_int_equal(rpc_server_watch(s->server, llm_worker_links_fd(s->worker),
+                                          llm_worker_links, s->worker),
+                         0);
     assert_int_equal(
         rpc_server_listen(s->server, &s->addr, &(struct rpc_net_options){0}, NULL, why), 0);
     assert_int_equal(pthread_create(&s->thread, NULL, server_serve, s), 0);

@@ -56,30 +56,15 @@ bool llm_link_carries(uint32_t method)
 
 /* ---- answers ---- */
 
-static void answer(struct llm_client *c, struct rpc_msg *msg, int status, const void *data,
-                   size_t len)
-{
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
-    struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = len ? 1 : 0};
-    (void)rpc_reply(c->ep, msg, status, &send); /* an ended endpoint is the server's to close */
-    llm_byte_account_sent(&c->account, status ? LLM_CONTROL : llm_answer_class(msg->method), len);
-}
-
-static void answer_error(struct llm_client *c, struct rpc_msg *msg, int status, const char *text)
-{
-    hw_debug(HW_CAT_LLM, "%s: %s: %s", rpc_ep_peer(c->ep), llm_method_name(msg->method), text);
-    answer(c, msg, status, text, strnlen(text, RPC_ERROR_TEXT_MAX));
-}
-
 static const char gone[] = "the process that computed this client's own model has ended, and the "
                            "server's log says how: send the model again";
 
-/* What of the figures only this process knows. */
+/* With what of the figures only this process knows. */
 static void answer_figures(struct llm_client *c, struct rpc_msg *msg, const struct rpc_msg *reply)
 {
     uint8_t bytes[2 * 2 * 8 * LLM_CLASSES + 8 * LLM_METRICS];
     if (reply->len > sizeof bytes) {
-        answer_error(c, msg, -EPROTO, "figures of another length");
+        llm_answer_error(c, msg, -EPROTO, "figures of another length");
         return;
     }
     memcpy(bytes, reply->data, reply->len);
@@ -95,7 +80,7 @@ static void answer_figures(struct llm_client *c, struct rpc_msg *msg, const stru
             wire_store64(bytes + 16 * i + 8, c->account.sent[i]);
         }
     }
-    answer(c, msg, 0, bytes, reply->len);
+    llm_answer(c, msg, 0, bytes, reply->len);
 }
 
 /* Takes what is relayed. */
@@ -108,12 +93,11 @@ static void finish(struct relayed *r, int status, const struct rpc_msg *reply)
         rpc_release(c->ep, r->msg);
     } else {
         if (status && !reply)
-            answer_error(c, r->msg, -EIO, gone);
+            llm_answer_error(c, r->msg, -EIO, gone);
         else if (status || !has_figures)
-            answer(c, r->msg, status, reply->data, reply->len);
+            llm_answer(c, r->msg, status, reply->data, reply->len);
         else
             answer_figures(c, r->msg, reply);
-        rpc_release(c->ep, r->msg);
         (void)rpc_flush(c->ep); /* the server's next turn sends the rest */
     }
     llm_blob_free(r->link->worker, &r->weights);
@@ -283,12 +267,6 @@ static void forward(struct llm_link *link, struct rpc_msg *msg, struct relayed *
     send_waiting(link);
 }
 
-static void refuse(struct llm_client *c, struct rpc_msg *msg, int status, const char *text)
-{
-    answer_error(c, msg, status, text);
-    rpc_release(c->ep, msg);
-}
-
 /* NULL: the request was answered with an error. */
 static struct relayed *begin(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,
                              bool brings)
@@ -300,7 +278,11 @@ static struct relayed *begin(struct llm_worker *w, struct llm_client *c, struct 
         return r;
     if (rc != -EOWNERDEAD)
         llm_why_set(why, "no process for this client's own model: %s", strerror(rc ? -rc : ENOMEM));
-    refuse(c, msg, rc == -EOWNERDEAD ? -EIO : rc ? rc : -ENOMEM, rc == -EOWNERDEAD ? gone : why);
+    llm_answer_error(c, msg,
+                     rc == -EOWNERDEAD ? -EIO
+                     : rc              ? rc
+                                       : -ENOMEM,
+                     rc == -EOWNERDEAD ? gone : why);
     return NULL;
 }
 
@@ -344,7 +326,7 @@ void llm_link_forward_job(struct llm_worker *w, struct llm_job *job)
         return;
     if (kept && !use_kept(c->link, kept)) {
         free(r);
-        refuse(c, msg, -ENOSPC, "this client has sent as many models as it may");
+        llm_answer_error(c, msg, -ENOSPC, "this client has sent as many models as it may");
         return;
     }
     r->kept = kept;
