@@ -140,6 +140,8 @@ static void conn_unlink(struct rpc_server *s, struct conn *c)
     s->offered -= c->offered;
     *(c->prev ? &c->prev->next : &s->first) = c->next;
     *(c->next ? &c->next->prev : &s->last) = c->prev;
+    if (!s->first && s->options.until_empty)
+        rpc_server_stop(s);
 }
 
 static void tell_closed(struct rpc_server *s, struct conn *c, int status)

@@ -39,6 +39,7 @@ struct rpc_server_options {
     uint32_t max_clients;      /* 0: RPC_SERVER_CLIENTS_DEFAULT; the next is refused with -EUSERS */
     uint64_t stalled_ns;       /* 0: 10 s; a peer that takes nothing of what waits for it */
     uint64_t resume_window_ns; /* how long a client that was cut may resume; 0: not at all */
+    bool until_empty; /* stops once the last connection has gone, also one that never was open */
 };
 
 int rpc_server_create(const struct rpc_server_options *options, struct rpc_server **out) MUST_CHECK;

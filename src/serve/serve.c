@@ -465,10 +465,17 @@ static int start_sessions(struct server *s)
                            &sessions_ops, s, &s->sessions);
 }
 
-static int start_model(void *user, const struct rpc_ep *client)
+static int start_model(void *user, const struct rpc_ep *client, uint64_t *process)
 {
     struct server *s = user;
-    return sessions_model(s->sessions, client, &s->llm.session);
+    return sessions_model(s->sessions, client, &s->llm.session, process);
+}
+
+static void stop_model(void *user, uint64_t process, bool broken)
+{
+    struct server *s = user;
+    if (s->sessions) /* else they have ended already */
+        sessions_model_end(s->sessions, process, broken);
 }
 
 static enum cmd_exit listen_all(struct server *s, const char *bound[CMD_LIST_MAX])
@@ -603,7 +610,7 @@ static enum cmd_exit serve(struct server *s)
     const char *bound[CMD_LIST_MAX];
     s->count_set =
         (struct hw_counter_set){.defs = count_defs, .values = s->counts, .count = COUNT_COUNT};
-    s->outside = (struct llm_worker_outside){.start = start_model, .user = s};
+    s->outside = (struct llm_worker_outside){.start = start_model, .stop = stop_model, .user = s};
     enum cmd_exit code = start_uploads(s);
     if (code != CMD_DONE)
         return code;

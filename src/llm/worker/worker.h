@@ -113,8 +113,12 @@ enum llm_worker_count {
 
 /* Where models are computed that clients upload. */
 struct llm_worker_outside {
-    /* A process for a model of this client: a stream socket to it, or a negative errno. */
-    int (*start)(void *user, const struct rpc_ep *client);
+    /* A process for a model of this client: a stream socket to it, and its number; or a negative
+     * errno. */
+    int (*start)(void *user, const struct rpc_ep *client, uint64_t *process);
+    /* Its socket is closed: it must end, whatever it does.  broken: not by this side, so that what
+     * it died of is of interest. */
+    void (*stop)(void *user, uint64_t process, bool broken);
     void *user;
 };
 

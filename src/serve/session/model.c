@@ -29,7 +29,6 @@ static void on_closed(void *user, struct rpc_ep *ep, int status)
 {
     struct process *p = user;
     llm_worker_closed(p->worker, ep, status);
-    rpc_server_stop(p->rpc);
 }
 
 static void on_sleeps(void *user, bool begins)
@@ -93,7 +92,8 @@ int session_model_run(const struct session_model *model, const int fds[2], const
         .user = &p,
         .config = {.heartbeat_ns = HW_NEVER, .takes_fds = true, .owner_tells = true},
         .stalled_ns = HW_NEVER,
-        .max_clients = 1};
+        .max_clients = 1,
+        .until_empty = true};
     struct rpc_transport *transport;
     limit_memory(model->memory_bytes);
     int rc = start_worker(model, fds[0], &p.worker, why);

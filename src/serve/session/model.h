@@ -5,7 +5,8 @@
  * (llm/worker/session/link.h).
  *
  * Trust: the model is hostile; what the server asks is a client's and is checked as such.
- * Threads: the process's first.  Lifetime: until the server closes the socket. */
+ * Threads: the process's first.  Lifetime: until the server closes the socket, or
+ * ends it (sessions_model_end). */
 #ifndef HAWSER_SERVE_SESSION_MODEL_H
 #define HAWSER_SERVE_SESSION_MODEL_H
 

@@ -37,6 +37,7 @@ struct session {
      * was cut, its own or a stripe.  0: none, or it has ended. */
     pid_t relays[1 + VN_STRIPES_MAX];
     int status;           /* of the process */
+    bool unwanted;        /* the server killed it, as nobody needs it */
     unsigned connections; /* that it was given */
     int control;          /* to its process, or -1: it cannot resume */
     bool opening;         /* its process has not said where its door is; control is in `doors` */
@@ -514,13 +515,15 @@ static int start_model(struct sessions *s, struct session *session,
     return rc;
 }
 
-int sessions_model(struct sessions *s, const struct rpc_ep *ep, const struct session_model *model)
+int sessions_model(struct sessions *s, const struct rpc_ep *ep, const struct session_model *model,
+                   uint64_t *number)
 {
     int ends[2];
     struct session *session = calloc(1, sizeof(*session));
     if (!session)
         return -ENOMEM;
     session->control = -1;
+    session->key.session = ++s->session_count;
     snprintf(session->peer, sizeof(session->peer), "%s", rpc_ep_peer(ep));
     session->tenant = rpc_ep_tenant(ep);
     session->counters = (struct hw_counter_set){.defs = llm_worker_count_defs, .count = LLM_COUNTS};
@@ -540,7 +543,19 @@ int sessions_model(struct sessions *s, const struct rpc_ep *ep, const struct ses
     session->next = s->first;
     s->first = session;
     s->spare_socket = session_process_start(s->environment, &s->old_mask, &s->spare);
+    *number = session->key.session;
     return ends[0];
+}
+
+void sessions_model_end(struct sessions *s, uint64_t number, bool broken)
+{
+    struct session *session = s->first;
+    while (session && session->key.session != number)
+        session = session->next;
+    if (!session || !session->pid) /* it was reaped: another process may have its id by now */
+        return;
+    session->unwanted = !broken;
+    kill(session->pid, SIGKILL);
 }
 
 /* ---- doors ---- */
@@ -754,7 +769,7 @@ void sessions_stripe(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
 
 static void say_end(const struct session *session, int status)
 {
-    if (WIFSIGNALED(status))
+    if (WIFSIGNALED(status) && !(session->unwanted && WTERMSIG(status) == SIGKILL))
         hw_error(HW_CAT_VULKAN,
                  "client %s: its session died with signal %d (%s); others are not "
                  "affected",

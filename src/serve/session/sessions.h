@@ -54,9 +54,11 @@ void sessions_resume(struct sessions *sessions, struct rpc_ep *ep, struct rpc_ms
 void sessions_stripe(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
 
 /* Starts a process for a model of this client, which stays the server's.  A socket to it, the
- * caller's, or a negative errno. */
+ * caller's, and its number; or a negative errno. */
 int sessions_model(struct sessions *sessions, const struct rpc_ep *ep,
-                   const struct session_model *model) MUST_CHECK;
+                   const struct session_model *model, uint64_t *number) MUST_CHECK;
+/* Kills it, unless it has ended.  broken: it was to go on, so how it ends is logged. */
+void sessions_model_end(struct sessions *sessions, uint64_t number, bool broken);
 /* What the tenant may know: 0 all, others what is their own. */
 void sessions_usage(const struct sessions *sessions, size_t tenant, struct server_usage *out);
 /* A connection has ended, which may have been waiting so. */

@@ -115,6 +115,18 @@ class Uploads(Case):
         self.assertEqual(code, DONE)
         self.assertIn("its session died with signal 6", stderr)
 
+    def test_a_session_ends_with_its_client_whatever_it_does(self):
+        server = self.serve()
+        for mode in "remote_cache", "naive":
+            client = self.begin(self.own, mode, server.addresses[0])
+            session, = self.sessions(server, 1)
+            self.wait_for_steps(client, session)
+            os.kill(session, signal.SIGSTOP)
+            client.kill()
+            self.sessions(server, 0)
+        _, stderr = server.stop()
+        self.assertNotIn("died", stderr)  # nobody needs it
+
     @unittest.skipIf("HAWSER_SANITIZED" in os.environ, "a sanitizer's allocator ends the process instead")
     def test_a_model_beyond_the_memory_limit_is_refused(self):
         server = self.serve("--max-memory", "48MiB")

@@ -6,6 +6,7 @@
 #include "worker_server.h"
 
 #include <stdatomic.h>
+#include <sys/socket.h>
 
 static struct image model, other;
 static struct llm_file *file;
@@ -23,25 +24,47 @@ int __wrap_llm_file_parse(const void *bytes, uint64_t size, struct llm_file **ou
 /* ---- the processes ---- */
 
 struct outside {
-    int error; /* of a start */
-    _Atomic uint32_t starts;
+    struct llm_worker_outside ops;
+    int error;     /* of a start; 0: it gives `near` */
+    int near, far; /* a socket to a process that does nothing, and the process's end */
+    _Atomic uint32_t starts, stops;
 };
 
-static int start_process(void *user, const struct rpc_ep *client)
+static int start_process(void *user, const struct rpc_ep *client, uint64_t *process)
 {
     struct outside *o = user;
     (void)client;
-    atomic_fetch_add(&o->starts, 1);
-    return o->error;
+    *process = 100 + atomic_fetch_add(&o->starts, 1);
+    return o->error ? o->error : o->near;
 }
 
-static void start(struct worker_server *h, const struct llm_worker_outside *outside)
+static void stop_process(void *user, uint64_t process, bool broken)
 {
+    struct outside *o = user;
+    assert_int_equal(process, 100 + atomic_fetch_add(&o->stops, 1));
+    assert_false(broken);
+}
+
+static void start(struct worker_server *h, struct outside *o)
+{
+    int ends[2];
     struct llm_worker_options options = {.file = file,
                                          .engine = {.threads = 1},
                                          .upload_bytes = UINT64_C(1) << 30,
-                                         .outside = outside};
+                                         .outside = &o->ops};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    o->near = ends[0];
+    o->far = ends[1];
+    o->ops = (struct llm_worker_outside){.start = start_process, .stop = stop_process, .user = o};
     server_start(h, &options);
+}
+
+static void stop(struct worker_server *h, struct outside *o)
+{
+    server_stop(h);
+    if (atomic_load(&o->starts) == 0 || o->error)
+        close(o->near);
+    close(o->far);
 }
 
 /* ---- requests ---- */
@@ -74,10 +97,9 @@ static void a_request_that_is_no_call_is_dropped(void **state)
         LLM_METHOD_PREFILL_SEMANTIC, LLM_METHOD_DECODE_HANDLE,  LLM_METHOD_METRICS,
         LLM_METHOD_DESCRIBE,         LLM_METHOD_DECODE_SEMANTIC};
     struct outside o = {.error = -EAGAIN};
-    const struct llm_worker_outside outside = {.start = start_process, .user = &o};
     struct worker_server h;
     uint32_t token = 1;
-    start(&h, &outside);
+    start(&h, &o);
     atomic_store(&parsed, 0);
     struct llm_remote *remote = server_join(&h);
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
@@ -93,7 +115,49 @@ static void a_request_that_is_no_call_is_dropped(void **state)
         assert_int_equal(atomic_load(&o.starts), 0);
     }
     llm_remote_close(remote);
-    server_stop(&h);
+    stop(&h, &o);
+}
+
+static void ignore(void *user, int status, const struct rpc_msg *reply)
+{
+    (void)user, (void)status, (void)reply;
+}
+
+/* A model, and a request that its process does not answer. */
+static void ask_for_own_model(struct llm_remote *remote)
+{
+    struct rpc_client *client = llm_remote_client(remote);
+    uint8_t body[] = {0, 0, 0, 0, 1}; /* no cache, one token */
+    struct iovec iov = {body, sizeof body};
+    struct rpc_send send = {.method = LLM_METHOD_STATELESS, .iov = &iov, .iov_count = 1};
+    assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, other.bytes, other.size, why),
+                     0);
+    assert_int_equal(rpc_client_call_async(client, &send, ignore, NULL), 0);
+    assert_int_equal(rpc_client_flush(client), 0);
+}
+
+static void await(const _Atomic uint32_t *count, uint32_t least, struct llm_remote *remote)
+{
+    while (atomic_load(count) < least)
+        settle(remote); /* the server's turns */
+}
+
+/* Whatever it does. */
+static void a_process_is_stopped_with_its_link(void **state)
+{
+    (void)state;
+    struct outside o = {0};
+    struct worker_server h;
+    uint8_t hello[4096];
+    start(&h, &o);
+    struct llm_remote *client = server_join(&h), *beside = server_join(&h);
+    ask_for_own_model(client);
+    await(&o.starts, 1, beside);
+    assert_true(read(o.far, hello, sizeof hello) > 0);
+    llm_remote_close(client);
+    await(&o.stops, 1, beside);
+    llm_remote_close(beside);
+    stop(&h, &o);
 }
 
 static int make_models(void **state)
@@ -121,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_that_is_no_call_is_dropped),
+        cmocka_unit_test(a_process_is_stopped_with_its_link),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

@@ -5,6 +5,7 @@
 #include "duo.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
+#include "rpc/transport/sock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -386,6 +388,25 @@ static void another_thread_answers_while_it_sleeps(void **state)
     service_stop(&s);
 }
 
+/* Also where that one never was open, and `closed` is not called. */
+static void it_stops_with_its_last_connection(void **state)
+{
+    (void)state;
+    struct service s = {0};
+    struct rpc_server_options options = {.ops = &ops, .user = &s, .until_empty = true};
+    struct rpc_transport *transport;
+    int ends[2];
+    assert_int_equal(rpc_server_create(&options, &s.server), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    assert_int_equal(rpc_sock_wrap(ends[0], "unix", true, "peer", &transport), 0);
+    assert_int_equal(rpc_server_adopt(s.server, transport), 0);
+    close(ends[1]);
+    rpc_server_run(s.server);
+    assert_int_equal(atomic_load(&s.opened), 0);
+    assert_int_equal(atomic_load(&s.closed), 0);
+    rpc_server_destroy(s.server);
+}
+
 int main(void)
 {
     setenv("VENUS_LOG_LEVEL", "ERROR", 0);
@@ -399,6 +420,7 @@ int main(void)
         ON_ALL(client_that_goes_leaves_nothing_behind),
         ON_ALL(stopping_says_goodbye),
         ON_ALL(address_in_use_is_named),
+        cmocka_unit_test(it_stops_with_its_last_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ struct llm_link {
     struct llm_worker *worker;
     struct llm_client *client;
     struct rpc_ep *ep;
+    uint64_t process; /* its number */
     bool is_chosen; /* its model is the client's choice; else it only computes stateless forwards */
     unsigned events;
     struct relayed *first, **end; /* that wait for the handshake, or for room */
@@ -181,14 +182,33 @@ static void send_waiting(struct llm_link *link)
 
 /* ---- life ---- */
 
-static int connect_process(struct llm_worker *w, struct llm_client *c, struct rpc_ep **out)
+static int connect_process(struct llm_link *link)
 {
+    const struct llm_worker_outside *outside = link->worker->options.outside;
     struct rpc_config config = {
         .heartbeat_ns = HW_NEVER, .handshake_ns = begin_ns, .owner_tells = true};
     struct rpc_transport *transport;
-    int fd = w->options.outside->start(w->options.outside->user, c->ep);
-    int rc = fd < 0 ? fd : rpc_sock_wrap(fd, "unix", true, rpc_ep_peer(c->ep), &transport);
-    return rc ? rc : rpc_ep_create(transport, &config, out);
+    int fd = outside->start(outside->user, link->client->ep, &link->process);
+    if (fd < 0)
+        return fd;
+    int rc = rpc_sock_wrap(fd, "unix", true, rpc_ep_peer(link->client->ep), &transport);
+    if (rc == 0)
+        rc = rpc_ep_create(transport, &config, &link->ep);
+    if (rc)
+        outside->stop(outside->user, link->process, false);
+    return rc;
+}
+
+static void disconnect(struct llm_link *link)
+{
+    const struct llm_worker_outside *outside = link->worker->options.outside;
+    int status = rpc_ep_status(link->ep);
+    bool broken = status && status != -EINPROGRESS;
+    if (broken && status != -ECONNRESET) /* else its end is logged */
+        hw_warn(HW_CAT_LLM, "%s: the process of its model: %s", rpc_ep_peer(link->ep),
+                rpc_ep_reason(link->ep));
+    rpc_ep_destroy(link->ep); /* calls end here */
+    outside->stop(outside->user, link->process, broken);
 }
 
 static int open_link(struct llm_worker *w, struct llm_client *c)
@@ -196,7 +216,11 @@ static int open_link(struct llm_worker *w, struct llm_client *c)
     struct llm_link *link = calloc(1, sizeof *link);
     if (!link)
         return -ENOMEM;
-    int rc = connect_process(w, c, &link->ep);
+    link->worker = w;
+    link->client = c;
+    link->events = EPOLLIN;
+    link->end = &link->first;
+    int rc = connect_process(link);
     if (rc) {
         free(link);
         return rc;
@@ -205,14 +229,10 @@ static int open_link(struct llm_worker *w, struct llm_client *c)
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
     if (epoll_ctl(w->links, EPOLL_CTL_ADD, t->ops->poll_fd(t), &event)) {
         rc = -errno;
-        rpc_ep_destroy(link->ep);
+        disconnect(link);
         free(link);
         return rc;
     }
-    link->worker = w;
-    link->client = c;
-    link->events = EPOLLIN;
-    link->end = &link->first;
     c->link = link;
     return 0;
 }
@@ -223,7 +243,7 @@ void llm_link_close(struct llm_worker *w, struct llm_client *c)
     if (!link)
         return;
     c->link = NULL;
-    rpc_ep_destroy(link->ep); /* calls end here */
+    disconnect(link);
     while (link->first) {
         struct relayed *r = link->first;
         link->first = r->next;
