@@ -27,6 +27,7 @@ struct outside {
     struct llm_worker_outside ops;
     int error;     /* of a start; 0: it gives `near` */
     int near, far; /* a socket to a process that does nothing, and the process's end */
+    int copy;      /* of near, as a process has that was forked meanwhile */
     _Atomic uint32_t starts, stops;
 };
 
@@ -55,6 +56,8 @@ static void start(struct worker_server *h, struct outside *o)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     o->near = ends[0];
     o->far = ends[1];
+    o->copy = dup(o->near);
+    assert_true(o->copy >= 0);
     o->ops = (struct llm_worker_outside){.start = start_process, .stop = stop_process, .user = o};
     server_start(h, &options);
 }
@@ -65,6 +68,7 @@ static void stop(struct worker_server *h, struct outside *o)
     if (atomic_load(&o->starts) == 0 || o->error)
         close(o->near);
     close(o->far);
+    close(o->copy);
 }
 
 /* ---- requests ---- */
@@ -142,7 +146,7 @@ static void await(const _Atomic uint32_t *count, uint32_t least, struct llm_remo
         settle(remote); /* the server's turns */
 }
 
-/* Whatever it does. */
+/* Whatever it does, and though a process that is being forked has its socket open as well. */
 static void a_process_is_stopped_with_its_link(void **state)
 {
     (void)state;
@@ -156,6 +160,9 @@ static void a_process_is_stopped_with_its_link(void **state)
     assert_true(read(o.far, hello, sizeof hello) > 0);
     llm_remote_close(client);
     await(&o.stops, 1, beside);
+    assert_int_equal(write(o.far, "x", 1), 1); /* which no link is there to read */
+    settle(beside);
+    settle(beside);
     llm_remote_close(beside);
     stop(&h, &o);
 }

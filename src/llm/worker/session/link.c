@@ -199,14 +199,18 @@ static int connect_process(struct llm_link *link)
     return rc;
 }
 
+/* The kernel alone forgets a socket only once nobody has it open, and a session that is just being
+ * forked has all that the server has. */
 static void disconnect(struct llm_link *link)
 {
     const struct llm_worker_outside *outside = link->worker->options.outside;
+    struct rpc_transport *t = rpc_ep_transport(link->ep);
     int status = rpc_ep_status(link->ep);
     bool broken = status && status != -EINPROGRESS;
     if (broken && status != -ECONNRESET) /* else its end is logged */
         hw_warn(HW_CAT_LLM, "%s: the process of its model: %s", rpc_ep_peer(link->ep),
                 rpc_ep_reason(link->ep));
+    (void)epoll_ctl(link->worker->links, EPOLL_CTL_DEL, t->ops->poll_fd(t), NULL);
     rpc_ep_destroy(link->ep); /* calls end here */
     outside->stop(outside->user, link->process, broken);
 }
