@@ -570,6 +570,8 @@ static void sweep(struct rpc_server *s, uint64_t now)
         (void)conn_serve(s, c, now);
     }
     rpc_callers_tell(false);
+    if (s->options.ops->swept)
+        s->options.ops->swept(s->options.user);
     s->sweep_at_ns = now + sweep_at_most_ns;
 }
 

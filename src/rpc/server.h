@@ -30,6 +30,8 @@ struct rpc_server_ops {
      * may answer on them.  The call at the end must not return before that thread is done.
      * NULL: there is no such thread. */
     void (*sleeps)(void *user, bool begins);
+    /* A few times a second while there are connections, for deadlines.  NULL: there are none. */
+    void (*swept)(void *user);
 };
 
 struct rpc_server_options {

@@ -276,8 +276,17 @@ static void on_sleeps(void *user, bool begins)
     service_llm_sleeps(&s->llm, begins);
 }
 
-static const struct rpc_server_ops server_ops = {
-    .opened = on_opened, .message = on_message, .closed = on_closed, .sleeps = on_sleeps};
+static void on_swept(void *user)
+{
+    struct server *s = user;
+    service_llm_swept(&s->llm);
+}
+
+static const struct rpc_server_ops server_ops = {.opened = on_opened,
+                                                 .message = on_message,
+                                                 .closed = on_closed,
+                                                 .sleeps = on_sleeps,
+                                                 .swept = on_swept};
 
 /* ---- checks before anything is started ---- */
 

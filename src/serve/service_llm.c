@@ -606,6 +606,12 @@ void service_llm_sleeps(struct service_llm *s, bool begins)
         llm_worker_server_sleeps(s->worker, begins);
 }
 
+void service_llm_swept(struct service_llm *s)
+{
+    if (s->worker)
+        llm_worker_swept(s->worker);
+}
+
 void service_llm_closed(struct service_llm *s, struct rpc_ep *ep, int status)
 {
     if (s->stage)

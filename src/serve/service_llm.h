@@ -66,5 +66,6 @@ bool service_llm_handle(struct service_llm *s, struct rpc_ep *ep, struct rpc_msg
 void service_llm_closed(struct service_llm *s, struct rpc_ep *ep, int status);
 /* As rpc_server_ops says. */
 void service_llm_sleeps(struct service_llm *s, bool begins);
+void service_llm_swept(struct service_llm *s);
 
 #endif

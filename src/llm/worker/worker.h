@@ -120,6 +120,7 @@ struct llm_worker_outside {
      * it died of is of interest. */
     void (*stop)(void *user, uint64_t process, bool broken);
     void *user;
+    uint64_t begin_ns; /* in which it must say hello; 0: a minute, since machines may be slow */
 };
 
 struct llm_worker_options {
@@ -177,6 +178,8 @@ void llm_worker_deliver(void *worker);
 /* The same for answers of other processes; -1 without `outside`. */
 int llm_worker_links_fd(const struct llm_worker *worker);
 void llm_worker_links(void *worker);
+/* Does for those what is due (rpc_server_ops.swept). */
+void llm_worker_swept(struct llm_worker *worker);
 
 /* What a worker counts, in the order of `counts`. */
 extern const struct hw_counter_def llm_worker_count_defs[LLM_COUNTS];

@@ -2,6 +2,7 @@
  * hostile client sends reaches neither its parser nor an assertion. */
 #include "unit.h"
 
+#include "base/clock.h"
 #include "image.h"
 #include "worker_server.h"
 
@@ -28,7 +29,7 @@ struct outside {
     int error;     /* of a start; 0: it gives `near` */
     int near, far; /* a socket to a process that does nothing, and the process's end */
     int copy;      /* of near, as a process has that was forked meanwhile */
-    _Atomic uint32_t starts, stops;
+    _Atomic uint32_t starts, stops, breaks;
 };
 
 static int start_process(void *user, const struct rpc_ep *client, uint64_t *process)
@@ -43,7 +44,7 @@ static void stop_process(void *user, uint64_t process, bool broken)
 {
     struct outside *o = user;
     assert_int_equal(process, 100 + atomic_fetch_add(&o->stops, 1));
-    assert_false(broken);
+    atomic_fetch_add(&o->breaks, broken);
 }
 
 static void start(struct worker_server *h, struct outside *o)
@@ -58,7 +59,9 @@ static void start(struct worker_server *h, struct outside *o)
     o->far = ends[1];
     o->copy = dup(o->near);
     assert_true(o->copy >= 0);
-    o->ops = (struct llm_worker_outside){.start = start_process, .stop = stop_process, .user = o};
+    o->ops.start = start_process;
+    o->ops.stop = stop_process;
+    o->ops.user = o;
     server_start(h, &options);
 }
 
@@ -122,21 +125,28 @@ static void a_request_that_is_no_call_is_dropped(void **state)
     stop(&h, &o);
 }
 
-static void ignore(void *user, int status, const struct rpc_msg *reply)
+static void note_status(void *user, int status, const struct rpc_msg *reply)
 {
-    (void)user, (void)status, (void)reply;
+    (void)reply;
+    *(int *)user = status;
 }
 
-/* A model, and a request that its process does not answer. */
-static void ask_for_own_model(struct llm_remote *remote)
+static bool is_noted(void *user)
+{
+    return *(int *)user != 1;
+}
+
+/* A model, and a request about it; *status is 1 until it is answered. */
+static void ask_for_own_model(struct llm_remote *remote, int *status)
 {
     struct rpc_client *client = llm_remote_client(remote);
     uint8_t body[] = {0, 0, 0, 0, 1}; /* no cache, one token */
     struct iovec iov = {body, sizeof body};
     struct rpc_send send = {.method = LLM_METHOD_STATELESS, .iov = &iov, .iov_count = 1};
+    *status = 1;
     assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, other.bytes, other.size, why),
                      0);
-    assert_int_equal(rpc_client_call_async(client, &send, ignore, NULL), 0);
+    assert_int_equal(rpc_client_call_async(client, &send, note_status, status), 0);
     assert_int_equal(rpc_client_flush(client), 0);
 }
 
@@ -153,17 +163,37 @@ static void a_process_is_stopped_with_its_link(void **state)
     struct outside o = {0};
     struct worker_server h;
     uint8_t hello[4096];
+    int status;
     start(&h, &o);
     struct llm_remote *client = server_join(&h), *beside = server_join(&h);
-    ask_for_own_model(client);
+    ask_for_own_model(client, &status);
     await(&o.starts, 1, beside);
     assert_true(read(o.far, hello, sizeof hello) > 0);
     llm_remote_close(client);
     await(&o.stops, 1, beside);
+    assert_int_equal(atomic_load(&o.breaks), 0);
     assert_int_equal(write(o.far, "x", 1), 1); /* which no link is there to read */
     settle(beside);
     settle(beside);
     llm_remote_close(beside);
+    stop(&h, &o);
+}
+
+/* Nothing arrives on its link, so only its deadline ends the wait. */
+static void a_process_that_says_nothing_is_given_up(void **state)
+{
+    (void)state;
+    struct outside o = {.ops.begin_ns = 50 * HW_MS};
+    struct worker_server h;
+    int status;
+    start(&h, &o);
+    struct llm_remote *remote = server_join(&h);
+    ask_for_own_model(remote, &status);
+    assert_int_equal(rpc_client_wait(llm_remote_client(remote), is_noted, &status, 240 * HW_SEC),
+                     0);
+    assert_int_equal(status, -EIO);
+    await(&o.breaks, 1, remote);
+    llm_remote_close(remote);
     stop(&h, &o);
 }
 
@@ -193,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_that_is_no_call_is_dropped),
         cmocka_unit_test(a_process_is_stopped_with_its_link),
+        cmocka_unit_test(a_process_that_says_nothing_is_given_up),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

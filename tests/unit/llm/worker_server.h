@@ -41,8 +41,15 @@ static void server_sleeps(void *user, bool begins)
     llm_worker_server_sleeps(((struct worker_server *)user)->worker, begins);
 }
 
-static const struct rpc_server_ops server_ops = {
-    .message = server_message, .closed = server_closed, .sleeps = server_sleeps};
+static void server_swept(void *user)
+{
+    llm_worker_swept(((struct worker_server *)user)->worker);
+}
+
+static const struct rpc_server_ops server_ops = {.message = server_message,
+                                                 .closed = server_closed,
+                                                 .sleeps = server_sleeps,
+                                                 .swept = server_swept};
 
 static void *server_serve(void *user)
 {

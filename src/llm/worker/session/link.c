@@ -13,8 +13,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* The process has only to be executed, but machines may be slow. */
-static const uint64_t begin_ns = 60 * HW_SEC;
+static const uint64_t begin_usual_ns = 60 * HW_SEC;
+
+enum { LINKS_A_TURN = 64 };
 
 /* A request on its way there and back. */
 struct relayed {
@@ -185,8 +186,10 @@ static void send_waiting(struct llm_link *link)
 static int connect_process(struct llm_link *link)
 {
     const struct llm_worker_outside *outside = link->worker->options.outside;
-    struct rpc_config config = {
-        .heartbeat_ns = HW_NEVER, .handshake_ns = begin_ns, .owner_tells = true};
+    struct rpc_config config = {.heartbeat_ns = HW_NEVER,
+                                .handshake_ns =
+                                    outside->begin_ns ? outside->begin_ns : begin_usual_ns,
+                                .owner_tells = true};
     struct rpc_transport *transport;
     int fd = outside->start(outside->user, link->client->ep, &link->process);
     if (fd < 0)
@@ -258,20 +261,34 @@ void llm_link_close(struct llm_worker *w, struct llm_client *c)
     free(link);
 }
 
+static void serve(struct llm_link *link)
+{
+    (void)rpc_poll(link->ep); /* a failure is the endpoint's status */
+    for (struct rpc_msg *msg; (msg = rpc_recv(link->ep)) != NULL;)
+        rpc_release(link->ep, msg); /* nothing is asked of a server */
+    int rc = rpc_ep_status(link->ep);
+    if (rc == 0 || rc == -EINPROGRESS)
+        send_waiting(link);
+    else
+        llm_link_close(link->worker, link->client);
+}
+
+/* Each at most once a turn, so that one that never stops to talk keeps nobody waiting. */
 void llm_worker_links(void *worker)
 {
     struct llm_worker *w = worker;
-    struct epoll_event event;
-    for (int i = 0; i < LLM_WORKER_BATCH_MAX && epoll_wait(w->links, &event, 1, 0) == 1; i++) {
-        struct llm_link *link = event.data.ptr;
-        (void)rpc_poll(link->ep); /* a failure is the endpoint's status */
-        for (struct rpc_msg *msg; (msg = rpc_recv(link->ep)) != NULL;)
-            rpc_release(link->ep, msg); /* nothing is asked of a server */
-        int rc = rpc_ep_status(link->ep);
-        if (rc == 0 || rc == -EINPROGRESS)
-            send_waiting(link);
-        else
-            llm_link_close(w, link->client);
+    struct epoll_event events[LINKS_A_TURN];
+    int count = epoll_wait(w->links, events, LINKS_A_TURN, 0);
+    for (int i = 0; i < count; i++)
+        serve(events[i].data.ptr); /* which closes no other */
+}
+
+void llm_worker_swept(struct llm_worker *w)
+{
+    uint64_t now = hw_now_ns();
+    for (struct llm_client *c = w->clients; c; c = c->next) {
+        if (c->link && rpc_next_tick(c->link->ep) <= now)
+            serve(c->link);
     }
 }
 
