@@ -248,6 +248,7 @@ struct llm_client {
     _Atomic uint64_t held_bytes;     /* of its blobs; both threads */
     struct llm_blob cache;           /* of the last stateless forward, to download (server) */
     struct llm_link *link;           /* to the process of its own model; NULL: none (server) */
+    uint32_t relayed_count;          /* requests that go there and back (server) */
     bool is_closing;                 /* the endpoint takes no answers any more (server) */
     int upload_error;        /* of a post; the next call that needs the upload tells it (server) */
     struct llm_job *jobs;    /* (server) */

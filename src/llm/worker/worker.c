@@ -650,7 +650,7 @@ static int check_text(const struct llm_worker *w, const struct llm_client *c,
 
 static int check_request(const struct llm_client *c, char *why)
 {
-    if (c->job_count - c->text_count < LLM_WORKER_REQUESTS_MAX)
+    if (c->job_count - c->text_count + c->relayed_count < LLM_WORKER_REQUESTS_MAX)
         return 0;
     return llm_why(why, -EBUSY, "%d requests of this client are waiting, the limit",
                    LLM_WORKER_REQUESTS_MAX);
@@ -697,11 +697,23 @@ static bool upload_failed(struct llm_worker *w, struct llm_client *c, struct rpc
     return true;
 }
 
+static void forward(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg)
+{
+    char why[LLM_WHY_CHARS];
+    int rc = check_request(c, why);
+    if (rc)
+        llm_answer_error(c, msg, rc, why);
+    else
+        llm_link_forward(w, c, msg, NULL, NULL);
+}
+
 /* With what was uploaded, in the client's process. */
 static void compute_outside(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg)
 {
     char why[LLM_WHY_CHARS];
-    int rc = llm_blob_is_whole(&c->weights, why);
+    int rc = check_request(c, why);
+    if (rc == 0)
+        rc = llm_blob_is_whole(&c->weights, why);
     if (rc == 0 && (llm_blob_seal(&c->weights) || llm_blob_seal(&c->kv)))
         rc = llm_why(why, -EIO, "what was uploaded cannot be sealed");
     if (rc == 0 && c->kv.filled != c->kv.bytes)
@@ -722,7 +734,7 @@ static void dispatch(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
         return;
     }
     if (llm_link_is_direct(w, c, r->method)) {
-        llm_link_forward(w, c, msg, NULL, NULL);
+        forward(w, c, msg);
         return;
     }
     switch (r->method) {

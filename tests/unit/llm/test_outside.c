@@ -197,6 +197,32 @@ static void a_process_that_says_nothing_is_given_up(void **state)
     stop(&h, &o);
 }
 
+/* Those that were passed on count like those that are computed here. */
+static void requests_of_a_client_are_bounded(void **state)
+{
+    (void)state;
+    struct outside o = {0};
+    struct worker_server h;
+    int statuses[LLM_WORKER_REQUESTS_MAX + 1];
+    uint8_t piece[12] = {0};
+    struct iovec iov = {piece, sizeof piece};
+    struct rpc_send send = {.method = LLM_METHOD_DOWNLOAD_KV, .iov = &iov, .iov_count = 1};
+    start(&h, &o);
+    struct llm_remote *remote = server_join(&h);
+    struct rpc_client *client = llm_remote_client(remote);
+    ask_for_own_model(remote, &statuses[0]);
+    for (int i = 1; i <= LLM_WORKER_REQUESTS_MAX; i++) {
+        statuses[i] = 1;
+        assert_int_equal(rpc_client_call_async(client, &send, note_status, &statuses[i]), 0);
+    }
+    int *last = &statuses[LLM_WORKER_REQUESTS_MAX];
+    assert_int_equal(rpc_client_wait(client, is_noted, last, 240 * HW_SEC), 0);
+    assert_int_equal(*last, -EBUSY);
+    assert_int_equal(statuses[LLM_WORKER_REQUESTS_MAX - 1], 1);
+    llm_remote_close(remote);
+    stop(&h, &o);
+}
+
 static int make_models(void **state)
 {
     (void)state;
@@ -224,6 +250,7 @@ int main(void)
         cmocka_unit_test(a_request_that_is_no_call_is_dropped),
         cmocka_unit_test(a_process_is_stopped_with_its_link),
         cmocka_unit_test(a_process_that_says_nothing_is_given_up),
+        cmocka_unit_test(requests_of_a_client_are_bounded),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

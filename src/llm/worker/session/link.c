@@ -89,6 +89,7 @@ static void answer_figures(struct llm_client *c, struct rpc_msg *msg, const stru
 static void finish(struct relayed *r, int status, const struct rpc_msg *reply)
 {
     struct llm_client *c = r->link->client;
+    c->relayed_count--;
     bool has_figures =
         r->msg->method == LLM_METHOD_METRICS || r->msg->method == LLM_METHOD_NETWORK_COUNTERS;
     if (c->is_closing) {
@@ -303,6 +304,7 @@ static void forward(struct llm_link *link, struct rpc_msg *msg, struct relayed *
 {
     r->link = link;
     r->msg = msg;
+    link->client->relayed_count++;
     *link->end = r;
     link->end = &r->next;
     send_waiting(link);
