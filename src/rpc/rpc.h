@@ -240,6 +240,8 @@ int rpc_poll(struct rpc_ep *ep);
 /* The next call, post or push; NULL when there is none, and, on the accepting side, while more
  * than send_queue_bytes of answers wait for the peer to take them. */
 struct rpc_msg *rpc_recv(struct rpc_ep *ep);
+/* Whether so many answers wait.  Who gets them from somewhere else leaves the next ones there. */
+bool rpc_answers_wait(const struct rpc_ep *ep);
 /* Lets go of the data: its credit goes back to the peer. */
 void rpc_release(struct rpc_ep *ep, struct rpc_msg *msg);
 

@@ -117,7 +117,7 @@ static int on_control(struct rpc_ep *ep, const struct rpc_frame *frame)
         struct rpc_frame pong = {.kind = RPC_FRAME_PONG, .value = frame->value};
         ep->credit_wanted = true;
         /* A peer that pings without reading must not fill our memory. */
-        if (ep->tx.queued_bytes > ep->tx.queue_limit)
+        if (rpc_answers_wait(ep))
             return 0;
         if (rpc_tx_control(&ep->tx, &pong, NULL))
             return rpc_ep_fail(ep, -ENOMEM, "out of memory");
@@ -328,7 +328,12 @@ int rpc_poll(struct rpc_ep *ep)
  * accepting side does this: if both did, each could wait for the other. */
 static bool may_deliver(const struct rpc_ep *ep)
 {
-    return ep->inbox && (!ep->config.accepting || ep->tx.queued_bytes <= ep->tx.queue_limit);
+    return ep->inbox && (!ep->config.accepting || !rpc_answers_wait(ep));
+}
+
+bool rpc_answers_wait(const struct rpc_ep *ep)
+{
+    return ep->tx.queued_bytes > ep->tx.queue_limit;
 }
 
 struct rpc_msg *rpc_recv(struct rpc_ep *ep)

@@ -3,7 +3,9 @@
 #include "unit.h"
 
 #include "base/clock.h"
+#include "base/counter.h"
 #include "image.h"
+#include "rpc/transport/sock.h"
 #include "worker_server.h"
 
 #include <stdatomic.h>
@@ -70,7 +72,8 @@ static void stop(struct worker_server *h, struct outside *o)
     server_stop(h);
     if (atomic_load(&o->starts) == 0 || o->error)
         close(o->near);
-    close(o->far);
+    if (o->far >= 0)
+        close(o->far);
     close(o->copy);
 }
 
@@ -223,6 +226,126 @@ static void requests_of_a_client_are_bounded(void **state)
     stop(&h, &o);
 }
 
+/* ---- a process that answers with many bytes, at once ---- */
+
+enum { LARGE = 4 << 20 };
+
+static uint8_t large[LARGE];
+
+static void answer_large(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
+{
+    struct iovec iov = {large, sizeof large};
+    struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = 1};
+    (void)user;
+    if (msg->kind == RPC_CALL)
+        assert_int_equal(rpc_reply(ep, msg, 0, &send), 0);
+    rpc_release(ep, msg);
+}
+
+static void *process_main(void *user)
+{
+    static const struct rpc_server_ops ops = {.message = answer_large};
+    struct rpc_server_options options = {
+        .ops = &ops, .config = {.takes_fds = true}, .stalled_ns = HW_NEVER, .until_empty = true};
+    struct outside *o = user;
+    struct rpc_transport *transport;
+    struct rpc_server *server;
+    assert_int_equal(rpc_server_create(&options, &server), 0);
+    assert_int_equal(rpc_sock_wrap(o->far, "unix", true, "server", &transport), 0);
+    assert_int_equal(rpc_server_adopt(server, transport), 0);
+    rpc_server_run(server);
+    rpc_server_destroy(server);
+    o->far = -1;
+    return NULL;
+}
+
+static void count_answer(void *user, int status, const struct rpc_msg *reply)
+{
+    assert_int_equal(status, 0);
+    assert_int_equal(reply->len, LARGE);
+    ++*(int *)user;
+}
+
+/* Shakes hands and asks, but reads nothing behind the handshake. */
+static struct rpc_ep *ask_much(struct worker_server *h, int calls, int *answered)
+{
+    struct rpc_config config = {.heartbeat_ns = HW_NEVER};
+    struct rpc_transport *transport;
+    struct rpc_ep *ep;
+    uint8_t piece[12] = {0};
+    struct iovec iov = {piece, sizeof piece};
+    struct rpc_send send = {.method = LLM_METHOD_DOWNLOAD_KV, .iov = &iov, .iov_count = 1};
+    assert_int_equal(rpc_dial(&h->addr, &(struct rpc_net_options){0}, &transport, why), 0);
+    assert_int_equal(rpc_ep_create(transport, &config, &ep), 0);
+    while (rpc_ep_status(ep) == -EINPROGRESS) {
+        (void)rpc_poll(ep);
+        (void)rpc_flush(ep);
+    }
+    struct wire_enc e;
+    struct llm_request upload = {.method = LLM_METHOD_UPLOAD,
+                                 .upload = LLM_UPLOAD_WEIGHTS,
+                                 .total = 1,
+                                 .bytes = piece,
+                                 .length = 1};
+    wire_enc_init(&e, LLM_REQUEST_BYTES_MAX);
+    llm_request_encode(&upload, &e);
+    struct iovec weights = {(void *)(uintptr_t)wire_enc_data(&e), wire_enc_len(&e)};
+    struct rpc_send post = {.method = upload.method, .iov = &weights, .iov_count = 1};
+    assert_int_equal(rpc_post(ep, &post), 0);
+    wire_enc_fini(&e);
+    for (int i = 0; i < calls; i++) {
+        send.method = i ? LLM_METHOD_DOWNLOAD_KV : LLM_METHOD_STATELESS;
+        iov.iov_len = i ? sizeof piece : 5;
+        assert_int_equal(rpc_call(ep, &send, count_answer, answered, NULL), 0);
+    }
+    assert_int_equal(rpc_flush(ep), 0);
+    return ep;
+}
+
+/* Received by all endpoints of this program. */
+static uint64_t count_replies(void)
+{
+    uint64_t total;
+    assert_int_equal(hw_counters_total("rpc_replies", &total), 0);
+    return total;
+}
+
+/* The answers stay with the process until their client reads; then all of them come. */
+static void a_client_that_does_not_read_makes_the_server_hold_little(void **state)
+{
+    (void)state;
+    enum { CALLS = LLM_WORKER_REQUESTS_MAX, MOST = CALLS / 2, TURNS = 400 };
+    struct outside o = {0};
+    struct worker_server h;
+    pthread_t process;
+    int answered = 0;
+    uint64_t turns = 0;
+    start(&h, &o);
+    assert_int_equal(pthread_create(&process, NULL, process_main, &o), 0);
+    struct llm_remote *beside = server_join(&h);
+    uint64_t before = count_replies();
+    struct rpc_ep *ep = ask_much(&h, CALLS, &answered);
+    while (count_replies() == before + turns) { /* but for those to the one beside */
+        settle(beside);
+        turns++;
+    }
+    for (int i = 0; i < TURNS; i++)
+        settle(beside);
+    assert_in_range(count_replies() - before - turns - TURNS, 1, MOST);
+    while (answered < CALLS) {
+        assert_true(rpc_poll(ep) >= 0);
+        (void)rpc_flush(ep);
+        assert_int_equal(rpc_ep_status(ep), 0);
+        (void)rpc_wait(ep, HW_SEC);
+    }
+    rpc_ep_shutdown(ep, 0, NULL);
+    rpc_ep_destroy(ep);
+    await(&o.stops, 1, beside);
+    llm_remote_close(beside);
+    stop(&h, &o);
+    pthread_join(process, NULL);
+}
+
 static int make_models(void **state)
 {
     (void)state;
@@ -251,6 +374,7 @@ int main(void)
         cmocka_unit_test(a_process_is_stopped_with_its_link),
         cmocka_unit_test(a_process_that_says_nothing_is_given_up),
         cmocka_unit_test(requests_of_a_client_are_bounded),
+        cmocka_unit_test(a_client_that_does_not_read_makes_the_server_hold_little),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }

@@ -32,7 +32,7 @@ struct llm_link {
     struct rpc_ep *ep;
     uint64_t process; /* its number */
     bool is_chosen; /* its model is the client's choice; else it only computes stateless forwards */
-    unsigned events;
+    unsigned events;              /* that are watched for; 0: not even its end */
     struct relayed *first, **end; /* that wait for the handshake, or for room */
     struct llm_kept *kept[LLM_WORKER_MODELS_MAX];
     uint32_t kept_count;
@@ -159,6 +159,27 @@ static int send_one(struct rpc_ep *ep, struct relayed *r)
     return rpc_call(ep, &send, on_answer, r, NULL);
 }
 
+/* 0 or a negative errno. */
+static int watch(struct llm_link *link, unsigned events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = link};
+    struct rpc_transport *t = rpc_ep_transport(link->ep);
+    int op = !events ? EPOLL_CTL_DEL : link->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    if (events == link->events)
+        return 0;
+    if (epoll_ctl(link->worker->links, op, t->ops->poll_fd(t), &event))
+        return -errno;
+    link->events = events;
+    return 0;
+}
+
+/* While its client reads none of the answers that it has, the next ones stay with the process,
+ * which gets no credit for more. */
+static bool rests(const struct llm_link *link)
+{
+    return rpc_answers_wait(link->client->ep);
+}
+
 /* In order: one that finds no room keeps those behind it waiting. */
 static void send_waiting(struct llm_link *link)
 {
@@ -175,11 +196,7 @@ static void send_waiting(struct llm_link *link)
     }
     (void)rpc_flush(link->ep); /* a failure is the endpoint's status */
     unsigned events = EPOLLIN | (rpc_send_blocked(link->ep) ? EPOLLOUT : 0);
-    struct epoll_event event = {.events = events, .data.ptr = link};
-    struct rpc_transport *t = rpc_ep_transport(link->ep);
-    if (events != link->events &&
-        epoll_ctl(link->worker->links, EPOLL_CTL_MOD, t->ops->poll_fd(t), &event) == 0)
-        link->events = events;
+    (void)watch(link, rests(link) ? 0 : events); /* the next sweep tries again */
 }
 
 /* ---- life ---- */
@@ -208,13 +225,12 @@ static int connect_process(struct llm_link *link)
 static void disconnect(struct llm_link *link)
 {
     const struct llm_worker_outside *outside = link->worker->options.outside;
-    struct rpc_transport *t = rpc_ep_transport(link->ep);
     int status = rpc_ep_status(link->ep);
     bool broken = status && status != -EINPROGRESS;
     if (broken && status != -ECONNRESET) /* else its end is logged */
         hw_warn(HW_CAT_LLM, "%s: the process of its model: %s", rpc_ep_peer(link->ep),
                 rpc_ep_reason(link->ep));
-    (void)epoll_ctl(link->worker->links, EPOLL_CTL_DEL, t->ops->poll_fd(t), NULL);
+    (void)watch(link, 0);
     rpc_ep_destroy(link->ep); /* calls end here */
     outside->stop(outside->user, link->process, broken);
 }
@@ -226,17 +242,14 @@ static int open_link(struct llm_worker *w, struct llm_client *c)
         return -ENOMEM;
     link->worker = w;
     link->client = c;
-    link->events = EPOLLIN;
     link->end = &link->first;
     int rc = connect_process(link);
     if (rc) {
         free(link);
         return rc;
     }
-    struct rpc_transport *t = rpc_ep_transport(link->ep);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
-    if (epoll_ctl(w->links, EPOLL_CTL_ADD, t->ops->poll_fd(t), &event)) {
-        rc = -errno;
+    rc = watch(link, EPOLLIN);
+    if (rc) {
         disconnect(link);
         free(link);
         return rc;
@@ -264,6 +277,10 @@ void llm_link_close(struct llm_worker *w, struct llm_client *c)
 
 static void serve(struct llm_link *link)
 {
+    if (rests(link)) {
+        (void)watch(link, 0);
+        return;
+    }
     (void)rpc_poll(link->ep); /* a failure is the endpoint's status */
     for (struct rpc_msg *msg; (msg = rpc_recv(link->ep)) != NULL;)
         rpc_release(link->ep, msg); /* nothing is asked of a server */
@@ -288,7 +305,7 @@ void llm_worker_swept(struct llm_worker *w)
 {
     uint64_t now = hw_now_ns();
     for (struct llm_client *c = w->clients; c; c = c->next) {
-        if (c->link && rpc_next_tick(c->link->ep) <= now)
+        if (c->link && (!c->link->events || rpc_next_tick(c->link->ep) <= now))
             serve(c->link);
     }
 }
