@@ -41,9 +41,9 @@ static int create_file(uint64_t bytes, int *out)
     return 0;
 }
 
-/* Frees what was kept the longest of the weights that no client uses; false: there are none.
- * Under the lock. */
-static bool make_room(struct llm_worker *w)
+/* Takes what was kept the longest of the weights that no client uses, to be freed without the lock,
+ * since that takes as long as they are large.  NULL: there are none.  Under the lock. */
+static struct llm_kept *take_unused(struct llm_worker *w)
 {
     struct llm_kept **last = NULL;
     for (struct llm_kept **at = &w->kept; *at; at = &(*at)->next) {
@@ -51,10 +51,18 @@ static bool make_room(struct llm_worker *w)
             last = at;
     }
     if (!last)
-        return false;
+        return NULL;
     struct llm_kept *kept = *last;
     *last = kept->next;
     w->kept_count--;
+    return kept;
+}
+
+/* False: there was nothing to free. */
+static bool kept_free(struct llm_worker *w, struct llm_kept *kept)
+{
+    if (!kept)
+        return false;
     llm_blob_free(w, &kept->blob);
     free(kept);
     return true;
@@ -65,8 +73,9 @@ static bool take_of_all(struct llm_worker *w, uint64_t bytes)
     bool taken, freed = true;
     while (!(taken = take_bytes(&w->held_bytes, bytes, w->options.upload_bytes)) && freed) {
         pthread_mutex_lock(&w->lock);
-        freed = make_room(w);
+        struct llm_kept *unused = take_unused(w);
         pthread_mutex_unlock(&w->lock);
+        freed = kept_free(w, unused);
     }
     return taken;
 }
@@ -187,11 +196,13 @@ struct llm_kept *llm_kept_take(struct llm_worker *w, const uint8_t hash[LLM_HASH
 int llm_kept_add(struct llm_worker *w, const uint8_t hash[LLM_HASH_BYTES], struct llm_blob *blob,
                  struct llm_kept **out)
 {
-    struct llm_kept *kept = calloc(1, sizeof *kept);
+    struct llm_kept *kept = calloc(1, sizeof *kept), *unused = NULL;
     if (!kept)
         return -ENOMEM;
     pthread_mutex_lock(&w->lock);
-    bool fits = w->kept_count < LLM_WORKER_MODELS_MAX || make_room(w);
+    if (w->kept_count == LLM_WORKER_MODELS_MAX)
+        unused = take_unused(w);
+    bool fits = w->kept_count < LLM_WORKER_MODELS_MAX;
     if (fits) {
         *kept = (struct llm_kept){.next = w->kept, .blob = *blob, .users = 1};
         memcpy(kept->hash, hash, sizeof kept->hash);
@@ -199,6 +210,7 @@ int llm_kept_add(struct llm_worker *w, const uint8_t hash[LLM_HASH_BYTES], struc
         w->kept_count++;
     }
     pthread_mutex_unlock(&w->lock);
+    (void)kept_free(w, unused);
     if (!fits) {
         free(kept);
         return -ENOSPC;
@@ -221,7 +233,7 @@ void llm_kept_drop(struct llm_worker *w, struct llm_kept *kept)
 
 void llm_kept_fini(struct llm_worker *w)
 {
-    while (make_room(w))
-        ;
+    while (kept_free(w, take_unused(w)))
+        ; /* the worker's threads have ended */
     assert(!w->kept);
 }
