@@ -126,11 +126,13 @@ static int choose_context(struct llm_engine *e, uint32_t asked, char *why)
     return 0;
 }
 
-static uint64_t kv_bytes_for(const struct llm_engine *e, uint64_t asked)
+static uint64_t kv_bytes_for(const struct llm_engine *e, const struct llm_engine_options *options)
 {
     uint64_t positions = e->context + (uint64_t)LLM_KV_POSITIONS - 1;
     positions -= positions % LLM_KV_POSITIONS;
-    return asked ? asked : positions * e->config->layers * llm_kv_row_bytes(e);
+    uint64_t bytes =
+        options->kv_bytes ? options->kv_bytes : positions * e->config->layers * llm_kv_row_bytes(e);
+    return options->kv_most && options->kv_most < bytes ? options->kv_most : bytes;
 }
 
 static int build(struct llm_engine *e, const struct llm_file *file,
@@ -160,8 +162,8 @@ static int build(struct llm_engine *e, const struct llm_file *file,
     if (rc == 0)
         rc = llm_graph_create(e->backend, file, &e->graph, why);
     if (rc == 0)
-        rc = llm_kv_cache_create(e->backend, e->config, kv_bytes_for(e, options->kv_bytes),
-                                 options->kv_limit, options->kv_trace, &e->cache, why);
+        rc = llm_kv_cache_create(e->backend, e->config, kv_bytes_for(e, options), options->kv_limit,
+                                 options->kv_trace, &e->cache, why);
     if (rc == 0 && options->keep_prefixes &&
         llm_prefixes_create(e->cache, e->config->layers, &e->prefixes))
         return llm_why(why, -ENOMEM, "no memory for an index of prompts");

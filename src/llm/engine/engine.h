@@ -30,6 +30,7 @@ struct llm_engine_options {
     uint32_t device;     /* which GPU, modulo their number */
     uint32_t context;    /* positions of a sequence at most; 0: the model's own */
     uint64_t kv_bytes;   /* for all sequences together, in whole slabs; 0: one of full context */
+    uint64_t kv_most;    /* of these bytes, whatever the context; 0: no bound */
     /* That KV memory counts against, and that gets the slabs that are mapped; both outlive the
      * engine; NULL: none. */
     struct page_limit *kv_limit;

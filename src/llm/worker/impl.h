@@ -42,6 +42,7 @@ struct llm_client;
  * upload_bytes. */
 struct llm_blob {
     bool is_made;
+    bool is_given; /* by the worker that has the client, which counts it; not counted here */
     int fd;
     uint8_t *data; /* mapped; NULL: it is not */
     uint64_t bytes, filled;
@@ -368,7 +369,7 @@ int llm_blob_make(struct llm_worker *w, struct llm_client *c, struct llm_blob *b
                   uint64_t bytes) MUST_CHECK;
 void llm_blob_free(struct llm_worker *w, struct llm_blob *blob);
 /* Of a descriptor, which is taken, also on failure.  0, or -EPROTO: it has another size. */
-int llm_blob_take(struct llm_worker *w, int fd, uint64_t bytes, struct llm_blob *blob) MUST_CHECK;
+int llm_blob_take(int fd, uint64_t bytes, struct llm_blob *blob) MUST_CHECK;
 /* The next bytes; not more than there is room for.  0 or a negative errno. */
 int llm_blob_append(struct llm_blob *blob, const void *data, size_t len) MUST_CHECK;
 /* Nobody can change it any more; 0 or a negative errno. */

@@ -457,7 +457,7 @@ static int take_file(struct llm_worker *w, struct llm_client *c, const struct rp
     struct llm_blob *blob = r->upload == LLM_UPLOAD_WEIGHTS ? &c->weights : &c->kv;
     int fd = rpc_msg_take_fd(msg, 0);
     llm_blob_free(w, blob);
-    return fd < 0 ? -EPROTO : llm_blob_take(w, fd, r->total, blob);
+    return fd < 0 ? -EPROTO : llm_blob_take(fd, r->total, blob);
 }
 
 static void on_upload(struct llm_worker *w, struct llm_client *c, struct rpc_msg *msg,

@@ -53,13 +53,20 @@ static uint64_t mapped_so_far(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* What it allocates: a file that claims too much fails there.  The model itself is not its own. */
-static void limit_memory(uint64_t bytes)
+/* 0: nobody knows. */
+static uint64_t memory_of(const struct session_model *model)
 {
     struct sysinfo info;
+    if (model->memory_bytes)
+        return model->memory_bytes;
+    return sysinfo(&info) ? 0 : (uint64_t)info.totalram * info.mem_unit / 10 * 9;
+}
+
+/* What it allocates: a file that claims too much fails there.  The model itself is not its own; KV
+ * and the caches that a client downloads are files of memory, with bounds of their own. */
+static void limit_memory(uint64_t bytes)
+{
     struct rlimit limit;
-    if (!bytes && sysinfo(&info) == 0)
-        bytes = (uint64_t)info.totalram * info.mem_unit / 10 * 9;
     if (!bytes || getrlimit(RLIMIT_DATA, &limit))
         return;
     bytes += mapped_so_far();
@@ -70,8 +77,8 @@ static void limit_memory(uint64_t bytes)
         hw_warn(HW_CAT_LLM, "memory is not limited: %s", strerror(errno));
 }
 
-static int start_worker(const struct session_model *model, int figures, struct llm_worker **out,
-                        char *why)
+static int start_worker(const struct session_model *model, uint64_t memory, int figures,
+                        struct llm_worker **out, char *why)
 {
     struct llm_worker_options options = model->options;
     size_t bytes = LLM_COUNTS * sizeof(uint64_t);
@@ -79,6 +86,9 @@ static int start_worker(const struct session_model *model, int figures, struct l
     close(figures);
     options.counts = counts == MAP_FAILED ? NULL : counts;
     options.engine.backend = model->backend;
+    options.engine.kv_most = memory;
+    if (memory && memory < options.upload_bytes)
+        options.upload_bytes = memory;
     options.shadow_ops = model->has_shadow ? &llm_shadow_memory : NULL;
     return llm_worker_create(&options, out, why);
 }
@@ -95,8 +105,9 @@ int session_model_run(const struct session_model *model, const int fds[2], const
         .max_clients = 1,
         .until_empty = true};
     struct rpc_transport *transport;
-    limit_memory(model->memory_bytes);
-    int rc = start_worker(model, fds[0], &p.worker, why);
+    uint64_t memory = memory_of(model);
+    limit_memory(memory);
+    int rc = start_worker(model, memory, fds[0], &p.worker, why);
     if (rc == 0)
         rc = rpc_server_create(&options, &p.rpc);
     if (rc == 0)

@@ -17,7 +17,8 @@ struct session_model {
     struct llm_worker_options options; /* without its pointers */
     char backend[16];
     bool has_shadow;       /* it may evict KV to its own memory */
-    uint64_t memory_bytes; /* that it may allocate; 0: nine tenths of the machine's */
+    uint64_t memory_bytes; /* that it may allocate, and as much each of KV and of caches to
+                              download; 0: nine tenths of the machine's */
 };
 
 /* Takes the descriptors: its figures (LLM_COUNTS) and the socket.  The exit status. */

@@ -11,7 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, HAWSER, TIMEOUT, Case, Relay, Server, clean_environment, hawser
+from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, Case, Relay, Server, clean_environment, hawser
 
 STEPS, LONG_CONTEXT = 8, 8192
 MANY = 8000  # steps: more than a test takes to look
@@ -42,10 +42,10 @@ class Uploads(Case):
         return server
 
     @staticmethod
-    def arguments(model, mode, address, steps):
+    def arguments(model, mode, address, steps, prompt=12):
         return ["llm", "--model", str(model), "--threads", "1", "--mode", mode, "--master_port",
-                address.rsplit(":", 1)[1], "--ignore-end", "--trace", "--prompt_tokens", "12",
-                "--decode_steps", str(steps)]
+                address.rsplit(":", 1)[1], "--ignore-end", "--trace", "--prompt_tokens",
+                str(prompt), "--decode_steps", str(steps)]
 
     def llm(self, model, mode, address, *says, code=DONE, env=None):
         result = hawser(*self.arguments(model, mode, address, STEPS), errors="replace", env=env)
@@ -137,6 +137,14 @@ class Uploads(Case):
             self.llm(large, mode, address, "memory", code=FAILED)
             self.assertEqual(self.tokens(self.own, mode, address), self.tokens(self.own))
         self.assertEqual(self.tokens(self.served, "semantic", address), self.tokens(self.served))
+
+    @unittest.skipIf("HAWSER_SANITIZED" in os.environ, "it computes many tokens")
+    def test_the_memory_limit_is_for_kv_too(self):
+        deep = self.synth("deep.gguf", 5, "--layers", 120, "--width", 64, "--heads", 4, "--ffn", 64, "--vocab", 512,
+                          "--context", 2048)  # 60 MiB of KV
+        address = self.serve("--max-memory", "48MiB").addresses[0]
+        result = hawser(*self.arguments(deep, "semantic", address, 1, 1700), errors="replace")
+        self.expect(result, REFUSED, "KV pages")
 
     def test_weights_stay_for_the_next_client_within_the_limit(self):
         third = self.synth("third.gguf", 4)

@@ -97,15 +97,15 @@ int llm_blob_make(struct llm_worker *w, struct llm_client *c, struct llm_blob *b
     return 0;
 }
 
-int llm_blob_take(struct llm_worker *w, int fd, uint64_t bytes, struct llm_blob *blob)
+int llm_blob_take(int fd, uint64_t bytes, struct llm_blob *blob)
 {
     struct stat st;
     if (fstat(fd, &st) || (uint64_t)st.st_size != bytes) {
         close(fd);
         return -EPROTO;
     }
-    atomic_fetch_add(&w->held_bytes, bytes);
-    *blob = (struct llm_blob){.is_made = true, .fd = fd, .bytes = bytes, .filled = bytes};
+    *blob = (struct llm_blob){
+        .is_made = true, .is_given = true, .fd = fd, .bytes = bytes, .filled = bytes};
     return 0;
 }
 
@@ -169,7 +169,8 @@ void llm_blob_free(struct llm_worker *w, struct llm_blob *blob)
     llm_blob_unmap(blob);
     if (blob->is_made)
         close(blob->fd);
-    atomic_fetch_sub(&w->held_bytes, blob->bytes);
+    if (!blob->is_given)
+        atomic_fetch_sub(&w->held_bytes, blob->bytes);
     *blob = (struct llm_blob){0};
 }
 
