@@ -93,7 +93,9 @@ void llm_answer(struct llm_client *c, struct rpc_msg *msg, int status, const voi
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = len ? 1 : 0};
     if (msg->kind == RPC_CALL) {
         /* The server closes an endpoint that ended meanwhile. */
-        (void)rpc_reply(c->ep, msg, status, &send);
+        int rc = rpc_reply(c->ep, msg, status, &send);
+        if (rc == -EMSGSIZE) /* than the client takes */
+            (void)rpc_reply(c->ep, msg, rc, NULL);
         llm_byte_account_sent(&c->account, status ? LLM_CONTROL : llm_answer_class(msg->method),
                               len);
     }

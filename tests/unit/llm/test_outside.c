@@ -28,9 +28,12 @@ int __wrap_llm_file_parse(const void *bytes, uint64_t size, struct llm_file **ou
 
 struct outside {
     struct llm_worker_outside ops;
-    int error;     /* of a start; 0: it gives `near` */
-    int near, far; /* a socket to a process that does nothing, and the process's end */
-    int copy;      /* of near, as a process has that was forked meanwhile */
+    int error;             /* of a start; 0: it gives `near` */
+    int near, far;         /* a socket to a process that does nothing, and the process's end */
+    uint32_t window_bytes; /* of the process; 0: the usual */
+    int copy;              /* of near, as a process has that was forked meanwhile */
+    bool serves;           /* in this thread: then far is its own */
+    pthread_t thread;
     _Atomic uint32_t starts, stops, breaks;
 };
 
@@ -72,9 +75,11 @@ static void stop(struct worker_server *h, struct outside *o)
     server_stop(h);
     if (atomic_load(&o->starts) == 0 || o->error)
         close(o->near);
-    if (o->far >= 0)
-        close(o->far);
     close(o->copy);
+    if (o->serves)
+        pthread_join(o->thread, NULL);
+    else
+        close(o->far);
 }
 
 /* ---- requests ---- */
@@ -140,11 +145,11 @@ static bool is_noted(void *user)
 }
 
 /* A model, and a request about it; *status is 1 until it is answered. */
-static void ask_for_own_model(struct llm_remote *remote, int *status)
+static void ask_with_tokens(struct llm_remote *remote, size_t tokens, int *status)
 {
     struct rpc_client *client = llm_remote_client(remote);
-    uint8_t body[] = {0, 0, 0, 0, 1}; /* no cache, one token */
-    struct iovec iov = {body, sizeof body};
+    static const uint8_t body[4 + RPC_WINDOW_MIN]; /* no cache, and zeros */
+    struct iovec iov = {(void *)(uintptr_t)body, 4 + tokens};
     struct rpc_send send = {.method = LLM_METHOD_STATELESS, .iov = &iov, .iov_count = 1};
     *status = 1;
     assert_int_equal(llm_remote_upload(remote, LLM_UPLOAD_WEIGHTS, other.bytes, other.size, why),
@@ -157,6 +162,11 @@ static void await(const _Atomic uint32_t *count, uint32_t least, struct llm_remo
 {
     while (atomic_load(count) < least)
         settle(remote); /* the server's turns */
+}
+
+static void ask_for_own_model(struct llm_remote *remote, int *status)
+{
+    ask_with_tokens(remote, 1, status);
 }
 
 /* Whatever it does, and though a process that is being forked has its socket open as well. */
@@ -245,9 +255,12 @@ static void answer_large(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 static void *process_main(void *user)
 {
     static const struct rpc_server_ops ops = {.message = answer_large};
-    struct rpc_server_options options = {
-        .ops = &ops, .config = {.takes_fds = true}, .stalled_ns = HW_NEVER, .until_empty = true};
     struct outside *o = user;
+    struct rpc_server_options options = {
+        .ops = &ops,
+        .config = {.takes_fds = true, .window_bytes = o->window_bytes},
+        .stalled_ns = HW_NEVER,
+        .until_empty = true};
     struct rpc_transport *transport;
     struct rpc_server *server;
     assert_int_equal(rpc_server_create(&options, &server), 0);
@@ -255,8 +268,13 @@ static void *process_main(void *user)
     assert_int_equal(rpc_server_adopt(server, transport), 0);
     rpc_server_run(server);
     rpc_server_destroy(server);
-    o->far = -1;
     return NULL;
+}
+
+static void serve_process(struct outside *o)
+{
+    o->serves = true;
+    assert_int_equal(pthread_create(&o->thread, NULL, process_main, o), 0);
 }
 
 static void count_answer(void *user, int status, const struct rpc_msg *reply)
@@ -302,6 +320,35 @@ static struct rpc_ep *ask_much(struct worker_server *h, int calls, int *answered
     return ep;
 }
 
+static void check_size(uint32_t process_window, uint32_t client_window, size_t tokens)
+{
+    struct outside o = {.window_bytes = process_window};
+    struct rpc_client_options options = {.config = {.window_bytes = client_window}};
+    struct worker_server h;
+    struct llm_remote *remote;
+    int status;
+    start(&h, &o);
+    serve_process(&o);
+    assert_int_equal(llm_remote_open(&h.addr, &(struct rpc_net_options){0}, &options, 240 * HW_SEC,
+                                     &remote, why),
+                     0);
+    ask_with_tokens(remote, tokens, &status);
+    assert_int_equal(rpc_client_wait(llm_remote_client(remote), is_noted, &status, 240 * HW_SEC),
+                     0);
+    assert_int_equal(status, -EMSGSIZE);
+    assert_int_equal(atomic_load(&o.stops), 0);
+    llm_remote_close(remote);
+    stop(&h, &o);
+}
+
+/* It does not pass for the end of the process, and nobody waits for ever. */
+static void what_is_too_large_is_said_to_be(void **state)
+{
+    (void)state;
+    check_size(RPC_WINDOW_MIN, 0, RPC_WINDOW_MIN);
+    check_size(0, RPC_WINDOW_MIN, 1);
+}
+
 /* Received by all endpoints of this program. */
 static uint64_t count_replies(void)
 {
@@ -317,11 +364,10 @@ static void a_client_that_does_not_read_makes_the_server_hold_little(void **stat
     enum { CALLS = LLM_WORKER_REQUESTS_MAX, MOST = CALLS / 2, TURNS = 400 };
     struct outside o = {0};
     struct worker_server h;
-    pthread_t process;
     int answered = 0;
     uint64_t turns = 0;
     start(&h, &o);
-    assert_int_equal(pthread_create(&process, NULL, process_main, &o), 0);
+    serve_process(&o);
     struct llm_remote *beside = server_join(&h);
     uint64_t before = count_replies();
     struct rpc_ep *ep = ask_much(&h, CALLS, &answered);
@@ -343,7 +389,6 @@ static void a_client_that_does_not_read_makes_the_server_hold_little(void **stat
     await(&o.stops, 1, beside);
     llm_remote_close(beside);
     stop(&h, &o);
-    pthread_join(process, NULL);
 }
 
 static int make_models(void **state)
@@ -374,6 +419,7 @@ int main(void)
         cmocka_unit_test(a_process_is_stopped_with_its_link),
         cmocka_unit_test(a_process_that_says_nothing_is_given_up),
         cmocka_unit_test(requests_of_a_client_are_bounded),
+        cmocka_unit_test(what_is_too_large_is_said_to_be),
         cmocka_unit_test(a_client_that_does_not_read_makes_the_server_hold_little),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);

@@ -85,32 +85,47 @@ static void answer_figures(struct llm_client *c, struct rpc_msg *msg, const stru
     llm_answer(c, msg, 0, bytes, reply->len);
 }
 
-/* Takes what is relayed. */
-static void finish(struct relayed *r, int status, const struct rpc_msg *reply)
+static void relayed_free(struct relayed *r)
 {
-    struct llm_client *c = r->link->client;
-    c->relayed_count--;
-    bool has_figures =
-        r->msg->method == LLM_METHOD_METRICS || r->msg->method == LLM_METHOD_NETWORK_COUNTERS;
-    if (c->is_closing) {
-        rpc_release(c->ep, r->msg);
-    } else {
-        if (status && !reply)
-            llm_answer_error(c, r->msg, -EIO, gone);
-        else if (status || !has_figures)
-            llm_answer(c, r->msg, status, reply->data, reply->len);
-        else
-            answer_figures(c, r->msg, reply);
-        (void)rpc_flush(c->ep); /* the server's next turn sends the rest */
-    }
+    r->link->client->relayed_count--;
     llm_blob_free(r->link->worker, &r->weights);
     llm_blob_free(r->link->worker, &r->kv);
     free(r);
 }
 
+/* Takes what is relayed: there will be no answer. */
+static void fail(struct relayed *r, int status, const char *text)
+{
+    struct llm_client *c = r->link->client;
+    if (c->is_closing) {
+        rpc_release(c->ep, r->msg);
+    } else {
+        llm_answer_error(c, r->msg, status, text);
+        (void)rpc_flush(c->ep); /* the server's next turn sends the rest */
+    }
+    relayed_free(r);
+}
+
+/* The same: with the answer of the process, which may be an error. */
+static void finish(struct relayed *r, int status, const struct rpc_msg *reply)
+{
+    struct llm_client *c = r->link->client;
+    bool has_figures =
+        r->msg->method == LLM_METHOD_METRICS || r->msg->method == LLM_METHOD_NETWORK_COUNTERS;
+    if (status || !has_figures)
+        llm_answer(c, r->msg, status, reply->data, reply->len);
+    else
+        answer_figures(c, r->msg, reply);
+    (void)rpc_flush(c->ep);
+    relayed_free(r);
+}
+
 static void on_answer(void *user, int status, const struct rpc_msg *reply)
 {
-    finish(user, status, reply);
+    if (reply)
+        finish(user, status, reply);
+    else
+        fail(user, -EIO, gone);
 }
 
 /* ---- requests ---- */
@@ -180,6 +195,20 @@ static bool rests(const struct llm_link *link)
     return rpc_answers_wait(link->client->ep);
 }
 
+/* The link may be fine: a request may be larger than it takes. */
+static void fail_to_send(const struct llm_link *link, struct relayed *r, int rc)
+{
+    char why[LLM_WHY_CHARS];
+    int status = rpc_ep_status(link->ep);
+    if (status && status != -EINPROGRESS) {
+        fail(r, -EIO, gone);
+        return;
+    }
+    llm_why_set(why, "the process of this client's own model cannot be given this request: %s",
+                strerror(-rc));
+    fail(r, rc, why);
+}
+
 /* In order: one that finds no room keeps those behind it waiting. */
 static void send_waiting(struct llm_link *link)
 {
@@ -192,7 +221,7 @@ static void send_waiting(struct llm_link *link)
         if (!link->first)
             link->end = &link->first;
         if (rc)
-            finish(r, rc, NULL);
+            fail_to_send(link, r, rc);
     }
     (void)rpc_flush(link->ep); /* a failure is the endpoint's status */
     unsigned events = EPOLLIN | (rpc_send_blocked(link->ep) ? EPOLLOUT : 0);
@@ -268,7 +297,7 @@ void llm_link_close(struct llm_worker *w, struct llm_client *c)
     while (link->first) {
         struct relayed *r = link->first;
         link->first = r->next;
-        finish(r, -ECANCELED, NULL);
+        fail(r, -EIO, gone);
     }
     for (uint32_t i = 0; i < link->kept_count; i++)
         llm_kept_drop(w, link->kept[i]);
