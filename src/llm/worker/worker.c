@@ -128,6 +128,7 @@ static struct llm_client *client_of(struct llm_worker *w, struct rpc_ep *ep)
     if (!c)
         return NULL;
     c->ep = ep;
+    c->ids_given = w->options.first_id;
     c->farewell.client = c;
     c->next = w->clients;
     c->to = &w->clients;

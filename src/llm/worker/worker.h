@@ -137,6 +137,7 @@ struct llm_worker_options {
     uint32_t share;        /* of upload_bytes and of KV memory, that one client may have at a time:
                             * percent; 0: all */
     uint32_t sequences;    /* of one client; 0: LLM_SEQUENCES_MAX */
+    uint64_t first_id;     /* of a client's sequences, which are numbered from here on */
     uint32_t tokens;       /* of one request; 0: WIRE_TOKENS_MAX */
     uint32_t batch;        /* sequences in a step; 0: LLM_WORKER_BATCH_MAX; 1: one at a time */
     uint32_t sample_alone; /* logits that one thread samples; 0: LLM_WORKER_SAMPLE_ALONE */

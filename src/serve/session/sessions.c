@@ -505,6 +505,8 @@ static int start_model(struct sessions *s, struct session *session,
     order->is_model = true;
     order->model = *model;
     order->model.memory_bytes = max_memory(s, session);
+    /* A slot of another process, or of a served model, names no sequence of this one. */
+    order->model.options.first_id = session->key.session << 32;
     order->user = s->as;
     order->sandbox = s->sandbox;
     memcpy(order->own.transport.peer, session->peer, sizeof(session->peer));

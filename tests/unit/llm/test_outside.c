@@ -391,6 +391,43 @@ static void a_client_that_does_not_read_makes_the_server_hold_little(void **stat
     stop(&h, &o);
 }
 
+/* ---- in such a process ---- */
+
+static int decode(struct llm_remote *remote, uint64_t id)
+{
+    struct llm_request request = {.method = LLM_METHOD_DECODE_SEMANTIC, .id = id, .value = 1};
+    struct wire_dec answer;
+    return llm_remote_call(remote, &request, LLM_TOKENS, &answer, why);
+}
+
+/* So that a sequence of another process, or of a served model, is not taken for one of this. */
+static void slots_begin_where_they_are_told_to(void **state)
+{
+    (void)state;
+    static const uint64_t first = UINT64_C(7) << 32;
+    struct llm_worker_options options = {
+        .file = file, .engine = {.threads = 1, .kv_bytes = 8 << 20}, .first_id = first};
+    uint32_t token = 1;
+    struct llm_request request = {.method = LLM_METHOD_PREFILL_SEMANTIC,
+                                  .tokens = &token,
+                                  .token_count = 1,
+                                  .wish = {.kind = LLM_WISH_TOKENS, .sampling = {.top_p = 1}}};
+    uint8_t handle[LLM_HANDLE_BYTES];
+    struct worker_server h;
+    struct wire_dec answer;
+    server_start(&h, &options);
+    struct llm_remote *remote = server_join(&h);
+    for (uint64_t i = 0; i < 2; i++) {
+        assert_int_equal(llm_remote_call(remote, &request, LLM_TOKENS, &answer, why), 0);
+        wire_get_copy(&answer, handle, sizeof handle);
+        assert_int_equal(wire_get_varint(&answer), first + i);
+        assert_int_equal(decode(remote, i), -ENOENT);
+        assert_int_equal(decode(remote, first + i), 0);
+    }
+    llm_remote_close(remote);
+    server_stop(&h);
+}
+
 static int make_models(void **state)
 {
     (void)state;
@@ -421,6 +458,7 @@ int main(void)
         cmocka_unit_test(requests_of_a_client_are_bounded),
         cmocka_unit_test(what_is_too_large_is_said_to_be),
         cmocka_unit_test(a_client_that_does_not_read_makes_the_server_hold_little),
+        cmocka_unit_test(slots_begin_where_they_are_told_to),
     };
     return cmocka_run_group_tests(tests, make_models, drop_models);
 }
