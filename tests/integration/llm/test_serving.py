@@ -474,12 +474,15 @@ class Serving(Case):
             self.assertGreater(rows[f"first.median.even.{group}"]["ratio"], 0)
 
     def test_bench_of_kv_that_moves(self):
-        run = hawser("bench-llm", "--model", self.model, "--threads", 1, "-p", 140, "-n", 8, "-r",
-                     1, "--moves", "1Gbit", "--json")
-        rows = {row["name"].removeprefix("1Gbit: "): row for row in
-                json.loads(self.expect(run, DONE).stdout)["rows"]}
-        one, both = (float(rows[f"a token, {n} of {LAYERS} layers missing"]["fetched_mb"])
-                     for n in (1, 2))
+        names = [f"a token, {n} of {LAYERS} layers missing" for n in (1, 2)]
+        for _ in range(3):  # a store that a busy machine holds up for seconds is not waited for
+            run = hawser("bench-llm", "--model", self.model, "--threads", 1, "-p", 140, "-n", 8, "-r",
+                         1, "--moves", "1Gbit", "--json")
+            rows = {row["name"].removeprefix("1Gbit: "): row for row in
+                    json.loads(self.expect(run, DONE).stdout)["rows"]}
+            if all(rows[name]["computed_rows"] == "0" for name in names):
+                break
+        one, both = (float(rows[name]["fetched_mb"]) for name in names)
         self.assertGreater(one, 0)
         self.assertAlmostEqual(both / one, 2, delta=0.5)  # two decimals of a megabyte
         self.assertGreater(int(rows["a token, all computed again"]["computed_rows"]), 140)
