@@ -50,8 +50,10 @@ static void call(struct http_exchange *x, const char *text)
 static char *events(struct http_exchange *x)
 {
     http_messages_events(x);
-    char *text = strndup((const char *)wire_enc_data(&x->out), wire_enc_len(&x->out));
+    size_t bytes = wire_enc_len(&x->out);
+    char *text = calloc(1, bytes + 1);
     assert_non_null(text);
+    memcpy(text, wire_enc_data(&x->out), bytes);
     return text;
 }
 
