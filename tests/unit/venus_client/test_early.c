@@ -2,6 +2,10 @@
  * a server that does nothing until it is told to. */
 #include "rig.h"
 
+#include <sched.h>
+
+#include "base/clock.h"
+#include "venus/client/object/objects.h"
 #include "venus/common/protocol.h"
 
 static VkResult fence_status(struct rig *b)
@@ -458,6 +462,100 @@ static void a_chain_ends_with_what_it_waits_for(void **state)
     assert_false(vnc_queue_has_done(b->queues[0], 1));
 }
 
+/* ---- a fence that is waited for before it is submitted ---- */
+
+struct fence_waiter {
+    struct rig *rig;
+    VkFence fences[2];
+    uint32_t count;
+    uint64_t timeout;
+    VkResult result;
+    pthread_t thread;
+};
+
+static void *wait_for_any(void *arg)
+{
+    struct fence_waiter *w = arg;
+    w->result = w->rig->wait(VNC_HANDLE(VkDevice, w->rig->device), w->count, w->fences, VK_FALSE,
+                             w->timeout);
+    return NULL;
+}
+
+/* When it returns the thread is counted; whether it sleeps yet must not matter. */
+static void start_waiting(struct fence_waiter *w)
+{
+    assert_int_equal(pthread_create(&w->thread, NULL, wait_for_any, w), 0);
+    while (atomic_load(&w->rig->fence->waiters) == 0)
+        sched_yield();
+}
+
+static uint64_t told(struct rig *b)
+{
+    pthread_mutex_lock(&b->queues[0]->lock);
+    uint64_t number = b->queues[0]->told;
+    pthread_mutex_unlock(&b->queues[0]->lock);
+    return number;
+}
+
+static void it_ends_with_the_batch(struct fence_waiter *w)
+{
+    struct rig *b = w->rig;
+    start_waiting(w);
+    uint64_t before = rig_sent(b).messages_sent;
+    /* As nobody could see it, it would be left to leave with what follows, and not reported. */
+    assert_int_equal(
+        b->submit(VNC_HANDLE(VkQueue, b->queues[0]), 0, NULL, VNC_HANDLE(VkFence, b->fence)),
+        VK_SUCCESS);
+    assert_int_equal(told(b), 1);
+    assert_true(rig_sent(b).messages_sent > before);
+    rig_report(b, 0, 1);
+    pthread_join(w->thread, NULL);
+    assert_int_equal(w->result, VK_SUCCESS);
+    assert_int_equal(atomic_load(&b->fence->waiters), 0);
+}
+
+static void who_waits_before_the_submission_hears_of_it(void **state)
+{
+    struct rig *b = *state;
+    it_ends_with_the_batch(
+        &(struct fence_waiter){b, {VNC_HANDLE(VkFence, b->fence)}, 1, .timeout = UINT64_MAX});
+}
+
+static void who_waits_for_any_before_the_submission_hears_of_it(void **state)
+{
+    struct rig *b = *state;
+    struct vnc_fence *never = vnc_object_create(b->link, VK_OBJECT_TYPE_FENCE, &b->device->object);
+    VkFence fence = VNC_HANDLE(VkFence, never);
+    it_ends_with_the_batch(&(struct fence_waiter){
+        b, {fence, VNC_HANDLE(VkFence, b->fence)}, 2, .timeout = RIG_PATIENCE_MS * HW_MS});
+    assert_int_equal(b->wait(VNC_HANDLE(VkDevice, b->device), 1, &fence, VK_TRUE, HW_MS),
+                     VK_TIMEOUT);
+    assert_int_equal(atomic_load(&never->waiters), 0);
+    vnc_object_destroy(&never->object);
+}
+
+/* Another thread that looks at the fence is told at once; who waits hears of it all the same. */
+static void a_look_of_another_thread_leaves_nobody_waiting(void **state)
+{
+    struct rig *b = *state;
+    struct fence_waiter w = {b, {VNC_HANDLE(VkFence, b->fence)}, 1, .timeout = UINT64_MAX};
+    start_waiting(&w);
+    rig_submit(b, 0, NULL, NULL, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    pthread_join(w.thread, NULL);
+    assert_int_equal(w.result, VK_SUCCESS);
+    assert_int_equal(told(b), 1);
+    rig_report(b, 0, 1);
+}
+
+/* Nobody waits: the report is saved. */
+static void a_fence_that_nobody_waits_for_is_not_reported(void **state)
+{
+    struct rig *b = *state;
+    rig_submit(b, 0, NULL, NULL, NULL, b->fence);
+    assert_int_equal(told(b), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,6 +596,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_queue_is_another_matter, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(a_semaphore_joins_queues, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(a_chain_ends_with_what_it_waits_for, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(who_waits_before_the_submission_hears_of_it, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(who_waits_for_any_before_the_submission_hears_of_it,
+                                        rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(a_look_of_another_thread_leaves_nobody_waiting, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(a_fence_that_nobody_waits_for_is_not_reported, rig_start,
+                                        rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

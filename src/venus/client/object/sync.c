@@ -21,10 +21,11 @@ static VkResult read_so_far(struct vnc_device *device)
 
 /* ---- fences ---- */
 
-void vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number)
+bool vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number)
 {
     fence->queue = queue;
-    atomic_store_explicit(&fence->number, number, memory_order_release);
+    atomic_store_explicit(&fence->number, number, memory_order_seq_cst);
+    return atomic_load_explicit(&fence->waiters, memory_order_seq_cst) > 0;
 }
 
 void vnc_fence_signal(struct vnc_fence *fence)
@@ -40,7 +41,7 @@ static bool fence_is_signalled(const struct vnc_fence *fence)
 
 static void look_at_fence(const struct vnc_fence *fence)
 {
-    uint64_t number = atomic_load_explicit(&fence->number, memory_order_acquire);
+    uint64_t number = atomic_load_explicit(&fence->number, memory_order_seq_cst);
     if (number && number != signalled)
         vnc_queue_look(fence->queue, number);
 }
@@ -212,6 +213,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_fence_status(VkDevice handle, VkFence 
     return status == VK_SUCCESS ? result : status;
 }
 
+static void count_fence_waiters(const struct fence_wait *wait, uint32_t by)
+{
+    for (uint32_t i = 0; i < wait->count; i++)
+        atomic_fetch_add_explicit(&VNC_OBJECT(vnc_fence, wait->fences[i])->waiters, by,
+                                  memory_order_seq_cst);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t count,
                                                       const VkFence *fences, VkBool32 all,
                                                       uint64_t timeout)
@@ -219,6 +227,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t 
     struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     struct fence_wait wait = {fences, count, all, device};
     uint64_t start = hw_now_ns();
+    count_fence_waiters(&wait, 1); /* one may be submitted while this thread sleeps */
     for (uint32_t i = 0; i < count; i++)
         look_at_fence(VNC_OBJECT(vnc_fence, fences[i]));
     VkResult result = some_are_external(&wait)
@@ -226,6 +235,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for_fences(VkDevice handle, uint32_t 
                           : look_or_wait(device, fences_are_decided, &wait, timeout);
     result = result == VK_NOT_READY ? VK_TIMEOUT : result;
     vnc_trace_wait(hw_now_ns() - start);
+    count_fence_waiters(&wait, UINT32_MAX);
     VkResult status = vnc_device_status(device);
     return status == VK_SUCCESS ? result : status;
 }

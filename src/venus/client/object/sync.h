@@ -15,9 +15,11 @@
 struct vnc_fence {
     struct vn_object object;
     struct vnc_device *device;
-    /* Release by submit, after queue; acquire by waits.  0: not submitted.  UINT64_MAX: signalled.
-     */
+    /* Released by submit, after queue; acquired by waits.  0: not submitted.  UINT64_MAX:
+     * signalled.  Submit stores it before it looks at waiters, and a wait raises waiters before it
+     * looks at it, all sequentially consistent: one of the two sees the other. */
     _Atomic uint64_t number;
+    _Atomic uint32_t waiters;
     struct vnc_queue *queue;
     bool external; /* at the server, which is asked; fixed before it is submitted or waited for */
 };
@@ -41,7 +43,10 @@ struct vnc_semaphore {
     _Atomic uint64_t promised; /* relaxed; of a timeline raised with the stream's lock */
 };
 
-void vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue, uint64_t number);
+/* Whether some thread may have begun to wait for the fence before, and not know of the batch.  The
+ * fence may be gone when it returns. */
+bool vnc_fence_submitted(struct vnc_fence *fence, struct vnc_queue *queue,
+                         uint64_t number) MUST_CHECK;
 /* Signalled without a batch: by presentation.  Not one that is external. */
 void vnc_fence_signal(struct vnc_fence *fence);
 

@@ -382,8 +382,8 @@ static VkResult present_one(struct vnc_queue *queue, uint64_t number, const VkPr
     if (fence && fence->external)
         (void)VNC_WSI_CALL(vkQueueSubmit)(VNC_HANDLE(VkQueue, queue), 0, NULL,
                                           extras->fences->pFences[i]);
-    else if (fence)
-        vnc_fence_submitted(fence, queue, number);
+    else if (fence && vnc_fence_submitted(fence, queue, number))
+        vnc_queue_tell_waiters(queue, number);
     atomic_store_explicit(&swapchain->last, queue, memory_order_relaxed);
     const struct vnc_present present = {
         .queue = queue,

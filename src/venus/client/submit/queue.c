@@ -749,11 +749,14 @@ static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
             vnc_memory_await(device, &b->ranges);
     }
     enlist(s->queue, batches, update);
+    uint64_t last = first + count - 1;
     if (early)
-        note_unseen(s->queue, first + count - 1, chained);
-    if (s->fence)
-        vnc_fence_submitted(s->fence, s->queue, first + count - 1);
-    return finish_submission(link, s, update, shared);
+        note_unseen(s->queue, last, chained);
+    bool waited_for = s->fence && vnc_fence_submitted(s->fence, s->queue, last);
+    result = finish_submission(link, s, update, shared);
+    if (waited_for)
+        vnc_queue_tell_waiters(s->queue, last);
+    return result;
 }
 
 static VkResult submit_message(struct submission *s)
@@ -885,6 +888,12 @@ void vnc_queue_ask(struct vnc_queue *queue, uint64_t number)
     if (untold)
         put_about_batch(e, VN_OP_ASK, queue, number);
     (void)!vnc_link_post(link);
+}
+
+void vnc_queue_tell_waiters(struct vnc_queue *queue, uint64_t number)
+{
+    vnc_queue_ask(queue, number);
+    (void)vnc_link_flush(vnc_device_link(queue->device)); /* a lost device ends the wait */
 }
 
 void vnc_queue_look(struct vnc_queue *queue, uint64_t number)

@@ -74,6 +74,9 @@ VkResult vnc_queue_submit_own(struct vnc_queue *queue, const VkSubmitInfo *info)
 /* Sees to it that the server reports a batch, which it does on its own only where it knows that
  * somebody waits. */
 void vnc_queue_ask(struct vnc_queue *queue, uint64_t number);
+/* The same at once: threads that began to wait for the batch's fence before it was submitted sleep,
+ * and do not look again. */
+void vnc_queue_tell_waiters(struct vnc_queue *queue, uint64_t number);
 /* Whether work under way can write some of that mapped memory. */
 bool vnc_queue_can_write(struct vnc_queue *queue, uint64_t memory);
 /* Whether work is under way whose effects the host can see. */
