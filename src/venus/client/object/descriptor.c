@@ -51,10 +51,17 @@ struct descriptor_pool {
     struct vn_object object;
     struct vnc_descriptor_set *first;
     uint32_t max_sets, sets;
+    uint64_t max_blocks, blocks; /* bindings of inline uniform blocks; their sizes count bytes */
+    /* Since the last reset.  The driver may only fail to find room in what is free, because it is
+     * in pieces, where sets were freed and not all had as many descriptors of each type. */
+    bool freed, mixed, shaped;
+    bool after_bind; /* for sets that are updated after they were bound: then where sets were freed
+                      */
     uint32_t size_count;
     struct pool_size {
         VkDescriptorType type;
         uint64_t max, used;
+        uint64_t each; /* of the first set, once `shaped` */
     } * sizes;
 };
 
@@ -207,21 +214,41 @@ void vnc_descriptor_set_binding_ranges(const struct vnc_descriptor_set *set, uin
     pthread_mutex_unlock(&set->device->lock);
 }
 
-/* Gives back what the set took from its pool. */
+/* Of a type; 0 where the layout has none. */
+static uint64_t descriptors_of(const struct vnc_set_layout *layout, uint32_t variable_count,
+                               VkDescriptorType type)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < layout->count; i++) {
+        const struct vnc_binding *b = &layout->bindings[i];
+        if (b->type == type)
+            count += b->variable ? variable_count : b->count;
+    }
+    return count;
+}
+
+static uint64_t blocks_of(const struct vnc_set_layout *layout)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < layout->count; i++)
+        count += layout->bindings[i].type == VK_DESCRIPTOR_TYPE_INLINE_UNIFORM_BLOCK;
+    return count;
+}
+
+/* What the set takes from its pool, or gives back. */
 static void charge(struct descriptor_pool *pool, const struct vnc_set_layout *layout,
                    uint32_t variable_count, bool back)
 {
-    for (uint32_t i = 0; i < layout->count; i++) {
-        const struct vnc_binding *b = &layout->bindings[i];
-        uint64_t left = b->variable ? variable_count : b->count;
-        for (uint32_t j = 0; j < pool->size_count && left; j++) {
-            struct pool_size *size = &pool->sizes[j];
-            if (size->type == b->type) {
-                size->used = back ? size->used - left : size->used + left;
-                left = 0;
-            }
-        }
+    for (uint32_t i = 0; i < pool->size_count; i++) {
+        struct pool_size *size = &pool->sizes[i];
+        uint64_t count = descriptors_of(layout, variable_count, size->type);
+        size->used = back ? size->used - count : size->used + count;
+        if (!pool->shaped)
+            size->each = count;
+        pool->mixed |= size->each != count;
     }
+    pool->shaped = true;
+    pool->blocks = back ? pool->blocks - blocks_of(layout) : pool->blocks + blocks_of(layout);
     pool->sets = back ? pool->sets - 1 : pool->sets + 1;
 }
 
@@ -296,6 +323,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_pool(VkDevice device,
         *out = VK_NULL_HANDLE;
         return VK_ERROR_OUT_OF_HOST_MEMORY;
     }
+    const VkDescriptorPoolInlineUniformBlockCreateInfo *blocks = vn_chain_find(
+        info->pNext, VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_INLINE_UNIFORM_BLOCK_CREATE_INFO);
+    pool->max_blocks = blocks ? blocks->maxInlineUniformBlockBindings : 0;
+    pool->after_bind = info->flags & VK_DESCRIPTOR_POOL_CREATE_UPDATE_AFTER_BIND_BIT;
     pool->max_sets = info->maxSets;
     for (uint32_t i = 0; i < info->poolSizeCount; i++)
         add_size(pool, &info->pPoolSizes[i]);
@@ -309,24 +340,35 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_pool(VkDevice device, VkDescriptorPo
     VkResult result = vn_vkResetDescriptorPool(device, handle, flags);
     while (pool->first)
         vnc_descriptor_fini(&pool->first->object);
+    pool->freed = pool->mixed = pool->shaped = false;
     return result;
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL free_sets(VkDevice device, VkDescriptorPool handle,
+                                                uint32_t count, const VkDescriptorSet *sets)
+{
+    VNC_OBJECT(descriptor_pool, handle)->freed = true;
+    return vn_vkFreeDescriptorSets(device, handle, count, sets);
 }
 
 static bool is_within(const struct descriptor_pool *pool)
 {
-    bool within = pool->sets <= pool->max_sets;
+    bool within = pool->sets <= pool->max_sets && pool->blocks <= pool->max_blocks;
     for (uint32_t i = 0; i < pool->size_count; i++)
         within = within && pool->sizes[i].used <= pool->sizes[i].max;
     return within;
 }
 
-/* A type that the pool has none of; mutable ones may come out of others. */
+/* False where it has none of a type.  Of mutable ones the pool's sizes may each have other types,
+ * so that the sum says nothing. */
 static bool pool_knows(const struct descriptor_pool *pool, const struct vnc_set_layout *layout)
 {
     for (uint32_t i = 0; i < layout->count; i++) {
+        VkDescriptorType type = layout->bindings[i].type;
         bool found = layout->bindings[i].count == 0;
         for (uint32_t j = 0; j < pool->size_count; j++)
-            found = found || pool->sizes[j].type == layout->bindings[i].type;
+            found =
+                found || (pool->sizes[j].type == type && type != VK_DESCRIPTOR_TYPE_MUTABLE_VALVE);
         if (!found)
             return false;
     }
@@ -370,14 +412,17 @@ static bool sets_init(struct vnc_device *device, const VkDescriptorSetAllocateIn
     return true;
 }
 
-/* Whether the pool, which was charged already, has what was asked for. */
+/* Whether the pool, which was charged already, has what was asked for, and Vulkan promises that the
+ * driver finds it. */
 static bool is_granted(const VkDescriptorSetAllocateInfo *info)
 {
-    const struct descriptor_pool *pool = VNC_OBJECT(descriptor_pool, info->descriptorPool);
-    bool granted = is_within(pool);
+    struct descriptor_pool *pool = VNC_OBJECT(descriptor_pool, info->descriptorPool);
+    bool known = true;
     for (uint32_t i = 0; i < info->descriptorSetCount; i++)
-        granted = granted && pool_knows(pool, VNC_OBJECT(vnc_set_layout, info->pSetLayouts[i]));
-    return granted;
+        known = known && pool_knows(pool, VNC_OBJECT(vnc_set_layout, info->pSetLayouts[i]));
+    pool->mixed |= !known; /* of what was not counted there may be any number */
+    bool in_pieces = pool->freed && (pool->mixed || pool->after_bind);
+    return known && is_within(pool) && !in_pieces;
 }
 
 static VkResult send_allocation(VkDevice device, const VkDescriptorSetAllocateInfo *info,
@@ -388,7 +433,7 @@ static VkResult send_allocation(VkDevice device, const VkDescriptorSetAllocateIn
     if (!e)
         return VK_ERROR_DEVICE_LOST;
     vn_enc_cmd_vkAllocateDescriptorSets(e, device, info, sets);
-    /* Past what the pool promised the driver may still agree: ask. */
+    /* Past what is promised the driver may still agree: ask. */
     if (is_granted(info) && !vnc_link_client(link)->sync)
         return vnc_link_post(link);
     struct vn_decoder reply;
@@ -743,6 +788,7 @@ const struct vnc_entry vnc_entries_descriptor[] = {
     VNC_ENTRY(vkCreateDescriptorPool, create_pool),
     VNC_ENTRY(vkResetDescriptorPool, reset_pool),
     VNC_ENTRY(vkAllocateDescriptorSets, allocate_sets),
+    VNC_ENTRY(vkFreeDescriptorSets, free_sets),
     VNC_ENTRY(vkUpdateDescriptorSets, update_sets),
     VNC_ENTRY(vkCreateDescriptorUpdateTemplate, create_template),
     VNC_ENTRY(vkDestroyDescriptorUpdateTemplate, destroy_template),

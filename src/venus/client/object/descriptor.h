@@ -2,7 +2,7 @@
  *
  * A set remembers which buffers shaders can reach through it; images in host-visible memory are
  * the device's business (device.h).  A pool counts what it gave, so that an allocation needs no
- * answer until the pool is exhausted.
+ * answer until the pool is exhausted, or what is free may be in pieces.
  *
  * Trust: the program's own.
  * Threads: as Vulkan: a pool is one thread's; sets may be updated by several when their bindings
