@@ -22,6 +22,10 @@ enum {
     PART_BYTES = 16 << 20,
     /* Objects that are looked for in a recording; for more it is sent unseen. */
     LOOKED_FOR_MAX = 16,
+    /* Searches of all that is unsent, and bytes beside, after which it is sent unseen: the rest of
+     * what a program destroys must not cost as much each time. */
+    SEARCHES_MAX = 4,
+    SEARCHED_MAX = 1 << 20,
     /* Of a recording that an idle server gets before it is ended: a handful of dispatches, which a
      * driver takes as long to record as it takes to send them. */
     EARLY_BYTES = 2 << 10,
@@ -55,6 +59,7 @@ struct vnc_command_buffer {
     bool unsent;        /* a part could not be sent */
     struct wire_enc recording;
     size_t sent;          /* bytes of the recording that the server has */
+    uint64_t searched;    /* bytes of the rest, again and again, for what was destroyed */
     struct wire_enc kept; /* the recording that the server keeps, whole; or empty */
     size_t counted;       /* bytes that it keeps of this or of `kept` */
     bool keeps;           /* it keeps what it was sent of this recording */
@@ -252,6 +257,7 @@ static void empty_recording(struct vnc_command_buffer *commands)
 {
     wire_enc_reset(&commands->recording);
     commands->sent = commands->looked = 0;
+    commands->searched = 0;
 }
 
 /* The server drops what it keeps. */
@@ -423,6 +429,7 @@ static void put_part(struct vnc_command_buffer *commands, size_t end, struct wir
     wire_fill_len(e, hole);
     commands->begun = true;
     commands->sent = end;
+    commands->searched = 0;
 }
 
 /* The server has the whole recording. */
@@ -542,16 +549,19 @@ static bool names(const uint8_t *bytes, size_t len, const struct vn_object *obje
     return memmem(bytes, len, id, sizeof(id)) != NULL;
 }
 
-static bool names_any(const struct vnc_command_buffer *commands, uint64_t count,
-                      struct vn_object *const *objects)
+/* Or it is not worth looking. */
+static bool may_name_any(struct vnc_command_buffer *commands, uint64_t count,
+                         struct vn_object *const *objects)
 {
-    const uint8_t *bytes = wire_enc_data(&commands->recording);
-    size_t len = wire_enc_len(&commands->recording);
-    if (commands->sent == len || wire_enc_error(&commands->recording))
+    size_t len = wire_enc_len(&commands->recording) - commands->sent;
+    if (len == 0 || wire_enc_error(&commands->recording))
         return false;
-    bool named = count > LOOKED_FOR_MAX;
+    const uint8_t *unsent = wire_enc_data(&commands->recording) + commands->sent;
+    bool named =
+        count > LOOKED_FOR_MAX || commands->searched > SEARCHES_MAX * (uint64_t)len + SEARCHED_MAX;
     for (uint64_t i = 0; i < count && !named; i++)
-        named = names(bytes + commands->sent, len - commands->sent, objects[i]);
+        named = names(unsent, len, objects[i]);
+    commands->searched += count * len;
     return named;
 }
 
@@ -562,7 +572,7 @@ void vnc_recordings_precede(struct vnc_device *device, uint64_t count,
     struct vnc_command_buffer *first = device->recordings;
     bool claimed = claim(first);
     for (struct vnc_command_buffer *c = claimed ? first : NULL; c; c = c->next_open) {
-        if (names_any(c, count, objects))
+        if (may_name_any(c, count, objects))
             send_so_far(c);
     }
     unclaim(first);
