@@ -1,6 +1,7 @@
 /* Memory that waits for another allocation; see recycled.h. */
 #include "venus/client/memory/recycled.h"
 
+#include "venus/client/object/objects.h"
 #include "venus/client/perf.h"
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
@@ -146,7 +147,7 @@ bool vnc_recycled_take(struct vnc_device *device, const struct vnc_memory_kind *
     }
     if (put) {
         VNC_OBJECT(vnc_memory, *out)->address = old->address;
-        vnc_memory_unref(old);
+        vnc_object_destroy(&old->object);
         return true;
     }
     if (made)

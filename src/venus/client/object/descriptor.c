@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "venus/client/object/descriptor_layout.h"
+#include "venus/client/object/objects.h"
 #include "vn_client.gen.h"
 
 #include <stdlib.h>
@@ -281,7 +282,7 @@ void vnc_descriptor_fini(struct vn_object *object)
     case VK_OBJECT_TYPE_DESCRIPTOR_POOL: {
         struct descriptor_pool *pool = (struct descriptor_pool *)object;
         while (pool->first)
-            vnc_descriptor_fini(&pool->first->object);
+            vnc_object_destroy(&pool->first->object);
         free(pool->sizes);
         break;
     }
@@ -339,7 +340,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL reset_pool(VkDevice device, VkDescriptorPo
     struct descriptor_pool *pool = VNC_OBJECT(descriptor_pool, handle);
     VkResult result = vn_vkResetDescriptorPool(device, handle, flags);
     while (pool->first)
-        vnc_descriptor_fini(&pool->first->object);
+        vnc_object_destroy(&pool->first->object);
     pool->freed = pool->mixed = pool->shaped = false;
     return result;
 }

@@ -8,6 +8,12 @@
 #include "venus/client/icd.h"
 
 extern const struct vnc_entry vnc_entries_private_data[];
+struct vn_object;
+/* The object ends, and with it what the program stored for it.  Cheap while there is no slot. */
+void vnc_private_data_forget(const struct vn_object *object);
+/* Objects for which the slot holds something. */
+size_t vnc_private_data_words(VkPrivateDataSlot slot);
+
 extern const struct vnc_entry vnc_entries_deferred[];
 extern const struct vnc_entry vnc_entries_answers[];
 extern const struct vnc_entry vnc_entries_render_pass[];

@@ -3,6 +3,7 @@
 
 #include "venus/client/memory/memory.h"
 #include "venus/client/object/descriptor.h"
+#include "venus/client/object/local.h"
 #include "venus/client/object/pipeline.h"
 #include "venus/client/object/query.h"
 #include "venus/client/object/sync.h"
@@ -106,6 +107,7 @@ void vnc_object_destroy(struct vn_object *object)
 {
     if (!object)
         return;
+    vnc_private_data_forget(object);
     switch (object->type) {
     case VK_OBJECT_TYPE_DEVICE_MEMORY:
         vnc_memory_unref((struct vnc_memory *)object);

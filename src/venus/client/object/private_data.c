@@ -4,20 +4,31 @@
 #include "venus/client/object/objects.h"
 #include "venus/common/keymap.h"
 
+#include <assert.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+
+/* A word is the value in place of a pointer; 0, which every object has at first, is not kept. */
+static_assert(sizeof(void *) == sizeof(uint64_t), "a word fits a pointer");
 
 struct slot {
     struct vn_object object;
-    pthread_mutex_t lock;
-    struct vn_keymap words; /* struct word, by the object's id */
-    struct word *first;
+    struct slot *next, **at;
+    struct vn_keymap words; /* by the object's id */
 };
 
-struct word {
-    struct word *next;
-    uint64_t value;
-};
+/* Of all devices: an object that ends looks through them. */
+static pthread_mutex_t slots_lock; /* guards the list and what slots hold; taken last */
+static struct slot *slots;
+static pthread_once_t slots_once = PTHREAD_ONCE_INIT;
+/* Relaxed: an object that has a word got it after the slot was made, and ends after that. */
+static _Atomic uint32_t slot_count;
+
+static void make_slots_lock(void)
+{
+    vnc_lock_init(&slots_lock);
+}
 
 static VKAPI_ATTR VkResult VKAPI_CALL create_slot(VkDevice device,
                                                   const VkPrivateDataSlotCreateInfo *info,
@@ -32,7 +43,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_slot(VkDevice device,
     slot->object.client = vn_client_of(device);
     slot->object.id = vnc_link_ids(vnc_link_of(device), 1);
     slot->object.type = VK_OBJECT_TYPE_PRIVATE_DATA_SLOT;
-    vnc_lock_init(&slot->lock);
+    pthread_once(&slots_once, make_slots_lock);
+    pthread_mutex_lock(&slots_lock);
+    slot->next = slots;
+    slot->at = &slots;
+    if (slots)
+        slots->at = &slot->next;
+    slots = slot;
+    atomic_fetch_add_explicit(&slot_count, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&slots_lock);
     *out = VNC_HANDLE(VkPrivateDataSlot, slot);
     return VK_SUCCESS;
 }
@@ -45,26 +64,35 @@ static VKAPI_ATTR void VKAPI_CALL destroy_slot(VkDevice device, VkPrivateDataSlo
     struct slot *slot = VNC_OBJECT(slot, handle);
     if (!slot)
         return;
-    while (slot->first) {
-        struct word *next = slot->first->next;
-        free(slot->first);
-        slot->first = next;
-    }
+    pthread_mutex_lock(&slots_lock);
+    *slot->at = slot->next;
+    if (slot->next)
+        slot->next->at = slot->at;
+    atomic_fetch_sub_explicit(&slot_count, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&slots_lock);
     vn_keymap_fini(&slot->words);
-    vnc_lock_fini(&slot->lock);
     free(slot);
 }
 
-static struct word *word_new(struct slot *slot, uint64_t handle)
+void vnc_private_data_forget(const struct vn_object *object)
 {
-    struct word *word = calloc(1, sizeof(*word));
-    if (!word || vn_keymap_put(&slot->words, handle, word)) {
-        free(word);
-        return NULL;
+    if (atomic_load_explicit(&slot_count, memory_order_relaxed) == 0 ||
+        vnc_link_is_foreign(vnc_link_of(object)))
+        return;
+    pthread_mutex_lock(&slots_lock);
+    for (struct slot *slot = slots; slot; slot = slot->next) {
+        if (slot->object.client == object->client) /* others have ids of their own */
+            (void)vn_keymap_take(&slot->words, object->id);
     }
-    word->next = slot->first;
-    slot->first = word;
-    return word;
+    pthread_mutex_unlock(&slots_lock);
+}
+
+size_t vnc_private_data_words(VkPrivateDataSlot handle)
+{
+    pthread_mutex_lock(&slots_lock);
+    size_t count = vn_keymap_count(&VNC_OBJECT(slot, handle)->words);
+    pthread_mutex_unlock(&slots_lock);
+    return count;
 }
 
 /* Handles are reused once an object is gone, ids are not. */
@@ -80,25 +108,24 @@ static VKAPI_ATTR VkResult VKAPI_CALL set_data(VkDevice device, VkObjectType typ
     (void)device;
     struct slot *slot = VNC_OBJECT(slot, slot_handle);
     uint64_t key = key_of(type, handle);
-    pthread_mutex_lock(&slot->lock);
-    struct word *word = vn_keymap_get(&slot->words, key);
-    if (!word)
-        word = word_new(slot, key);
-    if (word)
-        word->value = data;
-    pthread_mutex_unlock(&slot->lock);
-    return word ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
+    int rc = 0;
+    pthread_mutex_lock(&slots_lock);
+    if (data)
+        rc = vn_keymap_put(&slot->words, key, (void *)(uintptr_t)data);
+    else
+        (void)vn_keymap_take(&slot->words, key);
+    pthread_mutex_unlock(&slots_lock);
+    return rc == 0 ? VK_SUCCESS : VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_data(VkDevice device, VkObjectType type, uint64_t handle,
                                            VkPrivateDataSlot slot_handle, uint64_t *data)
 {
     (void)device;
-    struct slot *slot = VNC_OBJECT(slot, slot_handle);
-    pthread_mutex_lock(&slot->lock);
-    const struct word *word = vn_keymap_get(&slot->words, key_of(type, handle));
-    *data = word ? word->value : 0;
-    pthread_mutex_unlock(&slot->lock);
+    const struct slot *slot = VNC_OBJECT(slot, slot_handle);
+    pthread_mutex_lock(&slots_lock);
+    *data = (uintptr_t)vn_keymap_get(&slot->words, key_of(type, handle));
+    pthread_mutex_unlock(&slots_lock);
 }
 
 const struct vnc_entry vnc_entries_private_data[] = {

@@ -2,6 +2,7 @@
 #include "venus/client/present/swapchain.h"
 
 #include "base/clock.h"
+#include "venus/client/object/local.h"
 #include "venus/client/object/sync.h"
 #include "venus/client/present/image.h"
 #include "venus/client/present/presenter.h"
@@ -135,6 +136,7 @@ static VkResult start_presenter(struct vnc_swapchain *swapchain, struct vnc_canv
 static void swapchain_free(struct vnc_swapchain *swapchain)
 {
     VkDevice device = handle_of(swapchain);
+    vnc_private_data_forget(&swapchain->object);
     vnc_presenter_destroy(swapchain->presenter); /* what is under way ends here */
     uint32_t families = swapchain->device->physical->queue_family_count;
     for (uint32_t i = 0; swapchain->copies && i < families; i++)
