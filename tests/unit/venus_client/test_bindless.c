@@ -3,6 +3,7 @@
  * sanitizers judge.  And a submission looks at what they reach, not at each of them. */
 #include "rig.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "venus/client/object/descriptor.h"
@@ -224,12 +225,102 @@ static void what_is_bound_late_is_reached(void **state)
     end(&b);
 }
 
+/* ---- a set of which the program chose the size ---- */
+
+enum { LARGEST = 1 << 20, CHOSEN = 4 };
+
+static size_t allocated(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+static void point_range(const struct bindless *b, VkDescriptorSet set, uint32_t binding,
+                        uint32_t slot, VkDeviceSize offset)
+{
+    VkDescriptorBufferInfo info = {VNC_HANDLE(VkBuffer, b->copy.from), offset, 256};
+    VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
+                                  .dstSet = set,
+                                  .dstBinding = binding,
+                                  .dstArrayElement = slot,
+                                  .descriptorCount = 1,
+                                  .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                  .pBufferInfo = &info};
+    DESCRIPTOR(vkUpdateDescriptorSets)
+    (VNC_HANDLE(VkDevice, b->rig->device), 1, &write, 0, NULL);
+}
+
+static VkDescriptorSetLayout variable_layout(VkDevice device)
+{
+    VkDescriptorSetLayoutBinding bindings[] = {
+        {0, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_ALL, NULL},
+        {1, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, LARGEST, VK_SHADER_STAGE_ALL, NULL}};
+    VkDescriptorBindingFlags flags[] = {0, VK_DESCRIPTOR_BINDING_VARIABLE_DESCRIPTOR_COUNT_BIT};
+    VkDescriptorSetLayoutBindingFlagsCreateInfo flags_info = {
+        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_BINDING_FLAGS_CREATE_INFO,
+        .bindingCount = ARRAY_LEN(flags),
+        .pBindingFlags = flags};
+    VkDescriptorSetLayoutCreateInfo info = {.sType =
+                                                VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                            .pNext = &flags_info,
+                                            .bindingCount = ARRAY_LEN(bindings),
+                                            .pBindings = bindings};
+    VkDescriptorSetLayout layout;
+    PFN_vkCreateDescriptorSetLayout create_layout = (PFN_vkCreateDescriptorSetLayout)rig_entry(
+        vnc_entries_descriptor_layout, "vkCreateDescriptorSetLayout");
+    assert_int_equal(create_layout(device, &info, NULL, &layout), VK_SUCCESS);
+    return layout;
+}
+
+/* The client remembers as much as it has, not as the layout could have. */
+static void a_set_costs_what_was_chosen(void **state)
+{
+    struct bindless b;
+    start(&b, *state);
+    VkDevice device = VNC_HANDLE(VkDevice, b.rig->device);
+    VkDescriptorSetLayout layout = variable_layout(device);
+    VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1 + CHOSEN};
+    VkDescriptorPoolCreateInfo pool_info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
+                                            .maxSets = 1,
+                                            .poolSizeCount = 1,
+                                            .pPoolSizes = &size};
+    VkDescriptorPool pool;
+    assert_int_equal(DESCRIPTOR(vkCreateDescriptorPool)(device, &pool_info, NULL, &pool),
+                     VK_SUCCESS);
+    uint32_t chosen = CHOSEN;
+    VkDescriptorSetVariableDescriptorCountAllocateInfo variable = {
+        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_VARIABLE_DESCRIPTOR_COUNT_ALLOCATE_INFO,
+        .descriptorSetCount = 1,
+        .pDescriptorCounts = &chosen};
+    VkDescriptorSetAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
+                                        .pNext = &variable,
+                                        .descriptorPool = pool,
+                                        .descriptorSetCount = 1,
+                                        .pSetLayouts = &layout};
+    VkDescriptorSet set, unused = b.set;
+    size_t before = allocated();
+    assert_int_equal(DESCRIPTOR(vkAllocateDescriptorSets)(device, &info, &set), VK_SUCCESS);
+    assert_true(allocated() - before < LARGEST);
+    b.set = set;
+    point_range(&b, set, 0, 0, 0);
+    for (uint32_t i = 0; i < CHOSEN; i++)
+        point_range(&b, set, 1, i, 256 * (1 + i));
+    expect_reach(&b, 1 + CHOSEN, 0, 256 * (1 + CHOSEN));
+    point_range(&b, set, 1, CHOSEN, 256 * 9); /* it has none: a mistake that does no harm */
+    expect_reach(&b, 1 + CHOSEN, 0, 256 * (1 + CHOSEN));
+    b.set = unused;
+    vnc_object_destroy(VNC_OBJECT(vn_object, pool));
+    vnc_object_destroy(VNC_OBJECT(vn_object, layout));
+    end(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sets_are_updated_while_others_submit, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(many_descriptors_are_one_range, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(what_is_bound_late_is_reached, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(a_set_costs_what_was_chosen, rig_start, rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

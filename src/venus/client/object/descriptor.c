@@ -42,6 +42,7 @@ struct vnc_descriptor_set {
     /* With the device's lock: while one thread submits what uses the set, others may update
      * descriptors that the work does not use. */
     struct slot *slots;
+    uint32_t slot_count;   /* of the binding whose count was chosen, the last, only so many */
     struct reach *reaches; /* of each binding; NULL: all have few slots */
     /* The command that last updated it, where that updated nothing else; with the stream's lock. */
     uint8_t *sent;
@@ -104,7 +105,7 @@ void vnc_descriptor_set_unref(struct vnc_descriptor_set *set)
     /* Release and acquire: the last one frees after all others are finished with it. */
     if (atomic_fetch_sub_explicit(&set->refs, 1, memory_order_acq_rel) > 1)
         return;
-    for (uint32_t i = 0; set->slots && i < set->layout->slots; i++)
+    for (uint32_t i = 0; set->slots && i < set->slot_count; i++)
         vnc_resource_unref(set->slots[i].resource);
     for (uint32_t i = 0; set->reaches && i < set->layout->count; i++)
         vnc_ranges_fini(&set->reaches[i].ranges);
@@ -115,12 +116,19 @@ void vnc_descriptor_set_unref(struct vnc_descriptor_set *set)
     free(set);
 }
 
+/* Of a binding; the layout has the most that there can be. */
+static uint32_t slots_of(const struct vnc_descriptor_set *set, const struct vnc_binding *b)
+{
+    uint32_t left = set->slot_count - b->first_slot;
+    return b->slots < left ? b->slots : left;
+}
+
 /* With the device's lock, as all of this.  False where something is not bound yet. */
 static bool add_slots(const struct vnc_descriptor_set *set, const struct vnc_binding *b,
                       struct vnc_ranges *ranges)
 {
     bool bound = true;
-    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
+    for (uint32_t i = b->first_slot; i < b->first_slot + slots_of(set, b); i++) {
         const struct slot *slot = &set->slots[i];
         if (!slot->resource || vnc_resource_is_dead(slot->resource))
             continue;
@@ -132,8 +140,9 @@ static bool add_slots(const struct vnc_descriptor_set *set, const struct vnc_bin
 
 static struct reach *reach_of(const struct vnc_descriptor_set *set, const struct vnc_binding *b)
 {
-    return set->reaches && b->slots >= REACH_SLOTS ? &set->reaches[b - set->layout->bindings]
-                                                   : NULL;
+    return set->reaches && slots_of(set, b) >= REACH_SLOTS
+               ? &set->reaches[b - set->layout->bindings]
+               : NULL;
 }
 
 static void reach_make(const struct vnc_descriptor_set *set, const struct vnc_binding *b,
@@ -152,7 +161,8 @@ static bool reach_is_good(const struct vnc_descriptor_set *set, const struct vnc
                           const struct reach *reach)
 {
     uint64_t retired = atomic_load_explicit(&set->device->retired, memory_order_relaxed);
-    return reach->is_made && retired - reach->retired + reach->replaced <= b->slots / REACH_PART;
+    return reach->is_made &&
+           retired - reach->retired + reach->replaced <= slots_of(set, b) / REACH_PART;
 }
 
 /* The slot has changed: what it leads to now is added. */
@@ -376,6 +386,13 @@ static bool pool_knows(const struct descriptor_pool *pool, const struct vnc_set_
     return true;
 }
 
+static uint32_t count_slots(const struct vnc_set_layout *layout, uint32_t variable_count)
+{
+    const struct vnc_binding *last = layout->count ? &layout->bindings[layout->count - 1] : NULL;
+    bool fewer = last && last->variable && variable_count < last->slots;
+    return fewer ? last->first_slot + variable_count : layout->slots;
+}
+
 static bool set_init(struct vnc_descriptor_set *set, struct vnc_device *device,
                      const VkDescriptorSetAllocateInfo *info, uint32_t i)
 {
@@ -388,11 +405,12 @@ static bool set_init(struct vnc_descriptor_set *set, struct vnc_device *device,
     set->pool = pool;
     if (variable && i < variable->descriptorSetCount)
         set->variable_count = variable->pDescriptorCounts[i];
-    if (set->layout->slots)
-        set->slots = calloc(set->layout->slots, sizeof(*set->slots));
-    if (set->layout->slots >= REACH_SLOTS)
+    set->slot_count = count_slots(set->layout, set->variable_count);
+    if (set->slot_count)
+        set->slots = calloc(set->slot_count, sizeof(*set->slots));
+    if (set->slot_count >= REACH_SLOTS)
         set->reaches = calloc(set->layout->count, sizeof(*set->reaches));
-    if (set->layout->slots && !set->slots)
+    if (set->slot_count && !set->slots)
         return false;
     charge(pool, set->layout, set->variable_count, false);
     set->next = pool->first;
@@ -511,7 +529,7 @@ void vnc_descriptor_write_ranges(const VkWriteDescriptorSet *write, bool writes,
 }
 
 /* The slot of an element of a binding, counting on into the next bindings as Vulkan does; NULL
- * where nothing is remembered. */
+ * where nothing is remembered, or the set has no such element. */
 static struct slot *slot_at(struct vnc_descriptor_set *set, uint32_t number, uint32_t element)
 {
     const struct vnc_set_layout *layout = set->layout;
@@ -521,7 +539,8 @@ static struct slot *slot_at(struct vnc_descriptor_set *set, uint32_t number, uin
         element -= b->count;
         b++;
     }
-    return b && b < end && b->slots && set->slots ? &set->slots[b->first_slot + element] : NULL;
+    bool found = b && b < end && set->slots && element < slots_of(set, b);
+    return found ? &set->slots[b->first_slot + element] : NULL;
 }
 
 /* Both with the device's lock. */
