@@ -45,7 +45,8 @@ static void answer(struct rig_server *s, struct rpc_msg *call)
     memcpy(s->asked, call->data, s->asked_len);
     struct iovec iov = {s->answer, s->answer_len};
     struct rpc_send send = {.iov = &iov, .iov_count = 1};
-    int rc = s->answer_len ? rpc_reply(s->ep, call, 0, &send) : rpc_reply(s->ep, call, -EIO, NULL);
+    int rc = s->answer_len || s->answers_nothing ? rpc_reply(s->ep, call, 0, &send)
+                                                 : rpc_reply(s->ep, call, -EIO, NULL);
     assert_int_equal(rc, 0);
     pthread_mutex_unlock(&s->lock);
 }

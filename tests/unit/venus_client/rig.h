@@ -30,6 +30,7 @@ struct rig_server {
     size_t asked_len;
     uint8_t answer[8]; /* to calls; without it they fail */
     size_t answer_len;
+    bool answers_nothing; /* but succeed then */
 };
 
 struct rig {

@@ -85,6 +85,36 @@ static void a_range_is_split_in_its_place(void **state)
     vnc_ranges_fini(&r);
 }
 
+static bool meet(uint64_t memory, uint64_t offset, uint64_t bytes)
+{
+    struct vnc_ranges a = {0}, b = {0};
+    add(&a, 2, PAGE, PAGE, false);
+    add(&a, 2, 8 * PAGE, PAGE, false);
+    add(&a, 4, 0, PAGE, false);
+    add(&b, 1, 0, PAGE, false);
+    add(&b, memory, offset, bytes, false);
+    vnc_ranges_merge(&a);
+    vnc_ranges_merge(&b);
+    bool met = vnc_ranges_meet(&a, &b);
+    assert_int_equal(met, vnc_ranges_meet(&b, &a));
+    vnc_ranges_fini(&a);
+    vnc_ranges_fini(&b);
+    return met;
+}
+
+static void ranges_meet_where_they_share_a_byte(void **state)
+{
+    (void)state;
+    assert_false(meet(2, 0, PAGE));
+    assert_true(meet(2, 0, PAGE + 1));
+    assert_true(meet(2, 2 * PAGE - 1, PAGE));
+    assert_false(meet(2, 2 * PAGE, 6 * PAGE));
+    assert_true(meet(2, 0, 16 * PAGE));
+    assert_false(meet(3, 0, 16 * PAGE));
+    assert_true(meet(4, PAGE - 1, 1));
+    assert_false(meet(5, 0, PAGE));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -92,6 +122,7 @@ int main(void)
         cmocka_unit_test(no_page_is_named_for_its_neighbours),
         cmocka_unit_test(filled_pages_stay_filled),
         cmocka_unit_test(a_range_is_split_in_its_place),
+        cmocka_unit_test(ranges_meet_where_they_share_a_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

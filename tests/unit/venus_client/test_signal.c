@@ -106,6 +106,52 @@ static void a_flush_sends_what_it_names_while_work_is_under_way(void **state)
     rig_copy_free(rig, &first);
 }
 
+/* The server has nothing newer. */
+static void invalidate(struct rig *rig, const struct rig_copy *copy, VkDeviceSize offset,
+                       VkDeviceSize size, bool asked)
+{
+    PFN_vkInvalidateMappedMemoryRanges function = (PFN_vkInvalidateMappedMemoryRanges)rig_entry(
+        vnc_entries_memory, "vkInvalidateMappedMemoryRanges");
+    VkMappedMemoryRange range = {.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
+                                 .memory = VNC_HANDLE(VkDeviceMemory, copy->memory),
+                                 .offset = offset,
+                                 .size = size};
+    pthread_mutex_lock(&rig->server.lock);
+    rig->server.answers_nothing = true;
+    rig->server.asked_len = 0;
+    pthread_mutex_unlock(&rig->server.lock);
+    assert_int_equal(function(VNC_HANDLE(VkDevice, rig->device), 1, &range), VK_SUCCESS);
+    pthread_mutex_lock(&rig->server.lock);
+    bool was_asked = rig->server.asked_len > 0;
+    pthread_mutex_unlock(&rig->server.lock);
+    assert_int_equal(was_asked, asked);
+}
+
+static void only_what_work_can_write_is_read_again(void **state)
+{
+    struct rig *rig = *state;
+    struct rig_copy written, other;
+    rig_copy_make(rig, &written, 4 * BYTES);
+    rig_copy_make(rig, &other, 4 * BYTES);
+    VkCommandBuffer commands = VNC_HANDLE(VkCommandBuffer, written.commands);
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkBufferCopy region = {.dstOffset = BYTES, .size = BYTES};
+    assert_int_equal(RIG_COMMAND(vkBeginCommandBuffer)(commands, &begin), VK_SUCCESS);
+    RIG_COMMAND(vkCmdCopyBuffer)
+    (commands, VNC_HANDLE(VkBuffer, written.to), VNC_HANDLE(VkBuffer, written.from), 1, &region);
+    assert_int_equal(RIG_COMMAND(vkEndCommandBuffer)(commands), VK_SUCCESS);
+    rig_submit(rig, 1, written.commands, NULL, NULL, NULL);
+    invalidate(rig, &other, 0, VK_WHOLE_SIZE, false);
+    invalidate(rig, &written, 0, BYTES, false);
+    invalidate(rig, &written, 2 * BYTES, VK_WHOLE_SIZE, false);
+    invalidate(rig, &written, BYTES, BYTES, true);
+    invalidate(rig, &written, 0, VK_WHOLE_SIZE, true);
+    rig_report(rig, 1, 1);
+    invalidate(rig, &written, 0, VK_WHOLE_SIZE, false);
+    rig_copy_free(rig, &other);
+    rig_copy_free(rig, &written);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +159,7 @@ int main(void)
                                         rig_start, rig_end),
         cmocka_unit_test_setup_teardown(work_under_way_gets_it_with_what_was_written, rig_start,
                                         rig_end),
+        cmocka_unit_test_setup_teardown(only_what_work_can_write_is_read_again, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(a_flush_sends_what_it_names_while_work_is_under_way,
                                         rig_start, rig_end),
     };

@@ -689,6 +689,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL flush_ranges(VkDevice handle, uint32_t cou
     return result;
 }
 
+/* Whether work under way can write there; other processes may at any time. */
+static bool can_be_written(const struct vnc_device *device, const struct vnc_ranges *ranges)
+{
+    bool can = atomic_load_explicit(&device->shares_memory, memory_order_relaxed);
+    for (uint32_t i = 0; i < device->queue_count && !can; i++)
+        can = vnc_queue_can_write_in(device->queues[i], ranges);
+    return can;
+}
+
 /* What is done was read back; what is under way is read now. */
 static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_t count,
                                                         const VkMappedMemoryRange *ranges)
@@ -697,7 +706,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL invalidate_ranges(VkDevice handle, uint32_
     if (!vnc_device_is_busy(device))
         return VK_SUCCESS;
     struct vnc_ranges asked = ranges_of(count, ranges);
-    VkResult result = asked.failed ? VK_ERROR_OUT_OF_HOST_MEMORY : vnc_device_read(device, &asked);
+    VkResult result = asked.failed                     ? VK_ERROR_OUT_OF_HOST_MEMORY
+                      : can_be_written(device, &asked) ? vnc_device_read(device, &asked)
+                                                       : VK_SUCCESS;
     vnc_ranges_fini(&asked);
     /* The next call that can fail reports a lost device. */
     return result == VK_ERROR_DEVICE_LOST ? VK_SUCCESS : result;

@@ -140,6 +140,24 @@ size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory)
     return low;
 }
 
+bool vnc_ranges_meet(const struct vnc_ranges *a, const struct vnc_ranges *b)
+{
+    for (size_t i = 0, j = 0; i < a->count && j < b->count;) {
+        const struct vnc_range *x = &a->items[i], *y = &b->items[j];
+        if (x->memory != y->memory) {
+            i += x->memory < y->memory;
+            j += x->memory > y->memory;
+        } else if (x->offset + x->bytes <= y->offset) {
+            i++;
+        } else if (y->offset + y->bytes <= x->offset) {
+            j++;
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool vnc_ranges_split(struct vnc_ranges *ranges, size_t at, uint64_t bytes)
 {
     if (ranges->count >= VN_RANGES_MAX ||

@@ -40,6 +40,9 @@ void vnc_ranges_merge(struct vnc_ranges *ranges);
 /* Of merged ranges: the first of an allocation, or where it would be. */
 size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory);
 
+/* Whether two that are merged have bytes in common. */
+bool vnc_ranges_meet(const struct vnc_ranges *a, const struct vnc_ranges *b);
+
 /* The whole pages inside a range; of none the bytes are 0. */
 struct vnc_range vnc_range_pages(const struct vnc_range *range);
 

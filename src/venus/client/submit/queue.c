@@ -400,6 +400,16 @@ bool vnc_queue_can_write(struct vnc_queue *queue, uint64_t memory)
     return can;
 }
 
+bool vnc_queue_can_write_in(struct vnc_queue *queue, const struct vnc_ranges *ranges)
+{
+    bool can = false;
+    pthread_mutex_lock(&queue->lock);
+    for (const struct vnc_batch *b = queue->first; b && !can; b = b->next)
+        can = vnc_ranges_meet(&b->ranges, ranges);
+    pthread_mutex_unlock(&queue->lock);
+    return can;
+}
+
 bool vnc_queue_is_watched(struct vnc_queue *queue)
 {
     bool chained;

@@ -79,6 +79,8 @@ void vnc_queue_ask(struct vnc_queue *queue, uint64_t number);
 void vnc_queue_tell_waiters(struct vnc_queue *queue, uint64_t number);
 /* Whether work under way can write some of that mapped memory. */
 bool vnc_queue_can_write(struct vnc_queue *queue, uint64_t memory);
+/* The same of merged ranges. */
+bool vnc_queue_can_write_in(struct vnc_queue *queue, const struct vnc_ranges *ranges);
 /* Whether work is under way whose effects the host can see. */
 bool vnc_queue_is_watched(struct vnc_queue *queue);
 
