@@ -404,6 +404,7 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
         choice->prompt = prompt;
         s->front = x->front;
         s->key = x->key;
+        s->siblings = &x->siblings;
         s->ops = &sequence_ops;
         s->model = x->model;
         s->token_count = s->token_room = s->prompt_count = count;

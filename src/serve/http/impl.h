@@ -111,6 +111,7 @@ struct http_worker {
     uint32_t texts;                    /* that run there for us */
     uint32_t others;                   /* that ran there for others when it was last asked */
     uint64_t busy_until;               /* it refused one for want of room */
+    uint64_t took_ns;                  /* when it last got a text */
     uint64_t losses;                   /* connections that ended */
     uint64_t cuts;                     /* of these, not because the worker hung */
     uint64_t up_ns;                    /* when it last came up */
@@ -138,12 +139,20 @@ struct http_sequence_ops {
     void (*on_end)(struct http_sequence *s, enum http_finish finish);
 };
 
+/* What the texts of one request share: while one of them is at a worker, the others wait for a
+ * place beside it, and not for a worker. */
+struct http_siblings {
+    uint32_t at_workers;
+    uint64_t left_ns; /* when one last left a worker */
+};
+
 /* One text under way; a part of its owner's struct. */
 struct http_sequence {
     struct http_front *front;
     const struct http_sequence_ops *ops;
     struct http_model *model;
     struct http_key *key;
+    struct http_siblings *siblings;
     struct llm_generate request; /* tokens, token_count and most are filled in for each attempt */
     uint32_t *tokens;            /* prompt, then what was generated: the log */
     uint32_t token_count;
@@ -156,6 +165,7 @@ struct http_sequence {
     struct http_sequence *next, **to; /* in its key's waiting list; to NULL: not in it */
     uint64_t held;                    /* of the key's positions, while there is an attempt */
     uint64_t started_ns, waits_ns, first_ns, last_ns;
+    uint64_t due_ns; /* while it waits: it does not wait too long before */
     uint32_t losses; /* since the last token */
     struct http_place lost[HTTP_LOSSES_MAX + 1];
     uint32_t attempts;
@@ -277,6 +287,8 @@ void http_worker_stop(struct http_worker *w);
 
 /* The worker for a text; NULL: none now. */
 struct http_worker *http_route(struct http_front *f, const struct http_sequence *s);
+/* When a worker that could compute it last got a text; 0: never. */
+uint64_t http_route_took(const struct http_front *f, const struct http_sequence *s);
 /* The index of the model at a worker, or -1. */
 int http_worker_model(const struct http_worker *w, const struct http_model *m);
 /* A worker has this text's prompt from now on. */
@@ -285,8 +297,9 @@ void http_route_note(struct http_front *f, const struct http_sequence *s,
 
 /* ---- sequence.c: under the lock ---- */
 
-/* The caller has filled in front, key, ops, model, request, most, and the log with the prompt,
- * which becomes the sequence's.  on_end follows, exactly once, unless it is dropped before. */
+/* The caller has filled in front, key, siblings, ops, model, request, most, and the log with the
+ * prompt, which becomes the sequence's.  on_end follows, exactly once, unless it is dropped before.
+ */
 void http_sequence_start(struct http_sequence *s);
 /* Its text is complete for its owner, who is told so: the worker is told to stop. */
 void http_sequence_finish(struct http_sequence *s, enum http_finish how);
@@ -376,6 +389,7 @@ struct http_exchange {
     char *grammar;                          /* of a schema or of calls, in GBNF; NULL: none */
     struct http_choice *choices;
     uint32_t choice_count, open; /* open: that run */
+    struct http_siblings siblings;
     uint32_t prompt_tokens;
     char name[48]; /* cmpl-... */
     time_t created;

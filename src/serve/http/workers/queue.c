@@ -18,6 +18,7 @@ void http_queue_add(struct http_sequence *s, bool first)
     struct http_key *key = s->key;
     assert(!s->to && !s->attempt && !s->ended);
     s->waits_ns = hw_now_ns();
+    s->due_ns = s->waits_ns + f->limits.wait_ns;
     http_count(&s->model->stats, HTTP_COUNT_WAITING, 1);
     if (!key->waiting) {
         key->waiting_end = &key->waiting;

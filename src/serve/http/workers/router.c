@@ -21,14 +21,18 @@ static uint32_t load_of(const struct http_worker *w)
     return w->texts + w->others;
 }
 
-static bool serves(const struct http_worker *w, const struct http_sequence *s)
+/* It could compute the text, whether or not it is up. */
+static bool suits(const struct http_worker *w, const struct http_sequence *s)
 {
-    if (!http_worker_takes_texts(w) || w->left || http_worker_is_doubted(w))
-        return false;
     int model = http_worker_model(w, s->model);
     /* A text that has begun goes on with the same tokens only under the same arithmetic. */
     return model >= 0 &&
            (!s->arithmetic[0] || strcmp(s->arithmetic, w->served.models[model].arithmetic) == 0);
+}
+
+static bool serves(const struct http_worker *w, const struct http_sequence *s)
+{
+    return http_worker_takes_texts(w) && !w->left && !http_worker_is_doubted(w) && suits(w, s);
 }
 
 static bool has_room(const struct http_worker *w, uint64_t now)
@@ -94,6 +98,17 @@ static struct http_worker *by_prefix(struct http_front *f, const struct http_seq
             return &f->workers[entry->worker - 1];
     }
     return NULL;
+}
+
+uint64_t http_route_took(const struct http_front *f, const struct http_sequence *s)
+{
+    uint64_t last = 0;
+    for (size_t i = 0; i < f->worker_count; i++) {
+        const struct http_worker *w = &f->workers[i];
+        if (w->took_ns > last && suits(w, s))
+            last = w->took_ns;
+    }
+    return last;
 }
 
 struct http_worker *http_route(struct http_front *f, const struct http_sequence *s)

@@ -59,8 +59,10 @@ static void let_go(struct http_attempt *a)
     assert(s && s->attempt == a);
     s->attempt = NULL;
     a->sequence = NULL;
-    assert(s->key->texts > 0 && s->key->positions >= s->held);
+    assert(s->key->texts > 0 && s->siblings->at_workers > 0 && s->key->positions >= s->held);
     s->key->texts--;
+    s->siblings->at_workers--;
+    s->siblings->left_ns = hw_now_ns();
     s->key->positions -= s->held;
     http_count(&s->model->stats, HTTP_COUNT_RUNNING, -1);
 }
@@ -441,6 +443,7 @@ int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
         memcpy(s->arithmetic, w->served.models[model].arithmetic, sizeof(s->arithmetic));
     http_queue_remove(s);
     s->key->texts++;
+    s->siblings->at_workers++;
     s->key->positions += s->held = s->token_count;
     if (!s->attempts)
         http_note(&s->model->stats, HTTP_NOTE_QUEUE, hw_now_ns() - s->started_ns);
@@ -453,10 +456,23 @@ int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
                                .place = {w->index, w->served.incarnation, w->cuts}};
     s->attempt = a;
     w->texts++;
+    w->took_ns = hw_now_ns();
     http_count(&s->model->stats, HTTP_COUNT_RUNNING, 1);
     http_route_note(s->front, s, w);
     queue_action(a);
     return 0;
+}
+
+/* When a text has waited too long: so long after a worker that could compute it last got a text.  A
+ * long queue that moves is no reason to end one. */
+static uint64_t due_of(const struct http_sequence *s, uint64_t now)
+{
+    const struct http_siblings *b = s->siblings;
+    uint64_t took = http_route_took(s->front, s);
+    uint64_t last = b->at_workers ? now : b->left_ns;
+    last = took > last ? took : last;
+    last = s->waits_ns > last ? s->waits_ns : last;
+    return last + s->front->limits.wait_ns;
 }
 
 uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
@@ -466,7 +482,9 @@ uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
     struct http_key *key = f->waiting;
     struct http_sequence *s = key ? key->waiting : NULL;
     while (s) {
-        uint64_t end = drained ? now : s->waits_ns + f->limits.wait_ns;
+        if (s->due_ns <= now)
+            s->due_ns = due_of(s, now);
+        uint64_t end = drained ? now : s->due_ns;
         if (end > now) {
             due = end < due ? end : due;
             s = s->next;
