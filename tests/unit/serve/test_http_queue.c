@@ -173,6 +173,23 @@ static int stop_all(void **state)
     return 0;
 }
 
+/* Its worker was lost, and those that are left have the share of its key. */
+static void a_text_that_has_begun_goes_on_beyond_the_share(void **state)
+{
+    (void)state;
+    const uint32_t share = HTTP_WORKER_TEXTS_MAX * 3 / 4;
+    front.limits.share_per_key = 75;
+    start_texts(0, share + 1, 0, true);
+    assert_int_equal(at_workers(), share);
+    struct http_sequence *s = make(share + 1, 1);
+    s->prompt_count--;
+    s->most++;
+    http_queue_add(s, true);
+    http_queue_assign(&front);
+    assert_non_null(s->attempt);
+    assert_null(texts[share].attempt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +197,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_text_that_its_worker_cannot_compute_does_not_wait_for_it,
                                         start, stop),
         cmocka_unit_test_setup_teardown(texts_wait_while_one_of_their_request_is_at_a_worker, start,
+                                        stop),
+        cmocka_unit_test_setup_teardown(a_text_that_has_begun_goes_on_beyond_the_share, start,
                                         stop),
     };
     return cmocka_run_group_tests(tests, start_all, stop_all);

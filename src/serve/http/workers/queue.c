@@ -3,7 +3,8 @@
  * one of another.  A key's texts are in order, but those that a worker lost go first.
  *
  * Where there are several keys, the texts of one may take only a share of the places and of the KV
- * memory that workers have; the rest is there when another key comes. */
+ * memory that workers have; the rest is there when another key comes.  A text that has begun goes
+ * on also beyond that share: its client reads it. */
 #include "serve/http/impl.h"
 
 #include "llm/engine/backend.h"
@@ -107,7 +108,7 @@ static struct http_sequence *next_of(struct http_front *f, struct http_key *key,
             continue;
         if (!begun)
             s->arithmetic[0] = '\0'; /* nothing was generated: any arithmetic will do */
-        *w = has_share(f, s) ? http_route(f, s) : NULL;
+        *w = begun || has_share(f, s) ? http_route(f, s) : NULL;
         if (*w)
             return s;
         if (any)
