@@ -26,12 +26,13 @@ static int check_tokens(const struct llm_worker *w, struct llm_job *job)
     const struct llm_generate *g = &job->request.generate;
     const struct llm_engine *engine = job->text.model->engine;
     uint32_t vocab = llm_model_vocab(job->text.model), context = llm_engine_context(engine);
+    uint32_t asked = g->token_count - g->sampled; /* another worker may have begun the text */
     if (g->token_count > context)
         return llm_why(job->why, -EMSGSIZE, "the prompt has %u tokens; the context has %u",
                        g->token_count, context);
-    if (g->token_count > w->options.tokens)
-        return llm_why(job->why, -EMSGSIZE, "%u tokens in a request; this worker takes %u",
-                       g->token_count, w->options.tokens);
+    if (asked > w->options.tokens)
+        return llm_why(job->why, -EMSGSIZE, "%u tokens in a request; this worker takes %u", asked,
+                       w->options.tokens);
     if (!llm_kv_share_holds(job->text.model, llm_engine_pages_for(engine, g->token_count)))
         return llm_why(job->why, -ENOSPC,
                        "a prompt of %u tokens does not fit this worker's KV memory: start it with "

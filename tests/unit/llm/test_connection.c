@@ -368,8 +368,10 @@ static void a_text_continues_at_another_worker(void **state)
                                        .repetition = 1.1f,
                                        .biases = biases,
                                        .bias_count = 2};
+    struct llm_worker_options options = options_of(4 << 20);
+    options.tokens = PROMPT; /* what was generated does not count */
     start_worker(&a);
-    start_worker(&b);
+    server_start(&b, &options);
     struct llm_connection *to_a = join(&a), *to_b = join(&b);
     run(to_a, &g, &whole);
     assert_ended(&whole, LLM_END_LENGTH, MOST);
@@ -745,7 +747,9 @@ static void unfit_texts_are_refused_with_a_reason(void **state)
     (void)state;
     struct worker_server s;
     uint32_t many[CONTEXT + 1] = {0};
-    start_worker(&s);
+    struct llm_worker_options options = options_of(4 << 20);
+    options.tokens = PROMPT;
+    server_start(&s, &options);
     struct llm_connection *conn = join(&s);
     struct llm_generate g = request_of(STEPS);
     g.model = "nobody";
@@ -754,6 +758,8 @@ static void unfit_texts_are_refused_with_a_reason(void **state)
     g.tokens = many;
     g.token_count = CONTEXT + 1;
     check_refused(conn, &g, -EMSGSIZE, "the context has 320");
+    g.token_count = PROMPT + 1;
+    check_refused(conn, &g, -EMSGSIZE, "this worker takes");
     many[1] = MODEL_VOCAB;
     g.token_count = 2;
     check_refused(conn, &g, -EINVAL, "the vocabulary has 300");
