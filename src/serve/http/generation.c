@@ -325,10 +325,12 @@ static void on_scores(struct http_sequence *s, const struct llm_generated *token
     int rc = 0;
     for (uint32_t i = 0; i < count && rc == 0; i++)
         rc = add_score(choice, &tokens[i]);
-    if (rc)
+    if (rc) {
         http_sequence_finish(s, HTTP_FINISH_ERROR);
-    else if (s->scored == s->prompt_count)
+    } else if (s->scored == s->prompt_count) {
         start_others(choice);
+        http_queue_assign(s->front);
+    }
 }
 
 /* A stop string has come, or the only call that the client takes. */
@@ -650,6 +652,7 @@ int http_generation_start(struct http_exchange *x, enum http_api api)
         if (!waits_for_scores(&x->choices[i]))
             http_sequence_start(&x->choices[i].sequence);
     }
+    http_queue_assign(f);
     http_unlock(f);
     return rc;
 }

@@ -83,6 +83,7 @@ struct http_model {
     struct llm_chat *chat; /* NULL: none, and no_chat says why */
     char no_chat[LLM_WHY_CHARS];
     struct http_model_stats stats;
+    uint64_t full; /* the last walk (http_front) that found no place for a new text of it */
 };
 
 struct http_attempt;
@@ -139,9 +140,11 @@ struct http_sequence_ops {
     void (*on_end)(struct http_sequence *s, enum http_finish finish);
 };
 
-/* What the texts of one request share: while one of them is at a worker, the others wait for a
- * place beside it, and not for a worker. */
+/* The texts of one request, which are all of one model and one key.  While one of them is at a
+ * worker, the others wait for a place beside it, and not for a worker. */
 struct http_siblings {
+    struct http_sequence *waiting, **waiting_end; /* those that were at workers are the first */
+    struct http_siblings *next, **to;             /* in the key's line, while some wait */
     uint32_t at_workers;
     uint64_t left_ns; /* when one last left a worker */
 };
@@ -162,7 +165,7 @@ struct http_sequence {
     uint32_t scored; /* of the prompt; the first has no logprob.  0: it is not asked for */
     char arithmetic[sizeof(((struct llm_served_model *)0)->arithmetic)]; /* "": any */
     struct http_attempt *attempt;     /* NULL: waits, or has ended */
-    struct http_sequence *next, **to; /* in its key's waiting list; to NULL: not in it */
+    struct http_sequence *next, **to; /* among its siblings that wait; to NULL: it does not */
     uint64_t held;                    /* of the key's positions, while there is an attempt */
     uint64_t started_ns, waits_ns, first_ns, last_ns;
     uint64_t due_ns; /* while it waits: it does not wait too long before */
@@ -221,6 +224,7 @@ struct http_front {
     struct http_key nobody;   /* of all requests, where no key is asked for */
     struct http_key *waiting; /* keys with texts that wait */
     uint64_t passes, served;  /* of http_queue_assign: calls, texts */
+    uint64_t walks, looks;    /* along the line of one key; at a text there */
     struct http_attempt *actions, **actions_end;
     struct http_prefix *prefixes;
     struct http_exchange *exchanges; /* that have texts */
@@ -299,7 +303,7 @@ void http_route_note(struct http_front *f, const struct http_sequence *s,
 
 /* The caller has filled in front, key, siblings, ops, model, request, most, and the log with the
  * prompt, which becomes the sequence's.  on_end follows, exactly once, unless it is dropped before.
- */
+ * It waits for http_queue_assign, so that many are begun together. */
 void http_sequence_start(struct http_sequence *s);
 /* Its text is complete for its owner, who is told so: the worker is told to stop. */
 void http_sequence_finish(struct http_sequence *s, enum http_finish how);
@@ -322,6 +326,9 @@ void http_attempt_act(struct http_attempt *a);
 /* first: before the others of its key. */
 void http_queue_add(struct http_sequence *s, bool first);
 void http_queue_remove(struct http_sequence *s); /* of one that does not wait: nothing */
+/* All that wait, one after the other; NULL: no more. */
+struct http_sequence *http_queue_first(const struct http_front *f);
+struct http_sequence *http_queue_next(const struct http_sequence *s);
 /* Gives waiting texts to workers. */
 void http_queue_assign(struct http_front *f);
 

@@ -17,7 +17,7 @@ enum {
     HTTP_KEY_FILE_BYTES_MAX = 1 << 20
 };
 
-struct http_sequence;
+struct http_siblings;
 
 struct http_key {
     const char *text;
@@ -26,7 +26,7 @@ struct http_key {
     uint32_t texts;     /* at workers */
     uint64_t positions; /* of KV that they take there */
     /* Of the front's queue. */
-    struct http_sequence *waiting, **waiting_end;
+    struct http_siblings *waiting, **waiting_end; /* requests with texts that wait */
     struct http_key *next;
     uint64_t served; /* when it was last given a worker: a number of the front's */
     uint64_t stuck;  /* the last pass in which no worker could take a text of it */

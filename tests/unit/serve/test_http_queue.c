@@ -37,6 +37,7 @@ static int start(void **state)
     memset(siblings, 0, sizeof siblings);
     key = other = (struct http_key){0};
     ended = 0;
+    models[0].full = models[1].full = 0;
     front = (struct http_front){.workers = workers,
                                 .worker_count = WORKERS,
                                 .prefixes = prefixes,
@@ -107,6 +108,7 @@ static void start_texts(uint32_t from, uint32_t count, uint32_t request, bool al
 {
     for (uint32_t i = from; i < from + count; i++)
         http_sequence_start(make(i, alike ? request : i));
+    http_queue_assign(&front);
 }
 
 /* A worker that gets texts will get to this one. */
@@ -190,6 +192,61 @@ static void a_text_that_has_begun_goes_on_beyond_the_share(void **state)
     assert_null(texts[share].attempt);
 }
 
+/* A request of many texts costs what its places do, whatever waits behind. */
+static void texts_that_wait_are_not_looked_at(void **state)
+{
+    (void)state;
+    start_texts(0, TEXTS, 0, true);
+    assert_int_equal(at_workers(), HTTP_WORKER_TEXTS_MAX);
+    assert_int_equal(front.looks, HTTP_WORKER_TEXTS_MAX + 1);
+    http_queue_assign(&front);
+    assert_int_equal(front.looks, HTTP_WORKER_TEXTS_MAX + 2);
+    workers[1].state = HTTP_WORKER_UP;
+    http_queue_assign(&front);
+    assert_int_equal(at_workers(), TEXTS);
+}
+
+/* Behind a request whose model has no place. */
+static void a_request_for_another_model_is_found(void **state)
+{
+    (void)state;
+    start_texts(0, TEXTS - 1, 0, true);
+    workers[1] = (struct http_worker){.front = &front,
+                                      .index = 1,
+                                      .state = HTTP_WORKER_UP,
+                                      .served.model_count = 1,
+                                      .models[0] = &models[1]};
+    struct http_sequence *s = make(TEXTS - 1, 1);
+    s->model = &models[1];
+    http_sequence_start(s);
+    front.looks = 0;
+    http_queue_assign(&front);
+    assert_non_null(s->attempt);
+    assert_int_equal(front.looks, 3); /* at the first text of each request, and again at one */
+}
+
+/* So a text that comes back does not wait for its own request's others. */
+static void a_text_that_was_lost_goes_first(void **state)
+{
+    (void)state;
+    start_texts(0, HTTP_WORKER_TEXTS_MAX, 0, true);
+    start_texts(HTTP_WORKER_TEXTS_MAX, 2, 1, true);
+    start_texts(HTTP_WORKER_TEXTS_MAX + 2, 2, 2, true);
+    struct http_sequence *s = make(TEXTS - 1, 2);
+    s->attempts = 1;
+    http_queue_add(s, true);
+    assert_ptr_equal(http_queue_first(&front), s);
+    unsigned count = 0;
+    for (s = http_queue_first(&front); s; s = http_queue_next(s))
+        count++;
+    assert_int_equal(count, 5);
+    workers[0].texts--; /* a place */
+    http_queue_assign(&front);
+    workers[0].texts++;
+    assert_non_null(texts[TEXTS - 1].attempt);
+    assert_null(texts[HTTP_WORKER_TEXTS_MAX].attempt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +257,9 @@ int main(void)
                                         stop),
         cmocka_unit_test_setup_teardown(a_text_that_has_begun_goes_on_beyond_the_share, start,
                                         stop),
+        cmocka_unit_test_setup_teardown(texts_that_wait_are_not_looked_at, start, stop),
+        cmocka_unit_test_setup_teardown(a_request_for_another_model_is_found, start, stop),
+        cmocka_unit_test_setup_teardown(a_text_that_was_lost_goes_first, start, stop),
     };
     return cmocka_run_group_tests(tests, start_all, stop_all);
 }

@@ -1,6 +1,7 @@
 /* Texts that wait for a worker, by API key.  The next text is that of the key with the fewest texts
  * at workers, of equals that which was served longest ago: many requests of one key do not hold up
- * one of another.  A key's texts are in order, but those that a worker lost go first.
+ * one of another.  A key's requests are in order, and so are the texts of each; but a text that a
+ * worker lost goes first, and its request with it.
  *
  * Where there are several keys, the texts of one may take only a share of the places and of the KV
  * memory that workers have; the rest is there when another key comes.  A text that has begun goes
@@ -13,47 +14,98 @@
 
 enum { SHARE_DEFAULT = 75, SHARE_ALL = 100 }; /* percent */
 
+static void add_siblings(struct http_siblings *b, struct http_key *key, bool first)
+{
+    b->to = first ? &key->waiting : key->waiting_end;
+    b->next = *b->to;
+    if (b->next)
+        b->next->to = &b->next;
+    else
+        key->waiting_end = &b->next;
+    *b->to = b;
+}
+
+static void remove_siblings(struct http_siblings *b, struct http_key *key)
+{
+    *b->to = b->next;
+    if (b->next)
+        b->next->to = b->to;
+    else
+        key->waiting_end = b->to;
+    b->to = NULL;
+}
+
+static void add_key(struct http_front *f, struct http_key *key)
+{
+    key->waiting_end = &key->waiting;
+    key->next = f->waiting;
+    f->waiting = key;
+}
+
+static void remove_key(struct http_front *f, struct http_key *key)
+{
+    struct http_key **to = &f->waiting;
+    while (*to != key)
+        to = &(*to)->next;
+    *to = key->next;
+}
+
 void http_queue_add(struct http_sequence *s, bool first)
 {
     struct http_front *f = s->front;
-    struct http_key *key = s->key;
+    struct http_siblings *b = s->siblings;
     assert(!s->to && !s->attempt && !s->ended);
     s->waits_ns = hw_now_ns();
     s->due_ns = s->waits_ns + f->limits.wait_ns;
     http_count(&s->model->stats, HTTP_COUNT_WAITING, 1);
-    if (!key->waiting) {
-        key->waiting_end = &key->waiting;
-        key->next = f->waiting;
-        f->waiting = key;
-    }
-    s->to = first ? &key->waiting : key->waiting_end;
+    if (!s->key->waiting)
+        add_key(f, s->key);
+    if (!b->waiting)
+        b->waiting_end = &b->waiting;
+    else if (first)
+        remove_siblings(b, s->key);
+    if (!b->to)
+        add_siblings(b, s->key, first);
+    s->to = first ? &b->waiting : b->waiting_end;
     s->next = *s->to;
     if (s->next)
         s->next->to = &s->next;
     else
-        key->waiting_end = &s->next;
+        b->waiting_end = &s->next;
     *s->to = s;
 }
 
 void http_queue_remove(struct http_sequence *s)
 {
-    struct http_front *f = s->front;
-    struct http_key *key = s->key;
+    struct http_siblings *b = s->siblings;
     if (!s->to)
         return;
     *s->to = s->next;
     if (s->next)
         s->next->to = s->to;
     else
-        key->waiting_end = s->to;
+        b->waiting_end = s->to;
     s->to = NULL;
     http_count(&s->model->stats, HTTP_COUNT_WAITING, -1);
-    if (key->waiting)
-        return;
-    struct http_key **to = &f->waiting;
-    while (*to != key)
-        to = &(*to)->next;
-    *to = key->next;
+    if (!b->waiting)
+        remove_siblings(b, s->key);
+    if (!s->key->waiting)
+        remove_key(s->front, s->key);
+}
+
+struct http_sequence *http_queue_first(const struct http_front *f)
+{
+    return f->waiting ? f->waiting->waiting->waiting : NULL;
+}
+
+struct http_sequence *http_queue_next(const struct http_sequence *s)
+{
+    const struct http_siblings *b = s->siblings->next;
+    if (s->next)
+        return s->next;
+    if (!b && s->key->next)
+        b = s->key->next->waiting;
+    return b ? b->waiting : NULL;
 }
 
 /* ---- shares ---- */
@@ -95,24 +147,39 @@ static bool has_share(const struct http_front *f, const struct http_sequence *s)
 
 /* ---- giving texts out ---- */
 
-/* The first text of the key that a worker can take now, and the worker. */
-static struct http_sequence *next_of(struct http_front *f, struct http_key *key,
-                                     struct http_worker **w)
+/* The first text of a request that a worker can take now, and the worker.  After a new text that
+ * finds no place come only new ones, so the walk ends. */
+static struct http_sequence *next_of_siblings(struct http_front *f, struct http_siblings *b,
+                                              struct http_worker **w)
 {
-    const struct http_model *full = NULL; /* no worker takes a new text of it */
-    for (struct http_sequence *s = key->waiting; s; s = s->next) {
+    for (struct http_sequence *s = b->waiting; s; s = s->next) {
+        f->looks++;
         http_sequence_forgive(s);
         bool begun = s->token_count > s->prompt_count;
         bool any = !begun && s->losses < HTTP_LOSSES_STEADY; /* worker will do */
-        if (any && s->model == full)
-            continue;
+        bool full = any && s->model->full == f->walks;
         if (!begun)
             s->arithmetic[0] = '\0'; /* nothing was generated: any arithmetic will do */
-        *w = begun || has_share(f, s) ? http_route(f, s) : NULL;
+        *w = !full && (begun || has_share(f, s)) ? http_route(f, s) : NULL;
         if (*w)
             return s;
         if (any)
-            full = s->model;
+            s->model->full = f->walks;
+        if (!s->attempts)
+            return NULL;
+    }
+    return NULL;
+}
+
+/* The same of all requests of the key. */
+static struct http_sequence *next_of(struct http_front *f, struct http_key *key,
+                                     struct http_worker **w)
+{
+    f->walks++;
+    for (struct http_siblings *b = key->waiting; b; b = b->next) {
+        struct http_sequence *s = next_of_siblings(f, b, w);
+        if (s)
+            return s;
     }
     return NULL;
 }

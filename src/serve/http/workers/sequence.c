@@ -479,17 +479,14 @@ uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
 {
     uint64_t due = HW_NEVER;
     const char *drained = http_drained(f);
-    struct http_key *key = f->waiting;
-    struct http_sequence *s = key ? key->waiting : NULL;
+    struct http_sequence *s = http_queue_first(f);
     while (s) {
         if (s->due_ns <= now)
             s->due_ns = due_of(s, now);
         uint64_t end = drained ? now : s->due_ns;
         if (end > now) {
             due = end < due ? end : due;
-            s = s->next;
-            if (!s && (key = key->next) != NULL)
-                s = key->waiting;
+            s = http_queue_next(s);
             continue;
         }
         http_queue_remove(s);
@@ -497,8 +494,7 @@ uint64_t http_sequences_expire(struct http_front *f, uint64_t now)
              drained       ? drained
              : s->attempts ? "no worker could go on with the text in time"
                            : "no worker could take the request in time");
-        key = f->waiting; /* the owner may have dropped others */
-        s = key ? key->waiting : NULL;
+        s = http_queue_first(f); /* the owner may have dropped others */
     }
     return due;
 }
@@ -514,5 +510,4 @@ void http_sequence_start(struct http_sequence *s)
         return;
     }
     http_queue_add(s, false);
-    http_queue_assign(s->front);
 }
