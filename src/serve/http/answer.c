@@ -483,7 +483,7 @@ static json_t *describe_model(const struct http_front *f, const struct http_mode
 {
     return json_pack("{s:s, s:s, s:I, s:s, s:I, s:b}", "id", m->name, "object", "model", "created",
                      (json_int_t)m->created, "owned_by", "hawser", "max_model_len",
-                     (json_int_t)m->context, "weights_aside", is_aside(f, m));
+                     (json_int_t)http_model_context(f, m), "weights_aside", is_aside(f, m));
 }
 
 char *http_answer_models(struct http_front *f, size_t *len)

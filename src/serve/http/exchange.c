@@ -195,10 +195,12 @@ static enum MHD_Result post_count(struct http_exchange *x)
 
 /* ---- tokens ---- */
 
+/* And its context. */
 static struct http_model *find_model(struct http_exchange *x, const char *name)
 {
     pthread_mutex_lock(&x->front->lock);
     struct http_model *m = http_model_find(x->front, name, &x->error);
+    x->context = m ? http_model_context(x->front, m) : 0;
     pthread_mutex_unlock(&x->front->lock);
     if (m && !m->vocab) {
         (void)http_error_set(&x->error, 400, "model", NULL,
@@ -208,14 +210,13 @@ static struct http_model *find_model(struct http_exchange *x, const char *name)
     return m;
 }
 
-static char *tokens_json(const struct http_model *m, const uint32_t *tokens, uint32_t count,
-                         size_t *len)
+static char *tokens_json(uint32_t context, const uint32_t *tokens, uint32_t count, size_t *len)
 {
     json_t *list = json_array();
     for (uint32_t i = 0; i < count; i++)
         json_array_append_new(list, json_integer(tokens[i]));
     json_t *answer = json_pack("{s:o, s:I, s:I}", "tokens", list, "count", (json_int_t)count,
-                               "max_model_len", (json_int_t)m->context);
+                               "max_model_len", (json_int_t)context);
     char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
     json_decref(answer);
     *len = text ? strlen(text) : 0;
@@ -232,7 +233,7 @@ static enum MHD_Result post_tokenize(struct http_exchange *x)
     const struct http_model *m = find_model(x, r.model);
     if (m)
         tokens = http_encode(m, r.prompt.text, r.prompt.bytes, r.add_special, &count, &x->error);
-    char *text = tokens ? tokens_json(m, tokens, count, &len) : NULL;
+    char *text = tokens ? tokens_json(x->context, tokens, count, &len) : NULL;
     free(tokens);
     http_tokenize_fini(&r);
     return x->error.status ? respond_error(x) : respond_json(x, MHD_HTTP_OK, text, len);

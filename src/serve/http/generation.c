@@ -90,7 +90,7 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
     bool embeds = x->request.api == HTTP_EMBEDDINGS;
     if (x->request.form == HTTP_COUNT_TOKENS)
         return 0;
-    if (*count > 0 && *count < m->context + (embeds || wants_nothing(&x->request)))
+    if (*count > 0 && *count < x->context + (embeds || wants_nothing(&x->request)))
         return 0;
     free(*tokens);
     if (*count == 0)
@@ -99,14 +99,14 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
     if (embeds)
         return http_error_set(&x->error, 400, "input", "context_length_exceeded",
                               "the input has %u tokens, and the model's context %u; shorten it",
-                              *count, m->context);
+                              *count, x->context);
     bool chat = x->request.api == HTTP_CHAT;
     return http_error_set(&x->error, 400,
                           chat ? http_request_name(&x->request, "messages") : "prompt",
                           "context_length_exceeded",
                           "the prompt has %u tokens, and the model's context %u: nothing can "
                           "follow; shorten it",
-                          *count, m->context);
+                          *count, x->context);
 }
 
 /* ---- tokens to text, under the lock ---- */
@@ -393,7 +393,7 @@ static int make_choices(struct http_exchange *x, const uint32_t *tokens, uint32_
                         uint32_t prompt, uint64_t seed)
 {
     const struct http_request *r = &x->request;
-    uint32_t left = x->model->context - count;
+    uint32_t left = x->context - count;
     for (uint32_t i = 0; i < r->n; i++) {
         struct http_choice *choice = &x->choices[x->choice_count];
         struct http_sequence *s = &choice->sequence;
@@ -632,6 +632,7 @@ int http_generation_count(struct http_exchange *x, enum http_api api)
         return -1;
     pthread_mutex_lock(&f->lock);
     x->model = http_model_find(f, x->request.model, &x->error);
+    x->context = x->model ? http_model_context(f, x->model) : 0;
     pthread_mutex_unlock(&f->lock);
     return x->model ? prepare(x) : -1;
 }

@@ -74,7 +74,7 @@ struct http_model {
     char name[LLM_SERVED_NAME_CHARS];
     char arch[32];
     uint8_t hash[LLM_SERVED_HASH_BYTES];
-    uint32_t context;
+    uint32_t context; /* as the worker told that it is known from */
     time_t created;
     uint8_t *header; /* the file's, which `file` points into */
     struct llm_file *file;
@@ -269,6 +269,9 @@ void http_models_wait(struct http_front *f, const char *name);
  * above. */
 struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why);
 void http_model_destroy(struct http_model *m);
+/* The largest context of workers that take texts of it; where none does, of all that are known.
+ * Under the lock. */
+uint32_t http_model_context(const struct http_front *f, const struct http_model *m);
 /* A worker that serves it is up.  Under the lock. */
 bool http_model_is_up(const struct http_front *f, const struct http_model *m);
 
@@ -291,6 +294,8 @@ void http_worker_stop(struct http_worker *w);
 
 /* The worker for a text; NULL: none now. */
 struct http_worker *http_route(struct http_front *f, const struct http_sequence *s);
+/* No worker has a place for a new text of its model, however short. */
+bool http_route_full(const struct http_front *f, const struct http_sequence *s);
 /* When a worker that could compute it last got a text; 0: never. */
 uint64_t http_route_took(const struct http_front *f, const struct http_sequence *s);
 /* The index of the model at a worker, or -1. */
@@ -391,6 +396,7 @@ struct http_exchange {
     struct http_exchange *next, **to;
     struct http_request request;
     struct http_model *model;
+    uint32_t context;                       /* the model's when the request came */
     enum llm_tools_form form;               /* of the calls that are looked for */
     const struct llm_chat_marks *reasoning; /* that is looked for; NULL: none */
     char *grammar;                          /* of a schema or of calls, in GBNF; NULL: none */

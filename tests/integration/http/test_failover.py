@@ -266,6 +266,30 @@ class LostEnds(Case):
                 self.assertEqual(relay.cuts, 2)
 
 
+class Contexts(Case):
+    """Workers of one file that differ in --context."""
+    def test_a_text_runs_where_it_fits(self):
+        """Whichever worker is idler or was known first, and beside short ones."""
+        with worker("--context", 128) as small, worker("--context", 512) as large, \
+                gateway([small, large]) as front, gateway([large]) as alone:
+            long, short = ({"prompt": [5] * count, "max_tokens": 8, "temperature": 0} for count in (200, 20))
+            asked = [long] * 6 + [short] * 6
+            want = [call(alone.url, "/v1/completions", a)[2]["choices"] for a in (long, short)]
+            got = in_threads([lambda a=a: call(front.url, "/v1/completions", a) for a in asked])
+            self.assertEqual([(status, body.get("choices", body)) for status, _, body in got],
+                             [(200, want[a is short]) for a in asked])
+
+            def context():
+                return call(front.url, "/v1/models")[2]["data"][0]["max_model_len"]
+
+            self.assertEqual(context(), 512)
+            self.expect(hawser("drain", large.address), 0)
+            wait_for(lambda: context() == 128)
+            status, _, body = call(front.url, "/v1/completions", long)
+            self.assertEqual((status, body["error"]["code"]), (400, "context_length_exceeded"))
+            self.assertEqual(call(front.url, "/v1/completions", short)[0], 200)
+
+
 class Soak(Case):
     # Under a sanitizer a death in the middle of many texts is what counts, not how many there are.
     CLIENTS, KILLS = (12, 1) if SANITIZED else (40, 3)

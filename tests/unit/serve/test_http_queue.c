@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXTS = 2 * HTTP_WORKER_TEXTS_MAX, WORKERS = 2, PROMPT = 4 };
+enum { TEXTS = 2 * HTTP_WORKER_TEXTS_MAX, WORKERS = 2, PROMPT = 4, CONTEXT = 8 };
 #define WAIT_NS (30 * HW_SEC)
 
 static struct http_model models[2];
@@ -28,6 +28,15 @@ static void on_end(struct http_sequence *s, enum http_finish finish)
 
 static const struct http_sequence_ops ops = {.on_end = on_end};
 
+static struct http_worker worker(uint32_t index, struct http_model *m)
+{
+    return (struct http_worker){.front = &front,
+                                .index = index,
+                                .served.model_count = 1,
+                                .served.models[0].context = CONTEXT,
+                                .models[0] = m};
+}
+
 /* The first model is at both workers, of which the second is down; the other model at none. */
 static int start(void **state)
 {
@@ -46,8 +55,7 @@ static int start(void **state)
                                 .limits = {.wait_ns = WAIT_NS, .share_per_key = 100},
                                 .actions_end = &front.actions};
     for (uint32_t i = 0; i < WORKERS; i++)
-        workers[i] = (struct http_worker){
-            .front = &front, .index = i, .served.model_count = 1, .models[0] = &models[0]};
+        workers[i] = worker(i, &models[0]);
     workers[0].state = HTTP_WORKER_UP;
     return 0;
 }
@@ -211,11 +219,8 @@ static void a_request_for_another_model_is_found(void **state)
 {
     (void)state;
     start_texts(0, TEXTS - 1, 0, true);
-    workers[1] = (struct http_worker){.front = &front,
-                                      .index = 1,
-                                      .state = HTTP_WORKER_UP,
-                                      .served.model_count = 1,
-                                      .models[0] = &models[1]};
+    workers[1] = worker(1, &models[1]);
+    workers[1].state = HTTP_WORKER_UP;
     struct http_sequence *s = make(TEXTS - 1, 1);
     s->model = &models[1];
     http_sequence_start(s);
@@ -247,6 +252,21 @@ static void a_text_that_was_lost_goes_first(void **state)
     assert_null(texts[HTTP_WORKER_TEXTS_MAX].attempt);
 }
 
+/* The worker with enough context has no place; the other one takes what is shorter. */
+static void a_long_text_does_not_hold_up_a_short_one(void **state)
+{
+    (void)state;
+    workers[1].state = HTTP_WORKER_UP;
+    workers[1].served.models[0].context = CONTEXT - 1;
+    workers[0].busy_until = hw_now_ns() + 1000 * HW_SEC;
+    struct http_sequence *s = make(0, 0);
+    s->most = CONTEXT - PROMPT;
+    http_sequence_start(s);
+    start_texts(1, 1, 1, true);
+    assert_null(s->attempt);
+    assert_ptr_equal(texts[1].attempt->worker, &workers[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +280,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(texts_that_wait_are_not_looked_at, start, stop),
         cmocka_unit_test_setup_teardown(a_request_for_another_model_is_found, start, stop),
         cmocka_unit_test_setup_teardown(a_text_that_was_lost_goes_first, start, stop),
+        cmocka_unit_test_setup_teardown(a_long_text_does_not_hold_up_a_short_one, start, stop),
     };
     return cmocka_run_group_tests(tests, start_all, stop_all);
 }

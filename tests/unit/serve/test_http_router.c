@@ -22,6 +22,7 @@ static void start(void)
         workers[i] = (struct http_worker){.index = i,
                                           .state = HTTP_WORKER_UP,
                                           .served.model_count = 1,
+                                          .served.models[0].context = 8,
                                           .models[0] = &model,
                                           .texts = 30 - 10 * i,
                                           .up_ns = 1 + i};
@@ -52,6 +53,32 @@ static void a_text_goes_to_the_idlest(void **state)
     assert_ptr_equal(route(0), &workers[1]);
     workers[1].served.draining = true;
     assert_ptr_equal(route(0), &workers[0]);
+}
+
+/* Of workers with one file, those with enough context for the whole text. */
+static void a_text_goes_where_it_fits(void **state)
+{
+    (void)state;
+    static uint32_t tokens[4];
+    struct http_sequence s = {
+        .model = &model, .tokens = tokens, .token_count = 4, .prompt_count = 4, .most = 4};
+    start();
+    assert_ptr_equal(http_route(&front, &s), &workers[2]);
+    workers[2].served.models[0].context = 7;
+    assert_int_equal(http_model_context(&front, &model), 8);
+    assert_ptr_equal(http_route(&front, &s), &workers[1]);
+    s.token_count += 2; /* as much has come already */
+    assert_ptr_equal(http_route(&front, &s), &workers[1]);
+    s.most = 5;
+    assert_null(http_route(&front, &s));
+    assert_false(http_route_full(&front, &s));
+    s.request.embed = true;
+    assert_ptr_equal(http_route(&front, &s), &workers[2]);
+    workers[0].served.draining = workers[1].served.draining = true;
+    assert_int_equal(http_model_context(&front, &model), 7);
+    workers[2].state = HTTP_WORKER_DOWN;
+    assert_int_equal(http_model_context(&front, &model), 8);
+    assert_true(http_route_full(&front, &s));
 }
 
 static void one_that_lost_workers_waits_for_the_steadiest(void **state)
@@ -110,6 +137,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_goes_to_the_idlest),
+        cmocka_unit_test(a_text_goes_where_it_fits),
         cmocka_unit_test(one_that_lost_workers_waits_for_the_steadiest),
         cmocka_unit_test(a_worker_that_lives_was_not_lost),
     };

@@ -117,6 +117,20 @@ void http_model_destroy(struct http_model *m)
     free(m);
 }
 
+uint32_t http_model_context(const struct http_front *f, const struct http_model *m)
+{
+    uint32_t known = 0, open = 0;
+    for (size_t i = 0; i < f->worker_count; i++) {
+        const struct http_worker *w = &f->workers[i];
+        int model = http_worker_model(w, m);
+        uint32_t context = model >= 0 ? w->served.models[model].context : 0;
+        known = context > known ? context : known;
+        if (context > open && http_worker_takes_texts(w) && !w->left)
+            open = context;
+    }
+    return open ? open : known ? known : m->context;
+}
+
 bool http_model_is_up(const struct http_front *f, const struct http_model *m)
 {
     for (size_t i = 0; i < f->worker_count; i++) {

@@ -160,10 +160,11 @@ static struct http_sequence *next_of_siblings(struct http_front *f, struct http_
         bool full = any && s->model->full == f->walks;
         if (!begun)
             s->arithmetic[0] = '\0'; /* nothing was generated: any arithmetic will do */
-        *w = !full && (begun || has_share(f, s)) ? http_route(f, s) : NULL;
+        bool share = !full && (begun || has_share(f, s));
+        *w = share ? http_route(f, s) : NULL;
         if (*w)
             return s;
-        if (any)
+        if (any && (!share || http_route_full(f, s))) /* else it needs more context than others */
             s->model->full = f->walks;
         if (!s->attempts)
             return NULL;

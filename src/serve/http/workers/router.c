@@ -21,18 +21,29 @@ static uint32_t load_of(const struct http_worker *w)
     return w->texts + w->others;
 }
 
+/* Positions that it takes at most: so a text that goes on elsewhere ends where it would have. */
+static uint32_t need_of(const struct http_sequence *s)
+{
+    return s->request.embed ? s->prompt_count : s->prompt_count + s->most;
+}
+
 /* It could compute the text, whether or not it is up. */
 static bool suits(const struct http_worker *w, const struct http_sequence *s)
 {
     int model = http_worker_model(w, s->model);
     /* A text that has begun goes on with the same tokens only under the same arithmetic. */
-    return model >= 0 &&
+    return model >= 0 && need_of(s) <= w->served.models[model].context &&
            (!s->arithmetic[0] || strcmp(s->arithmetic, w->served.models[model].arithmetic) == 0);
+}
+
+static bool is_open(const struct http_worker *w)
+{
+    return http_worker_takes_texts(w) && !w->left && !http_worker_is_doubted(w);
 }
 
 static bool serves(const struct http_worker *w, const struct http_sequence *s)
 {
-    return http_worker_takes_texts(w) && !w->left && !http_worker_is_doubted(w) && suits(w, s);
+    return is_open(w) && suits(w, s);
 }
 
 static bool has_room(const struct http_worker *w, uint64_t now)
@@ -98,6 +109,17 @@ static struct http_worker *by_prefix(struct http_front *f, const struct http_seq
             return &f->workers[entry->worker - 1];
     }
     return NULL;
+}
+
+bool http_route_full(const struct http_front *f, const struct http_sequence *s)
+{
+    uint64_t now = hw_now_ns();
+    for (size_t i = 0; i < f->worker_count; i++) {
+        const struct http_worker *w = &f->workers[i];
+        if (has_room(w, now) && is_open(w) && http_worker_model(w, s->model) >= 0)
+            return false;
+    }
+    return true;
 }
 
 uint64_t http_route_took(const struct http_front *f, const struct http_sequence *s)
