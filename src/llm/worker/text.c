@@ -290,7 +290,8 @@ static void give_way(struct llm_worker *w, struct llm_job *job)
 {
     llm_seq_truncate(job->seq->seq, 0);
     job->done = 0;
-    job->text.end.shared = 0; /* what it adopts when it comes back is counted again */
+    if (!job->text.decodes)       /* else its prompt was computed, and is not counted again */
+        job->text.end.shared = 0; /* what it adopts when it comes back is counted again */
     job->text.waits = true;
     if (job->text.sums)
         memset(job->text.sums, 0,

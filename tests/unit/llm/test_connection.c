@@ -569,6 +569,7 @@ static void texts_that_memory_cannot_hold_take_turns(void **state)
         wait_end(&t[i]);
         assert_ended(&t[i], LLM_END_LENGTH, GROW);
         assert_memory_equal(t[i].tokens, alone.tokens, GROW * sizeof(uint32_t));
+        assert_true(t[i].end.shared > 0); /* with the one before, also where it gave way later */
     }
     assert_true(total("llm_texts_preempted") > before);
     wait_idle(conn);
