@@ -266,6 +266,15 @@ class LostEnds(Case):
                 self.assertEqual(relay.cuts, 2)
 
 
+class Queue(Case):
+    def test_a_request_waits_for_places_beside_its_own_texts(self):
+        """Longer than --worker-wait, which is for workers that take nothing."""
+        with worker() as one, gateway([one], "--worker-wait", "10ms") as front:
+            status, _, body = call(front.url, "/v1/embeddings", {"input": [[5] * 16] * (300 if SANITIZED else 1500)})
+            self.assertEqual(status, 200, body)
+            self.assertEqual(len({tuple(d["embedding"]) for d in body["data"]}), 1)
+
+
 class Contexts(Case):
     """Workers of one file that differ in --context."""
     def test_a_text_runs_where_it_fits(self):
