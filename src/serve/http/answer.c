@@ -211,7 +211,7 @@ static json_t *whole_choice(const struct http_choice *choice)
                      message, "logprobs", logprobs, "finish_reason", finish_name(choice));
 }
 
-char *http_answer_whole(struct http_exchange *x, size_t *len)
+char *http_answer_whole(const struct http_exchange *x, size_t *len)
 {
     if (x->request.asked)
         return dump(x->request.form == HTTP_RESPONSES ? http_responses_whole(x)

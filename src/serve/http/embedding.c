@@ -52,7 +52,7 @@ static int put_one(FILE *out, const struct http_choice *choice)
     return rc;
 }
 
-char *http_answer_embeddings(struct http_exchange *x, size_t *len)
+char *http_answer_embeddings(const struct http_exchange *x, size_t *len)
 {
     char *text = NULL, *name = NULL;
     FILE *out = open_memstream(&text, len);

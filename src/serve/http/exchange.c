@@ -136,12 +136,20 @@ static bool has_news(const struct http_exchange *x)
     return false;
 }
 
+/* Without the lock: when no text is open, nobody else changes the choices, and formatting a batch
+ * of embeddings takes long. */
+static enum MHD_Result respond_whole(struct http_exchange *x)
+{
+    size_t len = 0;
+    char *text = x->request.api == HTTP_EMBEDDINGS ? http_answer_embeddings(x, &len)
+                                                   : http_answer_whole(x, &len);
+    return respond_json(x, MHD_HTTP_OK, text, len);
+}
+
 /* After the texts have begun, and after each resumption. */
 static enum MHD_Result go_on(struct http_exchange *x)
 {
     enum { WAIT, STREAM, WHOLE, ERROR, GONE } what = WAIT;
-    char *text = NULL;
-    size_t len = 0;
     pthread_mutex_lock(&x->front->lock);
     if (x->gone) {
         what = GONE;
@@ -151,8 +159,6 @@ static enum MHD_Result go_on(struct http_exchange *x)
         what = STREAM;
     } else if (x->open == 0) {
         what = WHOLE;
-        text = x->request.api == HTTP_EMBEDDINGS ? http_answer_embeddings(x, &len)
-                                                 : http_answer_whole(x, &len);
     } else {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
@@ -162,7 +168,7 @@ static enum MHD_Result go_on(struct http_exchange *x)
     case STREAM:
         return respond_stream(x);
     case WHOLE:
-        return respond_json(x, MHD_HTTP_OK, text, len);
+        return respond_whole(x);
     case ERROR:
         return respond_error(x);
     case GONE:

@@ -469,8 +469,9 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
 
 /* ---- answer.c: JSON, malloc'd or NULL; under the lock ---- */
 
-char *http_answer_whole(struct http_exchange *x, size_t *len);
-char *http_answer_embeddings(struct http_exchange *x, size_t *len);
+/* These two without it, when the exchange has no open text: its choices do not change any more. */
+char *http_answer_whole(const struct http_exchange *x, size_t *len);
+char *http_answer_embeddings(const struct http_exchange *x, size_t *len);
 /* What is new for a client that streams, in x->out. */
 void http_answer_chunks(struct http_exchange *x);
 char *http_answer_models(struct http_front *f, size_t *len);
