@@ -180,11 +180,22 @@ static VkPipelineShaderStageCreateInfo stage(VkShaderStageFlagBits which, const 
     };
 }
 
-static VkPipeline linked(const struct vkt_target *target, VkPipelineLayout layout)
+/* The same with code in the module's place. */
+static VkPipelineShaderStageCreateInfo inlined(VkShaderStageFlagBits which,
+                                               const VkShaderModuleCreateInfo *code)
 {
-    const VkPipelineShaderStageCreateInfo vertex = stage(VK_SHADER_STAGE_VERTEX_BIT, "screen.vert"),
-                                          fragment =
-                                              stage(VK_SHADER_STAGE_FRAGMENT_BIT, "pushed.frag");
+    return (VkPipelineShaderStageCreateInfo){
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+        .pNext = code,
+        .stage = which,
+        .pName = "main",
+    };
+}
+
+static VkPipeline linked(const struct vkt_target *target, VkPipelineLayout layout,
+                         VkPipelineShaderStageCreateInfo vertex,
+                         VkPipelineShaderStageCreateInfo fragment)
+{
     const VkPipelineVertexInputStateCreateInfo input = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_VERTEX_INPUT_STATE_CREATE_INFO};
     const VkPipelineInputAssemblyStateCreateInfo assembly = {
@@ -241,7 +252,7 @@ static VkPipeline linked(const struct vkt_target *target, VkPipelineLayout layou
     return made;
 }
 
-static void pipeline_library(void)
+static void open_with_libraries(void)
 {
     VkPhysicalDeviceGraphicsPipelineLibraryFeaturesEXT features = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_GRAPHICS_PIPELINE_LIBRARY_FEATURES_EXT};
@@ -249,18 +260,58 @@ static void pipeline_library(void)
     VKT_NEED(features.graphicsPipelineLibrary);
     VKT_OPEN_WITH(&features, VK_KHR_PIPELINE_LIBRARY_EXTENSION_NAME,
                   VK_EXT_GRAPHICS_PIPELINE_LIBRARY_EXTENSION_NAME);
-    struct vkt_target target = vkt_target(VK_FORMAT_UNDEFINED, VK_SAMPLE_COUNT_1_BIT);
-    VkPipelineLayout layout = vkt_layout(VK_NULL_HANDLE, sizeof(struct push));
-    VkPipeline pipeline = linked(&target, layout);
+}
+
+static void draw_with(VkPipeline pipeline, VkPipelineLayout layout, const struct vkt_target *target)
+{
     const struct push push = {{0.9f, 0.1f, 0.4f, 1}, 0};
     VkCommandBuffer command = vkt_begin();
-    vkt_target_begin(command, &target, VK_SUBPASS_CONTENTS_INLINE);
+    vkt_target_begin(command, target, VK_SUBPASS_CONTENTS_INLINE);
     vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_GRAPHICS, pipeline);
     vkCmdPushConstants(command, layout, VK_SHADER_STAGE_ALL, 0, sizeof(push), &push);
     vkCmdDraw(command, 3, 1, 0, 0);
     vkCmdEndRenderPass(command);
     vkt_finish(command);
-    vkt_out_target("target", &target);
+    vkt_out_target("target", target);
+}
+
+static void pipeline_library(void)
+{
+    open_with_libraries();
+    struct vkt_target target = vkt_target(VK_FORMAT_UNDEFINED, VK_SAMPLE_COUNT_1_BIT);
+    VkPipelineLayout layout = vkt_layout(VK_NULL_HANDLE, sizeof(struct push));
+    VkPipeline pipeline = linked(&target, layout, stage(VK_SHADER_STAGE_VERTEX_BIT, "screen.vert"),
+                                 stage(VK_SHADER_STAGE_FRAGMENT_BIT, "pushed.frag"));
+    draw_with(pipeline, layout, &target);
+}
+
+/* Stages without modules: nobody waits for such pipelines either. */
+static void inline_shaders(void)
+{
+    open_with_libraries();
+    struct vkt_target target = vkt_target(VK_FORMAT_UNDEFINED, VK_SAMPLE_COUNT_1_BIT);
+    VkPipelineLayout layout = vkt_layout(VK_NULL_HANDLE, sizeof(struct push));
+    struct vkt_buffer out = vkt_storage(BYTES, NULL);
+    struct vkt_kernel kernel = vkt_kernel("fill.comp", "s", 8);
+    vkt_kernel_bind(&kernel, 0, &out);
+    VkShaderModuleCreateInfo codes[] = {vkt_code("screen.vert"), vkt_code("pushed.frag"),
+                                        vkt_code("step.comp")};
+    VkComputePipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .stage = inlined(VK_SHADER_STAGE_COMPUTE_BIT, &codes[2]),
+        .layout = kernel.layout,
+    };
+    uint64_t exchanges = vkt_exchanges();
+    VkPipeline pipeline = linked(&target, layout, inlined(VK_SHADER_STAGE_VERTEX_BIT, &codes[0]),
+                                 inlined(VK_SHADER_STAGE_FRAGMENT_BIT, &codes[1]));
+    VKT(vkCreateComputePipelines(vkt.device, VK_NULL_HANDLE, 1, &info, NULL, &kernel.pipeline));
+    VKT_KEEP(PIPELINE, kernel.pipeline);
+    VKT_EXPECT(getenv("VENUS_SYNC") || vkt_exchanges() == exchanges);
+    for (size_t i = 0; i < VKT_COUNT(codes); i++)
+        free((void *)codes[i].pCode);
+    draw_with(pipeline, layout, &target);
+    vkt_kernel_run(&kernel, (const uint32_t[]){1, 5}, GROUPS);
+    vkt_out_buffer("out", &out);
 }
 
 /* --- names that programs ask for and need not use ----------------------------------------------
@@ -708,6 +759,7 @@ static const struct vkt_case cases[] = {
     {"null_descriptor", null_descriptor, NULL},
     {"custom_border", custom_border, NULL},
     {"pipeline_library", pipeline_library, NULL},
+    {"inline_shaders", inline_shaders, NULL},
     {"external_names", external_names, NULL},
     {"descriptor_buffer_is_consistent", descriptor_buffer_is_consistent, NULL},
 #ifdef VK_EXT_host_image_copy

@@ -165,7 +165,8 @@ void vkt_copy(VkCommandBuffer command, const struct vkt_buffer *from, const stru
 
 /* --- shaders, descriptors, kernels ------------------------------------------------------------ */
 
-/* From shaders/NAME.spv beside the program. */
+/* From shaders/NAME.spv beside the program; the code is the caller's to free. */
+VkShaderModuleCreateInfo vkt_code(const char *name);
 VkShaderModule vkt_shader(const char *name);
 
 /* Bindings as letters: s storage buffer, S dynamic; u uniform buffer, U dynamic; t uniform texel

@@ -273,12 +273,12 @@ void vkt_copy(VkCommandBuffer command, const struct vkt_buffer *from, const stru
 
 /* --- shaders and descriptors ------------------------------------------------------------------ */
 
-VkShaderModule vkt_shader(const char *name)
+VkShaderModuleCreateInfo vkt_code(const char *name)
 {
-    static uint32_t code[VKT_SHADER_BYTES_MAX / sizeof(uint32_t)];
+    uint32_t *code = malloc(VKT_SHADER_BYTES_MAX);
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    if (length < 0)
+    if (!code || length < 0)
         vkt_fail("/proc/self/exe: %m");
     path[length] = '\0';
     size_t folder = (size_t)(strrchr(path, '/') - path);
@@ -286,16 +286,22 @@ VkShaderModule vkt_shader(const char *name)
     FILE *file = fopen(path, "rb");
     if (!file)
         vkt_fail("%s: %m", path);
-    size_t bytes = fread(code, 1, sizeof(code), file);
+    size_t bytes = fread(code, 1, VKT_SHADER_BYTES_MAX, file);
     fclose(file);
-    VkShaderModuleCreateInfo info = {
+    return (VkShaderModuleCreateInfo){
         .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
         .codeSize = bytes,
         .pCode = code,
     };
+}
+
+VkShaderModule vkt_shader(const char *name)
+{
+    VkShaderModuleCreateInfo info = vkt_code(name);
     VkShaderModule module;
     VKT(vkCreateShaderModule(vkt.device, &info, NULL, &module));
     VKT_KEEP(SHADER_MODULE, module);
+    free((void *)info.pCode);
     return module;
 }
 

@@ -346,12 +346,28 @@ static uint32_t model_of(VkShaderStageFlagBits stage)
     }
 }
 
+const struct vn_shader *vn_stage_shader(const VkPipelineShaderStageCreateInfo *stage,
+                                        struct vn_shader **own)
+{
+    *own = NULL;
+    if (stage->module)
+        return vn_object_of(stage->module)->facts;
+    const VkShaderModuleCreateInfo *code =
+        find(stage->pNext, VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO);
+    bool read = code && vn_shader_create(code->pCode, code->codeSize, own) == 0;
+    return read ? *own : NULL;
+}
+
 /* Whether the driver may well refuse the stage: code that cannot be read, or no such entry. */
 static bool is_doubtful(const VkPipelineShaderStageCreateInfo *stage)
 {
-    const struct vn_shader *shader = stage->module ? vn_object_of(stage->module)->facts : NULL;
+    struct vn_shader *own;
+    const struct vn_shader *shader = vn_stage_shader(stage, &own);
     uint32_t model = model_of(stage->stage);
-    return !shader || (model != UINT32_MAX && !vn_shader_has_entry(shader, model, stage->pName));
+    bool doubtful =
+        !shader || (model != UINT32_MAX && !vn_shader_has_entry(shader, model, stage->pName));
+    vn_shader_destroy(own);
+    return doubtful;
 }
 
 bool vn_graphics_needs_result(uint32_t count, const VkGraphicsPipelineCreateInfo *infos)

@@ -42,6 +42,8 @@ struct vn_render_pass_facts {
     struct vn_subpass_facts subpasses[];
 };
 
+struct vn_shader;
+
 bool vn_reads_images(VkDescriptorType type);
 bool vn_reads_buffers(VkDescriptorType type);
 bool vn_reads_texels(VkDescriptorType type);
@@ -77,6 +79,12 @@ vn_clean_build_sizes(VkDevice device, VkAccelerationStructureBuildGeometryInfoKH
 /* Whether each constant lies inside the data; else a driver would read behind it.  Of a decoded
  * structure. */
 bool vn_specialization_fits(const VkSpecializationInfo *s);
+
+/* What is known of a stage's code, at the client: of its module, or of the code that is chained in
+ * the module's place.  NULL where it could not be read, or where there is only an identifier.  *own
+ * is the caller's to destroy, and may be NULL. */
+const struct vn_shader *vn_stage_shader(const VkPipelineShaderStageCreateInfo *stage,
+                                        struct vn_shader **own);
 
 /* Whether the program acts on the result of creation, which then cannot be posted. */
 bool vn_graphics_needs_result(uint32_t count, const VkGraphicsPipelineCreateInfo *infos);

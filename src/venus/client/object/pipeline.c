@@ -2,6 +2,7 @@
 #include "venus/client/object/pipeline.h"
 
 #include "base/clock.h"
+#include "venus/common/rules.h"
 #include "venus/common/shader.h"
 #include "vn_client.gen.h"
 
@@ -30,13 +31,8 @@ static void fill_feedback(const void *chain, uint64_t ns)
             .flags = VK_PIPELINE_CREATION_FEEDBACK_VALID_BIT, .duration = ns};
 }
 
-static void remember_writes(VkPipeline handle, const VkComputePipelineCreateInfo *info)
+static void remember_writes(struct vnc_pipeline *pipeline, const struct vn_shader *shader)
 {
-    struct vnc_pipeline *pipeline = VNC_OBJECT(vnc_pipeline, handle);
-    const VkShaderModule module = info->stage.module;
-    const struct vn_shader *shader = module ? VNC_OBJECT(vn_object, module)->facts : NULL;
-    if (!pipeline || !shader)
-        return;
     size_t bytes = shader->write_count * sizeof(*shader->writes);
     pipeline->writes = malloc(bytes ? bytes : 1);
     if (!pipeline->writes)
@@ -60,8 +56,13 @@ create_compute_pipelines(VkDevice device, VkPipelineCache cache, uint32_t count,
     VkResult result = vn_vkCreateComputePipelines(device, cache, count, infos, allocator, out);
     for (uint32_t i = 0; i < count; i++)
         fill_feedback(infos[i].pNext, hw_now_ns() - start);
-    for (uint32_t i = 0; result >= 0 && i < count; i++)
-        remember_writes(out[i], &infos[i]);
+    for (uint32_t i = 0; result >= 0 && i < count; i++) {
+        struct vn_shader *own;
+        const struct vn_shader *shader = vn_stage_shader(&infos[i].stage, &own);
+        if (out[i] && shader)
+            remember_writes(VNC_OBJECT(vnc_pipeline, out[i]), shader);
+        vn_shader_destroy(own);
+    }
     return result;
 }
 

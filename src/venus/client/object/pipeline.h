@@ -1,7 +1,8 @@
 /* venus/client/object/pipeline.h - shader modules and pipelines: what they can write, and whether
  * their creation needs an answer.
  *
- * A pipeline of well-formed modules with the entry points it names is created without an answer.
+ * A pipeline of well-formed modules, or code in their place, with the entry points it names is
+ * created without an answer.
  * Any other, and one whose creation the program wants to hear about, is created by a call, so that
  * the driver's failure is told where it happens.
  *
