@@ -729,6 +729,43 @@ static void host_copy_layouts(void)
 #endif
 
 #ifdef VK_KHR_maintenance5
+/* Usages that are chained: from the second buffer on nobody waits for what it needs, nor for its
+ * address. */
+static void usage_flags(void)
+{
+    VkPhysicalDeviceMaintenance5FeaturesKHR features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_5_FEATURES_KHR,
+        .maintenance5 = VK_TRUE};
+    VKT_NEED(vkt_has_extension(VK_KHR_MAINTENANCE_5_EXTENSION_NAME));
+    VKT_NEED(vkt.f12.bufferDeviceAddress);
+    VKT_OPEN_WITH(&features, VK_KHR_MAINTENANCE_5_EXTENSION_NAME);
+    struct vkt_buffer memory =
+        vkt_buffer(1 << 20, VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT, VKT_DEVICE);
+    for (uint32_t i = 0; i < 3; i++) {
+        VkBufferUsageFlags2CreateInfoKHR usage = {
+            .sType = VK_STRUCTURE_TYPE_BUFFER_USAGE_FLAGS_2_CREATE_INFO_KHR,
+            .usage =
+                VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
+        VkBufferCreateInfo info = {
+            .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .pNext = &usage, .size = 1000 * (i + 1)};
+        uint64_t exchanges = vkt_exchanges();
+        VkBuffer buffer;
+        VKT(vkCreateBuffer(vkt.device, &info, NULL, &buffer));
+        VKT_KEEP(BUFFER, buffer);
+        VkMemoryRequirements needs;
+        vkGetBufferMemoryRequirements(vkt.device, buffer, &needs);
+        vkt_out_u64("size", needs.size);
+        vkt_out_u64("alignment", needs.alignment);
+        VKT(vkBindBufferMemory(vkt.device, buffer, memory.memory, i * needs.alignment));
+        VkBufferDeviceAddressInfo at[] = {
+            {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO, .buffer = memory.handle},
+            {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO, .buffer = buffer}};
+        VKT_EXPECT(vkGetBufferDeviceAddress(vkt.device, &at[1]) ==
+                   vkGetBufferDeviceAddress(vkt.device, &at[0]) + i * needs.alignment);
+        VKT_EXPECT(i == 0 || getenv("VENUS_SYNC") || vkt_exchanges() == exchanges);
+    }
+}
+
 static void granularity(void)
 {
     VkPhysicalDeviceMaintenance5FeaturesKHR features = {
@@ -770,6 +807,7 @@ static const struct vkt_case cases[] = {
     {"host_copy_layouts", host_copy_layouts, YOUNGER},
 #endif
 #ifdef VK_KHR_maintenance5
+    {"usage_flags", usage_flags, YOUNGER},
     {"granularity", granularity, YOUNGER},
 #endif
 };

@@ -104,10 +104,10 @@
  *           uses it; after another command the device is lost
  *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
  *   REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain}
- *           buffers with that usage, without flags, for one queue family and with nothing chained,
- *           up to VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain, in those
- *           types of the driver, and want no allocation of their own
- *   ADDRESS {u64 memory, u64 address}       a buffer's address is this plus its offset
+ *           buffers with that usage, without flags, for one queue family and with nothing chained
+ *           but usages, up to VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain,
+ * in those types of the driver, and want no allocation of their own ADDRESS {u64 memory, u64
+ * address}       a buffer's address is this plus its offset
  *
  * The snapshot answers queries of physical devices without asking again:
  *

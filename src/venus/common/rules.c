@@ -5,9 +5,9 @@
 
 #include <stddef.h>
 
-/* VkPipelineCreateFlags2CreateInfo of later registries than the floor: its flags replace those of
- * the structure that it extends. */
-enum { PIPELINE_CREATE_FLAGS_2 = 1000470005 };
+/* VkPipelineCreateFlags2CreateInfo and VkBufferUsageFlags2CreateInfo of later registries than the
+ * floor: their flags replace those of the structure that they extend. */
+enum { PIPELINE_CREATE_FLAGS_2 = 1000470005, BUFFER_USAGE_FLAGS_2 = 1000470006 };
 
 struct flags2 {
     VkStructureType type;
@@ -305,6 +305,23 @@ vn_clean_build_sizes(VkDevice device, VkAccelerationStructureBuildGeometryInfoKH
     v.srcAccelerationStructure = VK_NULL_HANDLE;
     v.dstAccelerationStructure = VK_NULL_HANDLE;
     return v;
+}
+
+bool vn_has_plain_address(const VkBufferCreateInfo *info)
+{
+    const VkBaseInStructure *node = info->pNext;
+    while (node && (uint32_t)node->sType == BUFFER_USAGE_FLAGS_2)
+        node = node->pNext;
+    return !info->flags && !node;
+}
+
+uint32_t vn_plain_usage(const VkBufferCreateInfo *info)
+{
+    const struct flags2 *wide = find(info->pNext, BUFFER_USAGE_FLAGS_2);
+    uint64_t usage = wide ? wide->flags : info->usage;
+    bool plain = vn_has_plain_address(info) && info->sharingMode == VK_SHARING_MODE_EXCLUSIVE &&
+                 usage <= UINT32_MAX;
+    return plain ? (uint32_t)usage : 0;
 }
 
 bool vn_specialization_fits(const VkSpecializationInfo *s)

@@ -80,6 +80,13 @@ vn_clean_build_sizes(VkDevice device, VkAccelerationStructureBuildGeometryInfoKH
  * structure. */
 bool vn_specialization_fits(const VkSpecializationInfo *s);
 
+/* The usage of a buffer that nothing else makes special: what it needs follows from it and from the
+ * size.  0 where something does.  Of decoded structures, too. */
+uint32_t vn_plain_usage(const VkBufferCreateInfo *info);
+/* Whether the buffer's address is where it lies in its memory, whatever its usage, and whichever
+ * queues share it. */
+bool vn_has_plain_address(const VkBufferCreateInfo *info);
+
 /* What is known of a stage's code, at the client: of its module, or of the code that is chained in
  * the module's place.  NULL where it could not be read, or where there is only an identifier.  *own
  * is the caller's to destroy, and may be NULL. */

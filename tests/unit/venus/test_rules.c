@@ -285,6 +285,34 @@ static void test_a_base_pipeline_is_read_by_derivatives_only(void **state)
     assert_true(vn_is_derivative(0, &wide, -1));
 }
 
+static void test_a_buffer_is_plain_if_usages_alone_are_chained(void **state)
+{
+    struct {
+        uint32_t type;
+        const void *next;
+        uint64_t flags;
+    } wide = {.type = 1000470006, .flags = 0x20};
+    VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
+    VkBufferCreateInfo info = {.usage = 3};
+    (void)state;
+    assert_int_equal(vn_plain_usage(&info), 3);
+    info.sharingMode = VK_SHARING_MODE_CONCURRENT;
+    assert_int_equal(vn_plain_usage(&info), 0);
+    assert_true(vn_has_plain_address(&info));
+    info = (VkBufferCreateInfo){.usage = 3, .pNext = &wide};
+    assert_int_equal(vn_plain_usage(&info), 0x20);
+    assert_true(vn_has_plain_address(&info));
+    wide.flags |= UINT64_C(1) << 32;
+    assert_int_equal(vn_plain_usage(&info), 0);
+    assert_true(vn_has_plain_address(&info));
+    wide.next = &external;
+    assert_false(vn_has_plain_address(&info));
+    info = (VkBufferCreateInfo){.usage = 3, .flags = VK_BUFFER_CREATE_SPARSE_BINDING_BIT};
+    assert_int_equal(vn_plain_usage(&info), 0);
+    assert_false(vn_has_plain_address(&info));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_dynamic_state_in_chains_is_not_read),
         cmocka_unit_test(test_ignored_counts_cost_nothing),
         cmocka_unit_test(test_a_base_pipeline_is_read_by_derivatives_only),
+        cmocka_unit_test(test_a_buffer_is_plain_if_usages_alone_are_chained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

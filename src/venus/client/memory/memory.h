@@ -78,6 +78,7 @@ struct vnc_resource {
     struct vnc_resource *base; /* of a view: a reference */
     VkDeviceAddress address;   /* once it was asked for */
     uint32_t plain_usage;      /* of a buffer with nothing else about it; 0: something is */
+    bool plain_address;        /* of a buffer: its memory's plus the offset */
     bool external;             /* to be bound to memory that other processes use */
     bool only_read;            /* by devices: a linear image whose usages are such */
     struct vnc_image_shape shape;

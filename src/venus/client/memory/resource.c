@@ -3,6 +3,7 @@
 #include "venus/client/memory/external.h"
 #include "venus/client/memory/memory.h"
 #include "venus/common/protocol.h"
+#include "venus/common/rules.h"
 #include "vn_client.gen.h"
 #include "vn_structs.gen.h"
 
@@ -61,13 +62,6 @@ static void leave_shared(struct vnc_resource *resource)
 
 /* ---- creation ---- */
 
-/* Of a buffer with nothing else about it; else 0. */
-static uint32_t plain_usage_of(const VkBufferCreateInfo *info)
-{
-    bool plain = !info->pNext && !info->flags && info->sharingMode == VK_SHARING_MODE_EXCLUSIVE;
-    return plain ? info->usage : 0;
-}
-
 static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBufferCreateInfo *info,
                                                     const VkAllocationCallbacks *allocator,
                                                     VkBuffer *out)
@@ -77,7 +71,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_buffer(VkDevice device, const VkBuf
         return result;
     struct vnc_resource *buffer = VNC_OBJECT(vnc_resource, *out);
     buffer->size = info->size;
-    buffer->plain_usage = plain_usage_of(info);
+    buffer->plain_usage = vn_plain_usage(info);
+    buffer->plain_address = vn_has_plain_address(info);
     buffer->external = vnc_external_is_chained(buffer->device->physical, info->pNext);
     vn_enc_VkBufferCreateInfo(&buffer->created, info);
     return VK_SUCCESS;
@@ -317,7 +312,7 @@ static VKAPI_ATTR void VKAPI_CALL get_device_buffer_requirements(
     const VkBufferCreateInfo *planned = info->pCreateInfo;
     struct requirements r;
     if (!info->pNext && !asks_more(out) &&
-        follows(device, plain_usage_of(planned), planned->size, &r)) {
+        follows(device, vn_plain_usage(planned), planned->size, &r)) {
         fill_requirements(out, &r);
         return;
     }
@@ -427,7 +422,7 @@ get_buffer_device_address(VkDevice device, const VkBufferDeviceAddressInfo *info
     struct vnc_resource *buffer = VNC_OBJECT(vnc_resource, info->buffer);
     if (buffer->address)
         return buffer->address;
-    if (buffer->plain_usage && buffer->memory && buffer->memory->address)
+    if (buffer->plain_address && buffer->memory && buffer->memory->address)
         buffer->address = buffer->memory->address + buffer->offset;
     else
         buffer->address = vn_vkGetBufferDeviceAddress(device, info);

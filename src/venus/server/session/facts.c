@@ -4,6 +4,7 @@
 #include "base/attr.h"
 #include "venus/common/chain.h"
 #include "venus/common/protocol.h"
+#include "venus/common/rules.h"
 #include "venus/server/session/state.h"
 
 #include <assert.h>
@@ -80,12 +81,11 @@ void vns_facts_of_buffer(struct vns_session *s, const VkBufferCreateInfo *info)
 {
     struct vns_device *d = s->command.device;
     VkMemoryRequirements rule;
-    if (info->pNext || info->flags || info->sharingMode != VK_SHARING_MODE_EXCLUSIVE ||
-        !info->usage || !d->driver.vkGetBufferMemoryRequirements2 ||
-        !is_new_kind(&d->facts, info->usage))
+    uint32_t usage = vn_plain_usage(info);
+    if (!usage || !d->driver.vkGetBufferMemoryRequirements2 || !is_new_kind(&d->facts, usage))
         return;
     s->messages.muted = true;
-    bool regular = is_regular(d, info->usage, &rule);
+    bool regular = is_regular(d, usage, &rule);
     s->messages.muted = false;
     if (!regular)
         return;
@@ -93,7 +93,7 @@ void vns_facts_of_buffer(struct vns_session *s, const VkBufferCreateInfo *info)
     struct wire_enc e;
     wire_enc_init_fixed(&e, payload, sizeof(payload));
     wire_put_u64(&e, d->id);
-    wire_put_u32(&e, info->usage);
+    wire_put_u32(&e, usage);
     wire_put_u32(&e, rule.memoryTypeBits);
     wire_put_u64(&e, rule.alignment);
     wire_put_u64(&e, rule.size);

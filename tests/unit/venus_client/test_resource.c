@@ -1,0 +1,102 @@
+/* What is known of buffers and images without an exchange. */
+#include "rig.h"
+
+#include "venus/client/object/objects.h"
+#include "vn_client.gen.h"
+
+#define RESOURCE_COMMAND(name) ((PFN_##name)rig_entry(vnc_entries_resource, #name))
+
+static struct vnc_resource *buffer_new(struct rig *rig, const void *chain,
+                                       VkBufferCreateFlags flags, VkSharingMode sharing)
+{
+    const uint32_t families[] = {0, 1};
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .pNext = chain,
+                               .flags = flags,
+                               .size = 1000,
+                               .usage = VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT,
+                               .sharingMode = sharing,
+                               .queueFamilyIndexCount = 2,
+                               .pQueueFamilyIndices = families};
+    VkBuffer buffer;
+    assert_int_equal(
+        RESOURCE_COMMAND(vkCreateBuffer)(VNC_HANDLE(VkDevice, rig->device), &info, NULL, &buffer),
+        VK_SUCCESS);
+    return VNC_OBJECT(vnc_resource, buffer);
+}
+
+/* Bound at 256 of memory at 0x10000; how many exchanges its address takes. */
+static uint64_t exchanges_of_address(struct rig *rig, struct vnc_resource *buffer)
+{
+    VkDevice device = VNC_HANDLE(VkDevice, rig->device);
+    struct vnc_memory *memory =
+        vnc_object_create(rig->link, VK_OBJECT_TYPE_DEVICE_MEMORY, &rig->device->object);
+    memory->device = rig->device;
+    memory->size = 4096;
+    memory->address = 0x10000;
+    VkBuffer handle = VNC_HANDLE(VkBuffer, buffer);
+    assert_int_equal(RESOURCE_COMMAND(vkBindBufferMemory)(device, handle,
+                                                          VNC_HANDLE(VkDeviceMemory, memory), 256),
+                     VK_SUCCESS);
+    VkBufferDeviceAddressInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                      .buffer = handle};
+    uint64_t before = rig_sent(rig).exchanges;
+    VkDeviceAddress address = RESOURCE_COMMAND(vkGetBufferDeviceAddress)(device, &info);
+    uint64_t exchanges = rig_sent(rig).exchanges - before;
+    assert_int_equal(address, exchanges ? 0 : 0x10100); /* the rig answers nothing */
+    vnc_object_destroy(&buffer->object);
+    vnc_object_destroy(&memory->object);
+    return exchanges;
+}
+
+static void a_shared_buffer_has_the_address_of_its_memory(void **state)
+{
+    struct rig *rig = *state;
+    struct vnc_resource *buffer = buffer_new(rig, NULL, 0, VK_SHARING_MODE_CONCURRENT);
+    assert_int_equal(exchanges_of_address(rig, buffer), 0);
+}
+
+static void an_address_that_the_program_chooses_is_asked_for(void **state)
+{
+    struct rig *rig = *state;
+    VkBufferOpaqueCaptureAddressCreateInfo chosen = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_OPAQUE_CAPTURE_ADDRESS_CREATE_INFO};
+    struct vnc_resource *buffer =
+        buffer_new(rig, &chosen, VK_BUFFER_CREATE_DEVICE_ADDRESS_CAPTURE_REPLAY_BIT,
+                   VK_SHARING_MODE_EXCLUSIVE);
+    assert_int_equal(exchanges_of_address(rig, buffer), 1);
+}
+
+#ifdef VK_KHR_maintenance5
+static void a_chained_usage_is_a_usage(void **state)
+{
+    struct rig *rig = *state;
+    const VkBufferUsageFlags2CreateInfoKHR usage = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_USAGE_FLAGS_2_CREATE_INFO_KHR,
+        .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
+    const struct vnc_regular kind = {.usage = (uint32_t)usage.usage, .alignment = 64, .grain = 128};
+    vnc_push_handlers.regular(rig->pushes, rig->device->object.id, &kind);
+    struct vnc_resource *buffer = buffer_new(rig, &usage, 0, VK_SHARING_MODE_EXCLUSIVE);
+    VkMemoryRequirements needs;
+    RESOURCE_COMMAND(vkGetBufferMemoryRequirements)
+    (VNC_HANDLE(VkDevice, rig->device), VNC_HANDLE(VkBuffer, buffer), &needs);
+    assert_int_equal(needs.size, 1024);
+    assert_int_equal(needs.alignment, 64);
+    assert_int_equal(exchanges_of_address(rig, buffer), 0);
+    assert_int_equal(rig_sent(rig).exchanges, 0);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_shared_buffer_has_the_address_of_its_memory, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(an_address_that_the_program_chooses_is_asked_for, rig_start,
+                                        rig_end),
+#ifdef VK_KHR_maintenance5
+        cmocka_unit_test_setup_teardown(a_chained_usage_is_a_usage, rig_start, rig_end),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
