@@ -729,6 +729,46 @@ static void host_copy_layouts(void)
 #endif
 
 #ifdef VK_KHR_maintenance5
+/* Of an image or of one to come: asked for once. */
+static void subresource_layouts(void)
+{
+    VkPhysicalDeviceMaintenance5FeaturesKHR features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_5_FEATURES_KHR,
+        .maintenance5 = VK_TRUE};
+    VKT_NEED(vkt_has_extension(VK_KHR_MAINTENANCE_5_EXTENSION_NAME));
+    VKT_OPEN_WITH(&features, VK_KHR_MAINTENANCE_5_EXTENSION_NAME);
+    uint64_t exchanges = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        VkImageCreateInfo info = {.sType = VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO,
+                                  .imageType = VK_IMAGE_TYPE_2D,
+                                  .format = VK_FORMAT_R8G8B8A8_UNORM,
+                                  .extent = {33 + 100 * (i % 2), 5, 1},
+                                  .mipLevels = 1,
+                                  .arrayLayers = 1,
+                                  .samples = VK_SAMPLE_COUNT_1_BIT,
+                                  .tiling = VK_IMAGE_TILING_LINEAR,
+                                  .usage = VK_IMAGE_USAGE_TRANSFER_SRC_BIT};
+        VkImage image;
+        VKT(vkCreateImage(vkt.device, &info, NULL, &image));
+        VKT_KEEP(IMAGE, image);
+        VkImageSubresource2KHR part = {.sType = VK_STRUCTURE_TYPE_IMAGE_SUBRESOURCE_2_KHR,
+                                       .imageSubresource = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0}};
+        VkDeviceImageSubresourceInfoKHR planned = {
+            .sType = VK_STRUCTURE_TYPE_DEVICE_IMAGE_SUBRESOURCE_INFO_KHR,
+            .pCreateInfo = &info,
+            .pSubresource = &part};
+        VkSubresourceLayout2KHR layout = {.sType = VK_STRUCTURE_TYPE_SUBRESOURCE_LAYOUT_2_KHR},
+                                again = layout;
+        VKT_PROC(vkGetDeviceImageSubresourceLayoutKHR)(vkt.device, &planned, &layout);
+        VKT_PROC(vkGetImageSubresourceLayout2KHR)(vkt.device, image, &part, &again);
+        vkt_out("planned", &layout.subresourceLayout, sizeof(layout.subresourceLayout));
+        vkt_out("created", &again.subresourceLayout, sizeof(again.subresourceLayout));
+        if (i == 1)
+            exchanges = vkt_exchanges();
+    }
+    VKT_EXPECT(getenv("VENUS_SYNC") || vkt_exchanges() == exchanges);
+}
+
 /* Usages that are chained: from the second buffer on nobody waits for what it needs, nor for its
  * address. */
 static void usage_flags(void)
@@ -807,6 +847,7 @@ static const struct vkt_case cases[] = {
     {"host_copy_layouts", host_copy_layouts, YOUNGER},
 #endif
 #ifdef VK_KHR_maintenance5
+    {"subresource_layouts", subresource_layouts, YOUNGER},
     {"usage_flags", usage_flags, YOUNGER},
     {"granularity", granularity, YOUNGER},
 #endif

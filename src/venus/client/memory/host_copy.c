@@ -8,12 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "venus/client/object/local.h"
+#include "venus/client/object/memo.h"
 #include "venus/client/record/ranges.h"
 #include "venus/client/submit/queue.h"
 #include "venus/common/chain.h"
 #include "venus/common/physical.h"
 #include "venus/common/protocol.h"
 #include "vn_client.gen.h"
+#include "vn_structs.gen.h"
 
 #ifdef VK_EXT_host_image_copy
 
@@ -281,36 +284,71 @@ static VKAPI_ATTR VkResult VKAPI_CALL transition_image_layout(
 
 /* ---- how much memory a packed subresource takes ---- */
 
-static void set_memcpy_size(const struct vnc_image_shape *shape,
+/* False where it is asked for and the driver alone knows it. */
+static bool set_memcpy_size(const struct vnc_image_shape *shape,
                             const VkImageSubresource *subresource, VkSubresourceLayout2EXT *layout)
 {
     VkSubresourceHostMemcpySizeEXT *out =
         (void *)vn_chain_find(layout->pNext, VK_STRUCTURE_TYPE_SUBRESOURCE_HOST_MEMCPY_SIZE_EXT);
     struct vn_block block;
-    if (!out || !vn_block_of(shape->format, subresource->aspectMask, &block))
-        return;
+    if (!out)
+        return true;
+    if (!vn_block_of(shape->format, subresource->aspectMask, &block))
+        return false;
     uint32_t width = shape->extent.width / block.width_divisor >> subresource->mipLevel;
     uint32_t height = shape->extent.height / block.height_divisor >> subresource->mipLevel;
     uint32_t depth = shape->extent.depth >> subresource->mipLevel;
     out->size = (VkDeviceSize)blocks_in(width ? width : 1, block.width) *
                 blocks_in(height ? height : 1, block.height) * (depth ? depth : 1) * block.bytes;
+    return true;
+}
+
+/* Fills what is remembered or follows; false where the driver is to be asked. */
+static bool find_layout(VkDevice device, const struct wire_enc *created,
+                        const struct vnc_image_shape *shape,
+                        const VkImageSubresource2EXT *subresource, VkSubresourceLayout2EXT *out)
+{
+    const VkImageSubresource *part = &subresource->imageSubresource;
+    return !subresource->pNext &&
+           !vn_chain_has_others(out->pNext, VK_STRUCTURE_TYPE_SUBRESOURCE_HOST_MEMCPY_SIZE_EXT) &&
+           set_memcpy_size(shape, part, out) &&
+           vnc_layout_find(device, created, part, &out->subresourceLayout);
+}
+
+/* The driver was asked, and wrote all of it. */
+static void keep_layout(VkDevice device, const struct wire_enc *created,
+                        const struct vnc_image_shape *shape,
+                        const VkImageSubresource2EXT *subresource, VkSubresourceLayout2EXT *out)
+{
+    (void)set_memcpy_size(shape, &subresource->imageSubresource, out);
+    if (!subresource->pNext)
+        vnc_layout_keep(device, created, &subresource->imageSubresource, &out->subresourceLayout);
 }
 
 static VKAPI_ATTR void VKAPI_CALL get_image_subresource_layout(
     VkDevice device, VkImage image, const VkImageSubresource2EXT *subresource,
     VkSubresourceLayout2EXT *out)
 {
+    const struct vnc_resource *r = VNC_OBJECT(vnc_resource, image);
+    if (find_layout(device, &r->created, &r->shape, subresource, out))
+        return;
     vn_vkGetImageSubresourceLayout2EXT(device, image, subresource, out);
-    set_memcpy_size(&VNC_OBJECT(vnc_resource, image)->shape, &subresource->imageSubresource, out);
+    keep_layout(device, &r->created, &r->shape, subresource, out);
 }
 
 #ifdef VK_KHR_maintenance5
 static VKAPI_ATTR void VKAPI_CALL get_device_image_subresource_layout(
     VkDevice device, const VkDeviceImageSubresourceInfoKHR *info, VkSubresourceLayout2EXT *out)
 {
-    vn_vkGetDeviceImageSubresourceLayoutKHR(device, info, out);
     struct vnc_image_shape shape = vnc_image_shape(info->pCreateInfo);
-    set_memcpy_size(&shape, &info->pSubresource->imageSubresource, out);
+    struct wire_enc created;
+    wire_enc_init(&created, VNC_MEMO_KEY_BYTES);
+    vn_enc_VkImageCreateInfo(&created, info->pCreateInfo);
+    if (!find_layout(device, &created, &shape, info->pSubresource, out)) {
+        vn_vkGetDeviceImageSubresourceLayoutKHR(device, info, out);
+        keep_layout(device, &created, &shape, info->pSubresource, out);
+    }
+    wire_enc_fini(&created);
 }
 #endif
 

@@ -22,27 +22,54 @@ static void keep(VkDevice handle, const struct wire_enc *key, const void *answer
 
 /* Images that are created alike are laid out alike: vkGetDeviceImageSubresourceLayout has nothing
  * else to go by. */
+static void begin_layout_key(struct wire_enc *key, const struct wire_enc *created,
+                             const VkImageSubresource *part)
+{
+    wire_enc_init(key, VNC_MEMO_KEY_BYTES);
+    wire_put_u32(key, VN_CMD_vkGetImageSubresourceLayout);
+    wire_put_u32(key, part->aspectMask);
+    wire_put_u32(key, part->mipLevel);
+    wire_put_u32(key, part->arrayLayer);
+    wire_put_bytes(key, wire_enc_data(created), wire_enc_len(created));
+}
+
+static bool is_key(const struct wire_enc *created)
+{
+    return !wire_enc_error(created) && wire_enc_len(created) > 0;
+}
+
+bool vnc_layout_find(VkDevice device, const struct wire_enc *created,
+                     const VkImageSubresource *part, VkSubresourceLayout *out)
+{
+    if (!is_key(created))
+        return false;
+    struct wire_enc key;
+    begin_layout_key(&key, created, part);
+    bool found = find(device, &key, out, sizeof(*out));
+    wire_enc_fini(&key);
+    return found;
+}
+
+void vnc_layout_keep(VkDevice device, const struct wire_enc *created,
+                     const VkImageSubresource *part, const VkSubresourceLayout *layout)
+{
+    if (!is_key(created))
+        return;
+    struct wire_enc key;
+    begin_layout_key(&key, created, part);
+    keep(device, &key, layout, sizeof(*layout));
+    wire_enc_fini(&key);
+}
+
 static VKAPI_ATTR void VKAPI_CALL get_image_subresource_layout(VkDevice device, VkImage image,
                                                                const VkImageSubresource *part,
                                                                VkSubresourceLayout *out)
 {
     const struct wire_enc *created = &VNC_OBJECT(vnc_resource, image)->created;
-    if (wire_enc_error(created) || wire_enc_len(created) == 0) {
-        vn_vkGetImageSubresourceLayout(device, image, part, out);
+    if (vnc_layout_find(device, created, part, out))
         return;
-    }
-    struct wire_enc key;
-    wire_enc_init(&key, VNC_MEMO_KEY_BYTES);
-    wire_put_u32(&key, VN_CMD_vkGetImageSubresourceLayout);
-    wire_put_u32(&key, part->aspectMask);
-    wire_put_u32(&key, part->mipLevel);
-    wire_put_u32(&key, part->arrayLayer);
-    wire_put_bytes(&key, wire_enc_data(created), wire_enc_len(created));
-    if (!find(device, &key, out, sizeof(*out))) {
-        vn_vkGetImageSubresourceLayout(device, image, part, out);
-        keep(device, &key, out, sizeof(*out));
-    }
-    wire_enc_fini(&key);
+    vn_vkGetImageSubresourceLayout(device, image, part, out);
+    vnc_layout_keep(device, created, part, out);
 }
 
 #ifdef VK_KHR_maintenance5
