@@ -51,9 +51,41 @@ static void answer(struct rig_server *s, struct rpc_msg *call)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Calls that wait for their answers. */
+struct held {
+    struct rpc_msg *calls[RIG_HOLD_MAX];
+    uint32_t count;
+    uint64_t since_ns;
+};
+
+static void take_call(struct rig_server *s, struct held *held, struct rpc_msg *call)
+{
+    assert_true(held->count < RIG_HOLD_MAX);
+    if (held->count == 0)
+        held->since_ns = hw_now_ns();
+    held->calls[held->count++] = call;
+    pthread_mutex_lock(&s->lock);
+    s->held_most = held->count > s->held_most ? held->count : s->held_most;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void answer_held(struct rig_server *s, struct held *held)
+{
+    pthread_mutex_lock(&s->lock);
+    bool ready = held->count >= s->hold || hw_now_ns() - held->since_ns >= RIG_HOLD_MS * HW_MS;
+    s->hold = ready && held->count ? 0 : s->hold;
+    pthread_mutex_unlock(&s->lock);
+    for (uint32_t i = 0; ready && i < held->count; i++) {
+        answer(s, held->calls[i]);
+        rpc_release(s->ep, held->calls[i]);
+    }
+    held->count = ready ? 0 : held->count;
+}
+
 static void *serve(void *arg)
 {
     struct rig_server *s = arg;
+    struct held held = {0};
     struct rpc_transport *transport = NULL;
     struct rpc_config config = {.accepting = true};
     struct rpc_msg *msg;
@@ -66,9 +98,11 @@ static void *serve(void *arg)
         (void)rpc_poll(s->ep);
         while ((msg = rpc_recv(s->ep)) != NULL) {
             if (msg->kind == RPC_CALL)
-                answer(s, msg);
-            rpc_release(s->ep, msg);
+                take_call(s, &held, msg);
+            else
+                rpc_release(s->ep, msg);
         }
+        answer_held(s, &held);
         (void)rpc_flush(s->ep);
         (void)rpc_wait(s->ep, HW_MS);
     } while (obey(s));

@@ -17,7 +17,7 @@
 #include "venus/client/record/command.h"
 #include "venus/client/submit/queue.h"
 
-enum { RIG_QUEUES = 2, RIG_PATIENCE_MS = 240000 };
+enum { RIG_QUEUES = 2, RIG_PATIENCE_MS = 240000, RIG_HOLD_MAX = 16, RIG_HOLD_MS = 5000 };
 
 struct rig_server {
     struct rpc_listener *listener;
@@ -31,6 +31,9 @@ struct rig_server {
     uint8_t answer[8]; /* to calls; without it they fail */
     size_t answer_len;
     bool answers_nothing; /* but succeed then */
+    /* The first answers are held back until so many calls wait for one, or for some time. */
+    uint32_t hold;
+    uint32_t held_most; /* that did */
 };
 
 struct rig {

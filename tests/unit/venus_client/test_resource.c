@@ -87,6 +87,51 @@ static void a_chained_usage_is_a_usage(void **state)
 }
 #endif
 
+#ifdef VK_EXT_host_image_copy
+enum { PARTS = 20, PARTS_UNDER_WAY = 8 }; /* as host_copy.c has it */
+
+/* A copy of so many parts of 256 KiB; how many the server is asked for before it answers. */
+static uint32_t parts_asked_for(struct rig *rig, VkResult answer)
+{
+    PFN_vkCopyImageToMemoryEXT copy =
+        (PFN_vkCopyImageToMemoryEXT)rig_entry(vnc_entries_host_copy, "vkCopyImageToMemoryEXT");
+    struct vnc_resource *image =
+        vnc_object_create(rig->link, VK_OBJECT_TYPE_IMAGE, &rig->device->object);
+    image->shape = (struct vnc_image_shape){VK_FORMAT_R8G8B8A8_UNORM, {256, 256 * PARTS, 1}, 1};
+    const VkImageToMemoryCopyEXT all = {.sType = VK_STRUCTURE_TYPE_IMAGE_TO_MEMORY_COPY_EXT,
+                                        .imageSubresource = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1},
+                                        .imageExtent = image->shape.extent};
+    const VkCopyImageToMemoryInfoEXT info = {.sType =
+                                                 VK_STRUCTURE_TYPE_COPY_IMAGE_TO_MEMORY_INFO_EXT,
+                                             .srcImage = VNC_HANDLE(VkImage, image),
+                                             .regionCount = 1,
+                                             .pRegions = &all};
+    pthread_mutex_lock(&rig->server.lock);
+    wire_store32(rig->server.answer, (uint32_t)answer); /* and no bytes */
+    rig->server.answer_len = 4;
+    rig->server.hold = PARTS_UNDER_WAY;
+    pthread_mutex_unlock(&rig->server.lock);
+    assert_int_equal(copy(VNC_HANDLE(VkDevice, rig->device), &info), answer);
+    pthread_mutex_lock(&rig->server.lock);
+    uint32_t most = rig->server.held_most;
+    pthread_mutex_unlock(&rig->server.lock);
+    vnc_object_destroy(&image->object);
+    return most;
+}
+
+static void parts_of_an_image_are_asked_for_together(void **state)
+{
+    assert_int_equal(parts_asked_for(*state, VK_SUCCESS), PARTS_UNDER_WAY);
+}
+
+static void a_part_that_fails_is_the_last(void **state)
+{
+    struct rig *rig = *state;
+    assert_int_equal(parts_asked_for(rig, VK_ERROR_OUT_OF_DEVICE_MEMORY), PARTS_UNDER_WAY);
+    assert_true(rig_sent(rig).messages_sent < PARTS);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +141,11 @@ int main(void)
                                         rig_end),
 #ifdef VK_KHR_maintenance5
         cmocka_unit_test_setup_teardown(a_chained_usage_is_a_usage, rig_start, rig_end),
+#endif
+#ifdef VK_EXT_host_image_copy
+        cmocka_unit_test_setup_teardown(parts_of_an_image_are_asked_for_together, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(a_part_that_fails_is_the_last, rig_start, rig_end),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

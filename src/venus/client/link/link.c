@@ -62,6 +62,7 @@ struct vnc_link {
  */
 struct vnc_call {
     struct vnc_link *link;
+    uint64_t start_ns;
     _Atomic int holders;
     bool done;   /* and status, data, len: written by the reply, under the connection's lock */
     bool seen;   /* done, by the waiting thread */
@@ -513,6 +514,7 @@ static struct vnc_call *call_start(struct vnc_link *link, int fd)
     if (!call)
         return NULL;
     call->link = link;
+    call->start_ns = hw_now_ns();
     call->holders = 1;
     call->fd = -1;
     hw_arena_init(&call->arena, VN_ARENA_MAX);
@@ -536,7 +538,6 @@ uint64_t vnc_link_quickest_ns(const struct vnc_link *link)
 VkResult vnc_link_call_end(struct vnc_call *call, struct vn_decoder *reply)
 {
     struct vnc_link *link = call->link;
-    uint64_t start = hw_now_ns();
     VkResult result = call->queued;
     if (result == VK_SUCCESS && (rpc_client_wait(link->rpc, call_is_decided, call, HW_NEVER) ||
                                  !call->seen || call->status))
@@ -547,7 +548,7 @@ VkResult vnc_link_call_end(struct vnc_call *call, struct vn_decoder *reply)
         return result;
     }
     if (call->waited)
-        note_time(link, hw_now_ns() - start);
+        note_time(link, hw_now_ns() - call->start_ns);
     vn_decoder_init(reply, &call->arena, &reply_ops, call);
     vn_decoder_feed(reply, call->data, call->len);
     return VK_SUCCESS;
