@@ -61,12 +61,19 @@ static enum kv_result copy_some(struct kv_daemon *d, struct kv_client_slot *s,
 
 static void copy_advance(struct kv_daemon *d, struct kv_pending *p)
 {
+    struct kv_block_holder *holder = &p->client->holder;
+    struct kv_blocks_put put;
     enum kv_result result = copy_some(d, p->client, &p->copy);
     if (result == KV_OK && p->copy.done < p->copy.len)
         return;
-    if (result == KV_OK)
-        result = kv_blocks_put_commit(d->blocks, &p->client->holder, p->copy.ticket, d->now_ns);
     copy_remove(d, p);
+    if (result == KV_OK && kv_blocks_put_look(d->blocks, holder, p->copy.ticket, &put) &&
+        !kv_daemon_sole_blocks(d, &put.key, true)) { /* the view has changed since its start */
+        kv_remote_put_move(d, p, &put);
+        return;
+    }
+    if (result == KV_OK)
+        result = kv_blocks_put_commit(d->blocks, holder, p->copy.ticket, d->now_ns);
     wire_store32(d->scratch->answer, 1);
     kv_client_slot_answer(p, result, d->scratch->answer,
                           result == KV_OK ? KV_BLOCK_COUNT_BYTES : 0);

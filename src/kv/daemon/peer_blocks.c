@@ -131,9 +131,14 @@ static struct reply commit(struct kv_daemon *d, struct kv_peer *peer,
                            const struct kv_peer_request *r)
 {
     struct kv_block_key *key = d->scratch->keys;
+    struct kv_blocks_put put;
     struct reply reply;
-    bool named =
-        kv_blocks_put_key(d->blocks, &peer->holder, r->handle, key) && kv_block_key_is_named(key);
+    bool known = kv_blocks_put_look(d->blocks, &peer->holder, r->handle, &put);
+    if (known && kv_share_of(d, &put.key) == KV_SHARE_NONE) /* no more; nobody would find it */
+        return (struct reply){.result = KV_NOT_OWNER, .stale_view = true};
+    bool named = known && kv_block_key_is_named(&put.key);
+    if (named)
+        *key = put.key;
     if (named && must_wait(d, key, r, r->flag, &reply))
         return reply;
     if (named && !r->at &&

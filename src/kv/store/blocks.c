@@ -920,13 +920,17 @@ uint64_t kv_blocks_version_of(const struct kv_blocks *b, const struct kv_block_k
     return at != NONE && b->entries[at].checksum == checksum ? b->entries[at].version : 0;
 }
 
-bool kv_blocks_put_key(const struct kv_blocks *b, const struct kv_block_holder *holder,
-                       uint64_t ticket, struct kv_block_key *out)
+bool kv_blocks_put_look(const struct kv_blocks *b, const struct kv_block_holder *holder,
+                        uint64_t ticket, struct kv_blocks_put *out)
 {
     uint32_t place;
     if (kv_claims_find(b->open_puts, &holder->open_puts, ticket, &place))
         return false;
-    *out = b->entries[kv_claims_entry(b->open_puts, place)].key;
+    const struct entry *e = &b->entries[kv_claims_entry(b->open_puts, place)];
+    *out = (struct kv_blocks_put){.key = e->key,
+                                  .tenant = is_cached(e) ? 0 : b->tenants[e->tenant].id,
+                                  .over = b->put_states[place].over,
+                                  .len = e->len};
     return true;
 }
 

@@ -207,9 +207,14 @@ uint64_t kv_blocks_version_of(const struct kv_blocks *blocks, const struct kv_bl
 /* The checksum of the key's block, also of a cached replica; false: there is none. */
 bool kv_blocks_peek(const struct kv_blocks *blocks, const struct kv_block_key *key,
                     uint64_t *checksum);
-/* The key of a put in progress; false: it has ended, or is another holder's. */
-bool kv_blocks_put_key(const struct kv_blocks *blocks, const struct kv_block_holder *holder,
-                       uint64_t ticket, struct kv_block_key *out);
+/* What a put in progress was started with; false: it has ended, or is another holder's. */
+struct kv_blocks_put {
+    struct kv_block_key key;
+    uint64_t tenant, over; /* see kv_blocks_swap_start */
+    uint32_t len;
+};
+bool kv_blocks_put_look(const struct kv_blocks *blocks, const struct kv_block_holder *holder,
+                        uint64_t ticket, struct kv_blocks_put *out);
 
 /* Two owners agree on a named value: both have the same block, or none, and whoever sets it will
  * have asked both for room, or have waited (kv/daemon/permits.h).  The start of a put of the key

@@ -596,6 +596,76 @@ static void one_that_joins_takes_its_share_and_no_more(void **state)
     cluster_stop(&k);
 }
 
+/* A key whose owner is member 0 without member 2, and member 2 with it. */
+static uint32_t key_that_moves(const struct cluster *k)
+{
+    struct kv_view view;
+    uint32_t owners[KV_COPIES_MAX];
+    view_of_all(k, &view);
+    for (uint32_t i = 0;; i++) {
+        struct kv_block_key key = key_of(i);
+        assert_true(kv_view_owners(&view, kv_block_hash(&key), 2, owners) == 2);
+        if (owners[0] == 2 && owners[1] == 0)
+            return i;
+    }
+}
+
+static void a_local_put_whose_key_moves_before_its_commit_goes_to_the_new_owner(void **state)
+{
+    (void)state;
+    enum { LEN = 3 * MIB + 5 }; /* several turns, and several chunks */
+    struct cluster k;
+    struct kv_block_put put;
+    cluster_start(&k, 3, 1);
+    set_view(&k, 3);
+    await_connected(&k, 3);
+    uint32_t n = key_that_moves(&k);
+    struct kv_block_key key = key_of(n);
+    uint8_t *bytes = bytes_of(n, LEN);
+    assert_int_equal(kv_block_put_start(k.clients[0], &key, 1, LEN, &put), KV_OK);
+    assert_int_equal(stat_of(k.clients[0]).open_puts, 1);
+    memcpy(put.data, bytes, LEN);
+    kv_block_put_staged(k.clients[0], &put, MIB);
+    set_view(&k, 7);
+    await_connected(&k, 7);
+    assert_int_equal(kv_block_put_commit(k.clients[0], &put), KV_OK);
+    assert_int_equal(put.copies, 1);
+    assert_int_equal(stat_of(k.clients[0]).blocks, 0); /* else it would be back without member 2 */
+    assert_int_equal(stat_of(k.clients[0]).open_puts, 0);
+    assert_int_equal(stat_of(k.clients[2]).blocks, 1);
+    for (uint32_t m = 0; m < 3; m++)
+        expect(k.clients[m], n, LEN);
+    cluster_stop(&k);
+    free(bytes);
+}
+
+static void a_member_that_owns_the_key_no_more_does_not_commit(void **state)
+{
+    (void)state;
+    struct cluster k;
+    struct kv_block_put put;
+    cluster_start(&k, 3, 1);
+    set_view(&k, 3);
+    await_connected(&k, 3);
+    uint32_t n = key_that_moves(&k);
+    struct kv_block_key key = key_of(n);
+    assert_int_equal(kv_block_put_start(k.clients[1], &key, 1, 100, &put), KV_OK);
+    assert_int_equal(stat_of(k.clients[0]).open_puts, 1);
+    memset(put.data, 1, 100);
+    struct kv_host *asker = k.hosts[1];
+    k.hosts[1] = NULL; /* who asks is not told of the view */
+    set_view(&k, 7);
+    uint64_t until = hw_now_ns() + 240 * HW_SEC;
+    while (hw_counter_load(&kv_host_stats(k.hosts[0])->view_epoch) != k.epoch)
+        await(until);
+    k.hosts[1] = asker;
+    assert_int_equal(kv_block_put_commit(k.clients[1], &put), KV_NOT_OWNER);
+    assert_int_equal(stat_of(k.clients[0]).blocks, 0);
+    while (stat_of(k.clients[0]).open_puts > 0)
+        await(until);
+    cluster_stop(&k);
+}
+
 /* Ranks are members that never change. */
 static void ranks_share_their_blocks(void **state)
 {
@@ -719,6 +789,8 @@ int main(void)
         cmocka_unit_test(a_second_copy_serves_when_the_first_owner_is_gone),
         cmocka_unit_test(a_lost_owner_is_no_miss_and_one_that_left_is),
         cmocka_unit_test(one_that_joins_takes_its_share_and_no_more),
+        cmocka_unit_test(a_local_put_whose_key_moves_before_its_commit_goes_to_the_new_owner),
+        cmocka_unit_test(a_member_that_owns_the_key_no_more_does_not_commit),
         cmocka_unit_test(ranks_share_their_blocks),
         cmocka_unit_test(views_go_forward_only),
         cmocka_unit_test(a_large_value_elsewhere_is_looked_at_without_its_bytes),

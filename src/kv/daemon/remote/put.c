@@ -660,6 +660,33 @@ void kv_remote_put_commit(struct kv_daemon *d, struct kv_pending *p,
     kv_remote_attach(remote, p);
 }
 
+void kv_remote_put_move(struct kv_daemon *d, struct kv_pending *p, const struct kv_blocks_put *put)
+{
+    const struct kv_block_copy *copy = &p->copy;
+    const struct kv_block_request request = {.op = KV_BLOCK_PUT_COMMIT,
+                                             .key_count = 1,
+                                             .len = put->len,
+                                             .tenant = put->tenant,
+                                             .handle = copy->ticket,
+                                             .at = copy->at};
+    struct kv_remote *remote = NULL;
+    (void)kv_blocks_put_abort(d->blocks, &p->client->holder, copy->ticket, d->now_ns);
+    if (copy->len == put->len)
+        remote = kv_remote_add(d, &commit_kind, &request, &put->key, p->deadline_ns);
+    if (!remote) {
+        kv_client_slot_answer(p, copy->len == put->len ? KV_FULL : KV_REFUSED, NULL, 0);
+        return;
+    }
+    remote->put = (struct kv_remote_put){.key = put->key,
+                                         .tenant = put->tenant,
+                                         .len = put->len,
+                                         .epoch = d->view.epoch,
+                                         .over = put->over};
+    remote->staged = put->len;
+    kv_remote_attach(remote, p);
+    hw_counter_bump(&d->stats.block_remote, 1);
+}
+
 enum kv_result kv_remote_put_abort(struct kv_daemon *d, struct kv_client_slot *s, uint64_t ticket)
 {
     uint32_t place;

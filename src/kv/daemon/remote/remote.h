@@ -195,6 +195,9 @@ enum kv_result kv_remote_put_staged(struct kv_daemon *d, struct kv_client_slot *
 /* Answers the request, now or later. */
 void kv_remote_put_commit(struct kv_daemon *d, struct kv_pending *p,
                           const struct kv_block_request *request);
+/* A local put that is all staged, whose key others own by now, or must be asked about: the bytes go
+ * to them.  Answers the request, now or later. */
+void kv_remote_put_move(struct kv_daemon *d, struct kv_pending *p, const struct kv_blocks_put *put);
 enum kv_result kv_remote_put_abort(struct kv_daemon *d, struct kv_client_slot *s, uint64_t ticket);
 /* Ends the remote puts of a client that goes. */
 void kv_remote_put_leave(struct kv_daemon *d, struct kv_client_slot *s);
