@@ -159,6 +159,8 @@ static enum kv_result get(struct resp_session *s, const struct resp_arg *key,
 {
     enum kv_result result = KV_REFUSED;
     struct resp_ahead *a = &s->ahead;
+    if (s->may_wait && resp_is_full(s))
+        resp_flush_out(s); /* the peer may be waited for: not under the lease of what comes next */
     bool begun = a->at < a->count;
     if (!begun && (resp_local_get(s, key, out, &result) || !may_ask(s)))
         return result;

@@ -197,21 +197,26 @@ static void add_part(struct resp_session *s, const void *data, size_t len,
 
 /* ---- replies ---- */
 
-void resp_send(struct resp_session *s, const void *data, size_t len)
+static void copy_out(struct resp_session *s, const void *data, size_t len)
 {
-    if (s->may_wait && s->out_len + len > RESP_GATHER_BYTES) {
-        if (s->part_count == RESP_PARTS_MAX)
-            resp_flush_out(s);
-        add_part(s, data, len, NULL);
-        resp_flush_out(s);
-        return;
-    }
     if (!resp_grow(&s->out, &s->out_size, s->out_len + len, OUT_FIRST)) {
         s->broken = true;
         return;
     }
     memcpy(s->out + s->out_len, data, len);
     s->out_len += len;
+}
+
+void resp_send(struct resp_session *s, const void *data, size_t len)
+{
+    if (!s->may_wait || s->out_len + len <= RESP_GATHER_BYTES) {
+        copy_out(s, data, len);
+        return;
+    }
+    if (s->part_count == RESP_PARTS_MAX)
+        resp_flush_out(s);
+    add_part(s, data, len, NULL);
+    resp_flush_out(s);
 }
 
 static void head(struct resp_session *s, char mark, int64_t number)
@@ -285,11 +290,12 @@ void resp_null(struct resp_session *s)
 void resp_send_value(struct resp_session *s, struct resp_value *value, uint32_t from, uint32_t len)
 {
     const uint8_t *data = value->named.data + from;
-    if (s->may_wait && resp_is_full(s))
-        resp_flush_out(s);
+    const struct kv_block_ref *block = &value->named.block;
     head(s, '$', len);
     if (len < PART_MIN) {
-        resp_send(s, data, len);
+        copy_out(s, data, len);
+        s->broken |=
+            !value->host && hw_now_ns() >= block->expires_ns; /* the head may have waited */
         resp_let_go(s, value);
     } else {
         add_part(s, data, len, value);

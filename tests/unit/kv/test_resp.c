@@ -631,6 +631,17 @@ static void name_at(const struct kv_view *view, uint32_t member, char name[2])
     }
 }
 
+/* Other values in all of the arena. */
+static void fill_arena(int fd)
+{
+    struct large fill = large_make("x", 3, 1 << 20, "");
+    for (int i = 0; i < 2 * (ARENA >> 20); i++) {
+        fill.set[fill.head - strlen("\r\n$1048576\r\n") - 1] = (char)('A' + i);
+        exchange(fd, fill.set, fill.set_len, "+OK\r\n", 5);
+    }
+    large_free(&fill);
+}
+
 /* A reader that stops in a long reply keeps its block for half of a lease; then its bytes are
  * copied, and it reads the same ones, whatever has become of the block.  With members the block is
  * another's. */
@@ -645,7 +656,7 @@ static void reader_stops(uint32_t len, bool members)
         set_view(&f, 2, &view);
         name_at(&view, 1, name);
     }
-    struct large l = large_make(name, 1, len, ""), fill = large_make("x", 3, 1 << 20, "");
+    struct large l = large_make(name, 1, len, "");
     char *got = malloc(l.got_len);
     int slow = dial(&f), other = dial(&f), there = 0;
     assert_non_null(got);
@@ -661,15 +672,11 @@ static void reader_stops(uint32_t len, bool members)
     assert_true(there < (int)len / 2); /* or it has read all, and the test shows nothing */
     snprintf(request, sizeof(request), "DEL %s\r\n", name);
     ask(other, request, ":1\r\n");
-    for (int i = 0; i < 2 * (ARENA >> 20); i++) { /* all of the arena */
-        fill.set[fill.head - strlen("\r\n$1048576\r\n") - 1] = (char)('A' + i);
-        exchange(other, fill.set, fill.set_len, "+OK\r\n", 5);
-    }
+    fill_arena(other);
     assert_int_equal(recv(slow, got, l.got_len, MSG_WAITALL), l.got_len);
     assert_memory_equal(got, l.got, l.got_len);
     exchange(slow, "", 0, "+PONG\r\n", 7);
     large_free(&l);
-    large_free(&fill);
     free(got);
     close(slow);
     close(other);
@@ -682,6 +689,65 @@ static void a_reader_that_stops_does_not_keep_the_block(void **state)
     reader_stops(3 << 20, false);
     reader_stops(9 << 20, false);
     reader_stops(9 << 20, true);
+}
+
+/* The reply has the value's bytes, or says that there is none. */
+static void expect_or_gone(int fd, const struct large *l, char *got)
+{
+    assert_int_equal(recv(fd, got, 5, MSG_WAITALL), 5);
+    if (memcmp(got, "$-1\r\n", 5) == 0)
+        return;
+    assert_int_equal(recv(fd, got + 5, l->got_len - 5, MSG_WAITALL), l->got_len - 5);
+    assert_memory_equal(got, l->got, l->got_len);
+}
+
+/* A reader of an MGET pauses for longer than a lease lasts, and meanwhile the values, which are
+ * another member's, are deleted and their room is used again. */
+static void a_reader_that_pauses_is_sent_no_other_bytes(void **state)
+{
+    (void)state;
+    enum { NAMES = 8, GETS = 4000, LEN = 4000 };
+    struct fixture f;
+    struct kv_view view;
+    struct large values[NAMES];
+    char request[64 + 7 * GETS], got[LEN + 64], name[2] = "a", del[] = "DEL ?\r\n";
+    char names[NAMES];
+    size_t len = (size_t)sprintf(request, "*%d\r\n$4\r\nMGET\r\n", 1 + GETS);
+    fixture_open_with(&f, 2, true, (struct kv_blocks_config){.lease_lasts_ns = HW_SEC});
+    set_view(&f, 2, &view);
+    int slow = dial(&f), other = dial(&f);
+    for (uint32_t n = 0; n < NAMES; name[0]++) {
+        uint32_t owner[KV_COPIES_MAX];
+        struct kv_block_key key = kv_named_key(0, name, 1);
+        assert_true(name[0] <= 'z');
+        assert_int_equal(kv_view_owners(&view, kv_block_hash(&key), 1, owner), 1);
+        if (owner[0] != 1)
+            continue;
+        values[n] = large_make(name, (char)(16 * n), LEN, "");
+        exchange(other, values[n].set, values[n].set_len, "+OK\r\n", 5);
+        names[n++] = name[0];
+    }
+    for (int i = 0; i < GETS; i++)
+        len += (size_t)sprintf(request + len, "$1\r\n%c\r\n", names[i % NAMES]);
+    send_part(slow, request, len);
+    assert_int_equal(recv(slow, got, 7, MSG_WAITALL), 7);
+    assert_memory_equal(got, "*4000\r\n", 7);
+    for (uint64_t end = hw_now_ns() + 3 * HW_SEC;
+         host_stat(f.hosts[0]).leases_expired == 0 && hw_now_ns() < end; sched_yield())
+        ;
+    for (uint32_t n = 0; n < NAMES; n++) {
+        del[4] = names[n];
+        ask(other, del, ":1\r\n");
+    }
+    fill_arena(other);
+    for (int i = 0; i < GETS; i++)
+        expect_or_gone(slow, &values[i % NAMES], got);
+    ask(slow, "PING\r\n", "+PONG\r\n");
+    for (uint32_t n = 0; n < NAMES; n++)
+        large_free(&values[n]);
+    close(slow);
+    close(other);
+    fixture_close(&f);
 }
 
 /* A member joins while a value comes straight into the store: it belongs to the one or to the
@@ -889,6 +955,7 @@ int main(void)
         cmocka_unit_test(a_value_for_which_there_is_no_room_is_refused_in_step),
         cmocka_unit_test(a_value_that_is_being_sent_is_not_evicted),
         cmocka_unit_test(a_reader_that_stops_does_not_keep_the_block),
+        cmocka_unit_test(a_reader_that_pauses_is_sent_no_other_bytes),
         cmocka_unit_test(a_value_is_where_it_belongs_when_members_change_meanwhile),
         cmocka_unit_test(replies_to_gets_asked_for_together_are_in_order),
         cmocka_unit_test(values_too_large_to_be_asked_for_together_are_read),
