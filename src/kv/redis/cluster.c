@@ -144,6 +144,17 @@ static void lose_conn(struct channel *ch, const struct kv_redis_conn *c)
         }
 }
 
+/* The list of servers is checked once, but a server may name any other as the owner of slots. */
+static bool is_password_safe(const struct kv_redis *r, const struct rpc_addr *addr,
+                             char why[RPC_WHY_CHARS])
+{
+    bool safe = !r->password[0] || r->tls || rpc_addr_is_local(addr);
+    if (!safe)
+        snprintf(why, RPC_WHY_CHARS,
+                 "%.100s would be sent the password for all to read: use rediss://", addr->host);
+    return safe;
+}
+
 /* The channel's connection to a node.  NULL: it is lost, and why if it was only found now. */
 static struct kv_redis_conn *conn_of(struct kv_redis *r, struct channel *ch, uint32_t node,
                                      char why[RPC_WHY_CHARS])
@@ -151,8 +162,9 @@ static struct kv_redis_conn *conn_of(struct kv_redis *r, struct channel *ch, uin
     if (ch->conns[node] || node_rests(r, node))
         return ch->conns[node];
     struct kv_redis_login login = {{r->user, strlen(r->user)}, {r->password, strlen(r->password)}};
-    if (kv_redis_conn_open(&r->nodes[node].addr, &r->security, &login, r->timeout_ns,
-                           &ch->conns[node], why))
+    const struct rpc_addr *addr = &r->nodes[node].addr;
+    if (!is_password_safe(r, addr, why) ||
+        kv_redis_conn_open(addr, &r->security, &login, r->timeout_ns, &ch->conns[node], why))
         rest_node(r, node, why);
     else
         ch->conns[node]->number = ++ch->opened;
@@ -618,12 +630,7 @@ static int add_server(struct kv_redis *r, const char *text, size_t len, char why
         snprintf(why, RPC_WHY_CHARS, "more than %d servers", KV_REDIS_NODES_MAX);
         return -EINVAL;
     }
-    if (r->password[0] && !r->tls && !rpc_addr_is_local(&addr)) {
-        snprintf(why, RPC_WHY_CHARS,
-                 "%.100s would be sent the password for all to read: use rediss://", addr.host);
-        return -EPERM;
-    }
-    return 0;
+    return is_password_safe(r, &addr, why) ? 0 : -EPERM;
 }
 
 static int add_servers(struct kv_redis *r, const char *text, char why[RPC_WHY_CHARS])

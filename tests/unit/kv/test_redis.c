@@ -1,10 +1,16 @@
 /* Answers of Redis: slots, ranges, redirections, values in pieces. */
 #include "unit.h"
 
+#include "kv/redis/cluster.h"
 #include "kv/redis/reply.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 struct stream {
     const char *text;
@@ -124,6 +130,81 @@ static void redirections_name_slot_and_node(void **state)
         assert_int_equal(kv_redis_redirect(wrong[i], &r), -EPROTO);
 }
 
+/* ---- where the password goes ---- */
+
+struct listener {
+    int fd;
+    unsigned port;
+};
+
+static struct listener listen_here(int flags)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof addr;
+    struct listener l = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0)};
+    assert_true(l.fd >= 0);
+    assert_int_equal(bind(l.fd, (struct sockaddr *)&addr, len), 0);
+    assert_int_equal(listen(l.fd, 4), 0);
+    assert_int_equal(getsockname(l.fd, (struct sockaddr *)&addr, &len), 0);
+    l.port = ntohs(addr.sin_port);
+    return l;
+}
+
+struct redirector {
+    struct listener at, to;
+};
+
+/* Takes one connection and every password, and says that all slots are elsewhere, at an address
+ * that is this host's and does not look like it. */
+static void *redirect(void *user)
+{
+    const struct redirector *r = user;
+    char text[512], slots[128];
+    ssize_t n;
+    int fd = accept(r->at.fd, NULL, NULL);
+    snprintf(slots, sizeof slots, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$7\r\n0.0.0.0\r\n:%u\r\n",
+             r->to.port);
+    while ((n = recv(fd, text, sizeof text - 1, 0)) > 0) {
+        text[n] = '\0';
+        const char *answer = strstr(text, "SLOTS") ? slots : "+OK\r\n";
+        if (send(fd, answer, strlen(answer), MSG_NOSIGNAL) < 0)
+            break;
+    }
+    close(fd);
+    return NULL;
+}
+
+static int take_any(void *user, const uint8_t *bytes, uint32_t len)
+{
+    (void)user;
+    (void)bytes;
+    (void)len;
+    return 0;
+}
+
+static void a_password_does_not_follow_to_other_hosts_in_the_clear(void **state)
+{
+    (void)state;
+    struct redirector r = {.at = listen_here(0), .to = listen_here(SOCK_NONBLOCK)};
+    struct kv_block_key key = {.len = 1};
+    char why[RPC_WHY_CHARS], servers[32];
+    struct kv_redis *redis;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, redirect, &r), 0);
+    snprintf(servers, sizeof servers, "127.0.0.1:%u", r.at.port);
+    const struct kv_redis_options options = {
+        .servers = servers, .password = "secret", .channels = 1, .timeout_ns = HW_SEC};
+    if (kv_redis_open(&options, &redis, why))
+        fail_msg("%s", why);
+    assert_int_equal(kv_redis_get(redis, 0, &key, take_any, NULL), -ENOENT);
+    assert_int_equal(accept(r.to.fd, NULL, NULL), -1);
+    assert_int_equal(errno, EAGAIN);
+    kv_redis_close(redis);
+    pthread_join(thread, NULL);
+    close(r.at.fd);
+    close(r.to.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +212,7 @@ int main(void)
         cmocka_unit_test(a_value_is_read_however_it_arrives),
         cmocka_unit_test(slots_come_with_replicas_and_names),
         cmocka_unit_test(redirections_name_slot_and_node),
+        cmocka_unit_test(a_password_does_not_follow_to_other_hosts_in_the_clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
