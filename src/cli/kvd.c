@@ -96,8 +96,9 @@ static const struct cmd_option options[] = {
     {"lease", 0, CMD_DURATION, AT(lease_ns),
      "how long a reader keeps a block from being replaced, unless it renews", "TIME", "10s",
      10 * HW_MS, 3600 * HW_SEC},
-    {"max-clients", 0, CMD_U64, AT(max_clients), "attached at a time; the next is refused", "N",
-     "256", 1, KV_CLIENTS_MAX},
+    {"max-clients", 0, CMD_U64, AT(max_clients),
+     "attached at a time, beside the connections of --resp; the next is refused", "N", "256", 1,
+     KV_CLIENTS_MAX},
     {"flush", 0, CMD_CHOICE, AT(flush), "when messages to other ranks are written", NULL,
      "adaptive", 0, 0, cmd_flush_names},
     {"wait", 0, CMD_CHOICE, AT(wait), "how an idle daemon waits", NULL, "adaptive", 0, 0,
@@ -256,6 +257,8 @@ static void *unit_main(void *user)
 static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
 {
     const struct kvd_options *o = k->o;
+    uint32_t sessions = (uint32_t)o->resp.count * RESP_SESSIONS_MAX; /* each may be a client */
+    uint32_t clients = (uint32_t)o->max_clients + sessions;
     struct kv_host_options host = {
         .rank = k->rank,
         .ranks = k->ranks,
@@ -271,12 +274,11 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
         .dial_security = &k->dial,
         .store_bytes = o->store_bytes,
         .store_entries = (uint32_t)o->entries,
-        .max_clients = (uint32_t)o->max_clients,
+        .max_clients = clients < KV_CLIENTS_MAX ? clients : KV_CLIENTS_MAX,
         .arena_bytes = o->arena_bytes,
         .blocks = {.entries = (uint32_t)o->block_entries,
-                   .open_puts = KV_BLOCK_PUTS_DEFAULT + (uint32_t)o->resp.count * RESP_SESSIONS_MAX,
-                   .leases = KV_BLOCK_LEASES_DEFAULT +
-                             (uint32_t)o->resp.count * RESP_SESSIONS_MAX * RESP_LEASES_MAX,
+                   .open_puts = KV_BLOCK_PUTS_DEFAULT + sessions,
+                   .leases = KV_BLOCK_LEASES_DEFAULT + sessions * RESP_LEASES_MAX,
                    .policy = (enum kv_policy_kind)o->policy,
                    .tenant_bytes = o->tenant_bytes,
                    .lease_lasts_ns = o->lease_ns},

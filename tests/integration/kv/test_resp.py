@@ -86,6 +86,14 @@ class RespDoor(Case):
 
 
 class RespCase(RespDoor):
+    def test_connections_take_no_place_of_other_clients(self):
+        """Who asks more than the door can answer by itself becomes a client of the daemon, and stays one."""
+        address = self.start("--resp", f"unix:{self.dir}/redis", "--max-clients", 1)
+        for client in [self.connect(address) for _ in range(8)]:
+            self.assertEqual((client("DBSIZE"), client("SCAN", 0)), (0, [b"0", []]))
+        out = hawser("kv", "info", "--socket", self.dir / "kvd")
+        self.assertEqual(out.returncode, DONE, out.stderr)
+
     def test_a_cache_over_a_unix_socket(self):
         address = self.start("--resp", f"unix:{self.dir}/redis")
         self.assertEqual(os.stat(self.dir / "redis").st_mode & 0o777, 0o600)
