@@ -799,6 +799,41 @@ static void a_set_beside_sets_of_a_new_name_is_the_last(void **state)
     assert_true(before > 0); /* or this shows nothing */
 }
 
+/* The first owner commits the set of a new name, and the connections are lost before it says so:
+ * the value that is there then is not another's. */
+static void a_new_name_is_not_told_to_exist_when_its_answer_is_lost(void **state)
+{
+    (void)state;
+    static struct sim s;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        uint32_t members[MEMBERS];
+        open_connected(&s, seed, TIMEOUT_MS * HW_MS, 0);
+        set_all(&s, 0);
+        order_members(&s, members);
+        uint32_t setter = members[2];
+        change(&s, setter, 0, 0);
+        s.clients[setter] = (struct client){.key = 0, .write = 9, .only_new = true, .calm = true};
+        s.writes[9] = (struct write){.key = 0, .value = 9};
+        start_put(&s, setter);
+        while (s.clients[setter].at == STARTING)
+            turn_all(&s);
+        while (!version_at(&s, members[0]) && !version_at(&s, members[1])) {
+            cluster_turn(&s.cluster, setter);
+            cluster_pass_time(&s.cluster, HW_MS);
+            cluster_turn(&s.cluster, members[0]);
+            if (!version_at(&s, members[0]))
+                cluster_turn(&s.cluster, members[1]);
+        }
+        for (uint32_t i = 0; i < rpc_loopnet_ends(s.cluster.net); i++)
+            rpc_loopnet_reset(rpc_loopnet_end(s.cluster.net, i));
+        s.clients[setter].at = IDLE;
+        assert_int_equal(answer_at(&s, setter, NULL), KV_PEER_LOST);
+        turn_for(&s, HW_SEC);
+        assert_int_equal(read_calmly(&s, setter, 0), 9);
+        cluster_close(&s.cluster);
+    }
+}
+
 /* What daemons say of lost members. */
 static void swallow(void *user, const char *line, size_t len)
 {
@@ -822,6 +857,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_one_owner_has_is_not_hidden_by_the_other),
         cmocka_unit_test(of_sets_of_a_new_name_at_once_one_succeeds),
         cmocka_unit_test(a_set_beside_sets_of_a_new_name_is_the_last),
+        cmocka_unit_test(a_new_name_is_not_told_to_exist_when_its_answer_is_lost),
     };
     hw_log_set_sink(swallow, NULL);
     if (argc > 1)

@@ -379,7 +379,8 @@ static bool commit_sub(struct kv_remote *remote, struct kv_sub *sub)
     if (!sub->self) {
         sub->sent_ns = kv_daemon_now(d);
         sub->put_count = kv_blocks_opened(d->blocks, remote->keys);
-        if (kv_sub_call(sub, &r, NULL))
+        sub->commits = kv_sub_call(sub, &r, NULL);
+        if (sub->commits)
             sub->phase = KV_SUB_CLOSING;
         return sub->phase != KV_SUB_MOVING;
     }
@@ -534,6 +535,7 @@ static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     } else if (sub->phase == KV_SUB_OPENING) {
         on_opened(sub, a);
     } else if (sub->phase == KV_SUB_CLOSING && kv_sub_put_off(sub, a)) {
+        sub->commits = false;
         if (wire_load64(a->payload) == 0) /* only another version is wanted */
             sub->remote->put.version = sub->remote->put.over + 1;
     } else if (sub->phase == KV_SUB_CLOSING) {
@@ -545,10 +547,28 @@ static void commit_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     }
 }
 
+/* Whether an owner may have committed the put without our knowing. */
+static bool is_in_doubt(const struct kv_sub *sub)
+{
+    return sub->commits && (sub->result == KV_PEER_LOST || sub->result == KV_TIMEOUT);
+}
+
+/* Begun again, a put of a new name would find its own value there, and take it for another's. */
+static bool commit_is_final(const struct kv_remote *remote)
+{
+    bool final = is_decided(remote);
+    for (uint32_t i = 0; i < remote->sub_count && is_in_order(remote); i++)
+        final |= remote->subs[i].phase == KV_SUB_CLOSING || is_in_doubt(&remote->subs[i]);
+    return final;
+}
+
 static enum kv_result commit_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     uint32_t copies = copies_of(remote) + remote->put.there;
     enum kv_result result = judge_copies(remote, best_result(remote), copies);
+    for (uint32_t i = 0; i < remote->sub_count && is_in_order(remote); i++)
+        if (result == KV_EXISTS && is_in_doubt(&remote->subs[i]))
+            result = remote->subs[i].result; /* it may be ours that is there */
     wire_store32(remote->daemon->scratch->answer, copies);
     *answer_len = result == KV_OK ? KV_BLOCK_COUNT_BYTES : 0;
     return result;
@@ -559,6 +579,7 @@ static const struct kv_remote_kind commit_kind = {.subs_max = KV_COPIES_MAX,
                                                   .step = commit_step,
                                                   .answered = commit_answered,
                                                   .undo = put_undo,
+                                                  .is_final = commit_is_final,
                                                   .needs_all = needs_all,
                                                   .finish = commit_finish};
 

@@ -423,11 +423,16 @@ static bool all_done(const struct kv_remote *remote)
     return true;
 }
 
-/* Whether a sub-request may have failed because the view was old. */
+static bool is_final(const struct kv_remote *remote)
+{
+    return remote->kind->is_final && remote->kind->is_final(remote);
+}
+
+/* Whether a sub-request may have failed because the view was old, and it may begin again. */
 static bool is_misled(const struct kv_remote *remote)
 {
-    bool changed = remote->daemon->view.epoch != remote->epoch;
-    for (uint32_t i = 0; i < remote->sub_count; i++) {
+    bool changed = remote->daemon->view.epoch != remote->epoch, final = is_final(remote);
+    for (uint32_t i = 0; i < remote->sub_count && !final; i++) {
         const struct kv_sub *sub = &remote->subs[i];
         if (sub->phase == KV_SUB_DONE &&
             (sub->stale_view || (changed && sub->result == KV_PEER_LOST)))
@@ -438,7 +443,7 @@ static bool is_misled(const struct kv_remote *remote)
 
 bool kv_remote_is_cut(const struct kv_remote *remote)
 {
-    bool repeats = remote->client && !remote->kind->once;
+    bool repeats = remote->client && !remote->kind->once && !is_final(remote);
     for (uint32_t i = 0; i < remote->sub_count && repeats; i++) {
         const struct kv_sub *sub = &remote->subs[i];
         const struct kv_peer *peer = sub->peer;

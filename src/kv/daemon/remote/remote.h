@@ -70,6 +70,7 @@ struct kv_sub {
     uint32_t asked, moved; /* bytes */
     uint64_t sent_ns;      /* get, commit: before it asked; put_count: kv_blocks_opened then */
     uint32_t put_count;
+    bool commits;           /* put: its commit is sent, and was not put off */
     uint64_t not_before_ns; /* of a change that the owner has put off; 0: it has not */
     uint32_t busy;
     struct kv_sub_call calls[KV_SUB_CALLS];
@@ -104,6 +105,8 @@ struct kv_remote_kind {
     uint32_t subs_max; /* 0: as many as its keys have owners */
     bool one_by_one;   /* its sub-requests; else all at once */
     bool once;         /* done twice it would answer something else */
+    /* The same of what it has done so far, also where the view has changed; NULL: never. */
+    bool (*is_final)(const struct kv_remote *remote);
     /* Makes the sub-requests by the daemon's view; also when it begins again. */
     void (*begin)(struct kv_remote *remote);
     /* Sends what can be sent.  Progress: true. */
