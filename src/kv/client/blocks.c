@@ -56,6 +56,35 @@ static enum kv_result ask_handle(struct kv_client *c, enum kv_block_op op, struc
 
 /* ---- putting ---- */
 
+static void put_over(struct kv_client *c, struct kv_block_put *put)
+{
+    kv_extents_give(kv_client_block_link(c, put->route)->staged, put->staged);
+    put->data = NULL;
+}
+
+static enum kv_result abort_put(struct kv_client *c, struct kv_block_put *put)
+{
+    enum kv_result result = ask_handle(c, KV_BLOCK_PUT_ABORT, put->route, put->ticket);
+    /* Unless the daemon has answered, it may still read there: that part is not used again. */
+    if (result == KV_OK || result == KV_PUT_EXPIRED)
+        put_over(c, put);
+    return result;
+}
+
+/* Aborts once more what a daemon that had stalled did not answer.  KV_TIMEOUT, KV_PEER_LOST: it
+ * still does not. */
+static enum kv_result abort_undone(struct kv_client *c, struct kv_block_link *link)
+{
+    for (uint32_t i = link->undone_count; i-- > 0;) {
+        enum kv_result result = abort_put(c, &link->undone[i]);
+        if (result == KV_TIMEOUT || result == KV_PEER_LOST)
+            return result;
+        if (!link->undone[i].data)
+            link->undone[i] = link->undone[--link->undone_count];
+    }
+    return KV_OK;
+}
+
 static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *key,
                                 uint64_t tenant, uint32_t len, bool replaces, uint64_t seen,
                                 struct kv_block_put *out)
@@ -77,9 +106,12 @@ static enum kv_result put_start(struct kv_client *c, const struct kv_block_key *
         return KV_REFUSED;
     if (len > KV_BLOCK_MAX)
         return KV_TOO_LARGE;
+    enum kv_result result = abort_undone(c, link);
+    if (result != KV_OK)
+        return result;
     if (kv_extents_take(link->staged, len, &put.staged, &put.at))
         return KV_FULL;
-    enum kv_result result = ask(c, &a);
+    result = ask(c, &a);
     if (result != KV_OK) {
         kv_extents_give(link->staged, put.staged);
         return result;
@@ -109,18 +141,15 @@ enum kv_result kv_block_swap_start(struct kv_client *c, const struct kv_block_ke
     return put_start(c, key, tenant, len, false, seen, out);
 }
 
-static void put_over(struct kv_client *c, struct kv_block_put *put)
-{
-    kv_extents_give(kv_client_block_link(c, put->route)->staged, put->staged);
-    put->data = NULL;
-}
-
 enum kv_result kv_block_put_abort(struct kv_client *c, struct kv_block_put *put)
 {
-    enum kv_result result = ask_handle(c, KV_BLOCK_PUT_ABORT, put->route, put->ticket);
-    /* Unless the daemon has answered, it may still read there: that part is not used again. */
-    if (result == KV_OK || result == KV_PUT_EXPIRED)
-        put_over(c, put);
+    struct kv_block_link *link = kv_client_block_link(c, put->route);
+    if (!put->data)
+        return KV_PUT_EXPIRED; /* it is over, or among those that are asked for again */
+    enum kv_result result = abort_put(c, put);
+    if (result != KV_OK && result != KV_PUT_EXPIRED && link->undone_count < KV_UNDONE_MAX)
+        link->undone[link->undone_count++] = *put;
+    put->data = NULL;
     return result;
 }
 

@@ -8,11 +8,16 @@
 #include "kv/common/arena.h"
 #include "kv/store/extents.h"
 
+enum { KV_UNDONE_MAX = 64 }; /* puts with one daemon; what is beyond is not used again */
+
 /* The blocks of one daemon as a client sees them. */
 struct kv_block_link {
     struct kv_arena arena;
     uint8_t *staging;
     struct kv_extents *staged; /* which parts of the staging area are in use; NULL: no blocks */
+    /* Puts whose abort was not answered: the daemon may still read what they have staged. */
+    struct kv_block_put undone[KV_UNDONE_MAX];
+    uint32_t undone_count;
 };
 
 /* Of the daemon that is responsible for the key. */

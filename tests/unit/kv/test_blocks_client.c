@@ -322,6 +322,35 @@ static void a_client_that_goes_leaves_no_lease_and_no_put(void **state)
     rank_stop(&r);
 }
 
+/* Neither the commit nor the abort behind it is answered in time. */
+static void what_a_put_had_staged_is_used_again_after_its_daemon_stalled(void **state)
+{
+    (void)state;
+    struct rank r;
+    rank_start(&r, 1, ARENA, 0);
+    struct kv_client_options options = {
+        .socket = r.socket, .staging_bytes = STAGING, .timeout_ns = 300 * HW_MS};
+    struct kv_client *c;
+    struct kv_block_put stalled;
+    struct kv_block_key key = key_of(0);
+    char why[RPC_WHY_CHARS] = "";
+    if (kv_client_open(&options, &c, why))
+        fail_msg("%s", why);
+    assert_int_equal(kv_block_put_start(c, &key, 1, STAGING, &stalled), KV_OK);
+    memset(stalled.data, 1, STAGING);
+    kv_host_enter(r.hosts[0]);
+    assert_int_equal(kv_block_put_commit(c, &stalled), KV_TIMEOUT);
+    kv_host_leave(r.hosts[0]);
+    enum kv_result result = KV_TIMEOUT;
+    for (int i = 0; i < 100 && result == KV_TIMEOUT; i++)
+        result = put(c, 1, STAGING);
+    assert_int_equal(result, KV_OK);
+    assert_int_equal(kv_block_put_abort(c, &stalled), KV_PUT_EXPIRED);
+    assert_int_equal(put(c, 2, STAGING), KV_OK);
+    kv_client_close(c);
+    rank_stop(&r);
+}
+
 static void nobody_but_the_daemon_can_write_the_arena(void **state)
 {
     (void)state;
@@ -358,6 +387,7 @@ int main(void)
         cmocka_unit_test(without_staging_or_arena_blocks_are_refused),
         cmocka_unit_test(a_damaged_block_is_a_miss_and_is_counted),
         cmocka_unit_test(a_client_that_goes_leaves_no_lease_and_no_put),
+        cmocka_unit_test(what_a_put_had_staged_is_used_again_after_its_daemon_stalled),
         cmocka_unit_test(nobody_but_the_daemon_can_write_the_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
