@@ -990,15 +990,24 @@ bool kv_blocks_drop_cached(struct kv_blocks *b, const struct kv_block_key *key)
     return cached;
 }
 
+/* Whether it is a named value past its end: nobody can read it any more. */
+static bool is_ended(const struct kv_blocks *b, const struct entry *e, uint64_t now)
+{
+    bool named = kv_block_key_is_named(&e->key) && e->len >= KV_NAMED_HEAD;
+    uint64_t end_ms = named ? wire_load64(b->arena + e->offset) : 0;
+    return end_ms && end_ms <= (now + b->config.wall_ns) / HW_MS;
+}
+
 enum kv_result kv_blocks_delete(struct kv_blocks *b, const struct kv_block_key *key, uint64_t now)
 {
     uint32_t at = find(b, key);
     note_deleted(b, key, now);
     if (at == NONE)
         return KV_MISS;
+    bool ended = is_ended(b, &b->entries[at], now);
     entry_drop(b, at);
     b->stat.deleted++;
-    return KV_OK;
+    return ended ? KV_MISS : KV_OK;
 }
 
 enum kv_result kv_blocks_delete_old(struct kv_blocks *b, const struct kv_block_key *key,

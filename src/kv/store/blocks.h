@@ -61,7 +61,8 @@ struct kv_blocks_config {
     uint64_t lease_lasts_ns;    /* 0: KV_LEASE_LASTS_NS */
     enum kv_policy_kind policy;
     uint64_t secret;  /* random: nobody can choose keys that collide */
-    uint64_t wall_ns; /* what now_ns lacks to be nanoseconds since 1970, for versions */
+    uint64_t wall_ns; /* what now_ns lacks to be nanoseconds since 1970: for versions, and for ends
+                         when deleting */
     struct kv_memory memory;
 };
 
@@ -276,7 +277,7 @@ uint32_t kv_blocks_len(const struct kv_blocks *blocks, const struct kv_block_key
 void kv_blocks_disown(struct kv_blocks *blocks, const struct kv_block_key *key);
 /* Drops the key's block if it is a cached replica; whether it was. */
 bool kv_blocks_drop_cached(struct kv_blocks *blocks, const struct kv_block_key *key);
-/* KV_OK or KV_MISS. */
+/* KV_OK or KV_MISS, also for a named value past its end, which goes all the same. */
 enum kv_result kv_blocks_delete(struct kv_blocks *blocks, const struct kv_block_key *key,
                                 uint64_t now_ns);
 /* The same unless the block is newer than that version; then KV_MISS. */

@@ -3,6 +3,7 @@
 
 #include "kv/store/blocks.h"
 #include "kv/store/extents.h"
+#include "wire/le.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -656,6 +657,42 @@ static void of_two_named_values_the_newer_one_stays(void **state)
     stop(&f);
 }
 
+static enum kv_result set_until(struct fixture *f, uint64_t end_ms)
+{
+    uint64_t ticket;
+    uint8_t bytes[KV_NAMED_HEAD];
+    struct kv_block_key key = named_key();
+    wire_store64(bytes, end_ms);
+    struct kv_block_holder *holder = &f->me;
+    assert_int_equal(kv_blocks_replace_start(f->b, holder, &key, 1, sizeof(bytes), f->now, &ticket),
+                     KV_OK);
+    assert_int_equal(kv_blocks_put_write(f->b, holder, ticket, 0, bytes, sizeof(bytes), f->now),
+                     KV_OK);
+    return kv_blocks_put_commit(f->b, holder, ticket, f->now);
+}
+
+static void a_delete_of_a_value_past_its_end_is_a_miss(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct kv_block_key key = named_key();
+    static const struct {
+        uint64_t end_ms;
+        enum kv_result result;
+    } cases[] = {{0, KV_OK}, {101, KV_OK}, {100, KV_MISS}, {KV_NAMED_DELETED, KV_MISS}};
+    start(&f);
+    f.now = 100 * HW_MS;
+    for (uint32_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_int_equal(set_until(&f, cases[i].end_ms), KV_OK);
+        assert_int_equal(kv_blocks_delete(f.b, &key, f.now), cases[i].result);
+        assert_false(kv_blocks_owns(f.b, &key)); /* it goes in any case */
+        assert_int_equal(set_until(&f, cases[i].end_ms), KV_OK);
+        assert_int_equal(kv_blocks_delete_old(f.b, &key, UINT64_MAX, f.now), cases[i].result);
+        assert_false(kv_blocks_owns(f.b, &key));
+    }
+    stop(&f);
+}
+
 /* ---- copies of others' blocks ---- */
 
 static enum kv_result cache_as(struct fixture *f, int n, uint64_t damage)
@@ -864,6 +901,7 @@ int main(void)
         cmocka_unit_test(a_cached_replica_that_is_adopted_is_a_tenants_block),
         cmocka_unit_test(bytes_from_afar_must_have_the_checksum_that_came_with_them),
         cmocka_unit_test(of_two_named_values_the_newer_one_stays),
+        cmocka_unit_test(a_delete_of_a_value_past_its_end_is_a_miss),
         cmocka_unit_test(every_failed_allocation_is_an_answer),
         cmocka_unit_test(bad_configurations_are_refused),
     };
