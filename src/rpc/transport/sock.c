@@ -107,6 +107,7 @@ int rpc_sock_poll(int fd, short events, uint64_t timeout_ns)
 int rpc_sock_take_fds(struct msghdr *msg, int *fds, int count, int max)
 {
     bool fits = !(msg->msg_flags & MSG_CTRUNC);
+    int had = count;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
@@ -122,7 +123,13 @@ int rpc_sock_take_fds(struct msghdr *msg, int *fds, int count, int max)
             }
         }
     }
-    return fits ? count : -EPROTO;
+    if (fits)
+        return count;
+    while (count > had) {
+        close(fds[--count]);
+        fds[count] = -1;
+    }
+    return -EPROTO;
 }
 
 int rpc_sock_recv_fds(int fd, int flags, void *data, size_t len, int *fds, int max)

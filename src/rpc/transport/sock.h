@@ -26,7 +26,7 @@ bool rpc_sock_is_behind(int fd);
 int rpc_sock_poll(int fd, short events, uint64_t timeout_ns);
 
 /* Descriptors of a received message, appended to fds.  Their new number, or -EPROTO when more
- * came than fit; what did not fit is closed. */
+ * came than fit: then all of this message are closed, and -1 where they were put. */
 int rpc_sock_take_fds(struct msghdr *msg, int *fds, int count, int max);
 
 enum { RPC_SOCK_FDS_MAX = 64 }; /* of one message; the kernel takes 253 */
