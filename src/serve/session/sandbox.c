@@ -337,6 +337,7 @@ static const uint16_t denied[] = {
 
 enum {
     CALLS_MAX = 512, /* numbers beyond it are later than these lists */
+    X32_CALLS = 1 << 30,
     FILTER_MOST = 128 + 3 * (ARRAY_LEN(allowed) + ARRAY_LEN(denied))
 };
 
@@ -464,10 +465,13 @@ static int load_filter(enum sandbox_mode mode, uint32_t unwanted, uint32_t unlis
 {
     struct sock_filter program[FILTER_MOST], *at = program;
     at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
-    /* Calls of another ABI have other numbers; so have those of x32, which are large. */
+    /* Calls of another ABI have other numbers. */
     at = put(at, BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0);
     at = answer(at, unwanted);
     at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
+    /* x86-64 has x32's calls beside its own, as the same architecture; others have none there. */
+    at = put(at, BPF_JMP | BPF_JGE | BPF_K, X32_CALLS, 0, 1);
+    at = answer(at, unwanted);
     at = look_at_requests(at, unwanted);
     at = answer_listed(at, allowed, ARRAY_LEN(allowed), SECCOMP_RET_ALLOW);
     at = answer_listed(at, denied, ARRAY_LEN(denied), unwanted);
