@@ -425,11 +425,14 @@ static struct sock_filter *look_at_requests(struct sock_filter *at, uint32_t unw
                     unwanted);
 }
 
-/* socketpair: of datagrams either end could be sent to any other socket of this host. */
+/* socketpair: of datagrams either end could be sent to any other socket of this host; TIPC
+ * has pairs, too, and reaches other hosts. */
 static struct sock_filter *look_at_pairs(struct sock_filter *at, uint32_t action)
 {
     enum { TYPE = 0xf }; /* beside it are flags */
-    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 6);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 8);
+    at = put(at, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args), 0, 0);
+    at = put(at, BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 5);
     at = put(at, BPF_LD | BPF_W | BPF_ABS, SECOND_ARGUMENT, 0, 0);
     at = put(at, BPF_ALU | BPF_AND | BPF_K, TYPE, 0, 0);
     at = put(at, BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 1, 0);

@@ -232,6 +232,13 @@ static int signal_outside_by_x32(void)
     return (int)syscall(SYS_kill | 0x40000000, outside, 0);
 }
 
+/* No family has such pairs but the Unix sockets, and perhaps one that this kernel lacks. */
+static int make_a_pair_otherwise(void)
+{
+    int ends[2];
+    return socketpair(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+}
+
 static int show_a_file_to_all(void)
 {
     return chmod(other_file, 0644);
@@ -356,6 +363,8 @@ static void ways_around_are_closed(void **state)
         assert_int_equal(in_sandbox(modes[i], outlive_the_server), EPERM);
         assert_int_equal(in_sandbox(modes[i], signal_outside_by_x32), EPERM);
     }
+    assert_int_equal(in_sandbox(SANDBOX_OFF, make_a_pair_otherwise), EOPNOTSUPP);
+    assert_int_equal(in_sandbox(SANDBOX_DENY, make_a_pair_otherwise), EPERM);
 }
 
 static void a_session_over_ucx_reaches_the_network_by_ipv4_alone(void **state)
