@@ -646,16 +646,9 @@ static void let_write_caches(const struct ruleset *rules, enum sandbox_mode mode
     let_write(rules, path);
 }
 
-/* Names of its threads.  The kernel makes a new inode for a process that is looked up again, which
- * the rule would not be for: so one look at it stays. */
-static void let_write_itself(const struct ruleset *rules)
-{
-    if (open("/proc/self", O_PATH | O_CLOEXEC) >= 0)
-        let_write(rules, "/proc/self");
-}
-
 /* Drivers keep compiled shaders in caches; devices are files, too.  Not where sockets of the
- * server's user are: another could be put in their place. */
+ * server's user are: another could be put in their place.  Nor its own entry in /proc: who ends
+ * first when memory runs out is there, also below each thread beside its name. */
 static int restrict_files(enum sandbox_mode mode)
 {
     static const char *const folders[] = {"/tmp", "/var/tmp"};
@@ -677,7 +670,6 @@ static int restrict_files(enum sandbox_mode mode)
         return -errno;
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
         let_write(&rules, folders[i]);
-    let_write_itself(&rules);
     if (mode == SANDBOX_DENY)
         let_write_devices(&rules);
     else /* a driver may need what was not tried */

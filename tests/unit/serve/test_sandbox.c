@@ -155,6 +155,23 @@ static int offer_outside(void)
     return write_to(path);
 }
 
+/* Or it would no longer end before the server; a thread's is the process's. */
+static int keep_its_memory(void)
+{
+    return write_to("/proc/self/oom_score_adj");
+}
+
+static int keep_its_memory_by_a_thread(void)
+{
+    return write_to("/proc/thread-self/oom_score_adj");
+}
+
+/* Also of the server, which may be in the same group. */
+static int slow_the_group(void)
+{
+    return write_to("/proc/self/autogroup");
+}
+
 static int change_the_machine(void)
 {
     return write_to("/proc/sys/kernel/core_pattern");
@@ -308,10 +325,8 @@ static int usual_work(void)
     struct rlimit limit;
     if (raise(SIGCONT) || kill(getpid(), SIGCONT) || getrlimit(RLIMIT_NOFILE, &limit))
         return -1;
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/task/%d/comm", (int)gettid());
-    if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0)) || write_to(path) ||
-        write_to("/proc/self/comm"))
+    if (setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0)) ||
+        prctl(PR_SET_NAME, "hawser-thread"))
         return -1;
     void *memory = malloc(1 << 20);
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -451,6 +466,11 @@ static void files_and_other_processes_are_out_of_reach(void **state)
     assert_int_equal(in_sandbox(SANDBOX_OFF, offer_outside), 0);
     assert_int_equal(in_sandbox(SANDBOX_DENY, offer_outside), EACCES);
     assert_int_equal(in_sandbox(SANDBOX_WATCH, offer_outside), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_OFF, keep_its_memory_by_a_thread), 0);
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, keep_its_memory), EACCES);
+    assert_int_equal(in_sandbox(SANDBOX_WATCH, keep_its_memory_by_a_thread), EACCES);
+    if (in_sandbox(SANDBOX_OFF, slow_the_group) == 0) /* the kernel has such groups */
+        assert_int_equal(in_sandbox(SANDBOX_WATCH, slow_the_group), EACCES);
     assert_int_equal(in_sandbox(SANDBOX_DENY, change_the_machine), EACCES);
     assert_int_equal(in_sandbox(SANDBOX_DENY, open_a_terminal), EACCES);
     assert_int_equal(in_sandbox(SANDBOX_DENY, write_a_cache), EACCES);
