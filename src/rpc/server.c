@@ -23,8 +23,9 @@ enum {
 };
 
 static const uint64_t stalled_default_ns = 10 * HW_SEC;
-static const uint64_t linger_ns = HW_SEC;            /* for a refusal to be read */
-static const uint64_t sweep_at_most_ns = 50 * HW_MS; /* how late a deadline may be noticed */
+static const uint64_t quiet_default_ns = 30 * HW_SEC; /* a client dials several, each within 4 s */
+static const uint64_t linger_ns = HW_SEC;             /* for a refusal to be read */
+static const uint64_t sweep_at_most_ns = 50 * HW_MS;  /* how late a deadline may be noticed */
 static const uint64_t scarce_every_ns = 10 * HW_SEC;
 static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
 
@@ -109,6 +110,8 @@ int rpc_server_create(const struct rpc_server_options *options, struct rpc_serve
         s->options.max_clients = RPC_SERVER_CLIENTS_DEFAULT;
     if (s->options.stalled_ns == 0)
         s->options.stalled_ns = stalled_default_ns;
+    if (s->options.quiet_ns == 0)
+        s->options.quiet_ns = quiet_default_ns;
     hw_looks_init(&s->looks, s->options.stalled_ns / LOOKS_A_STALL, hw_now_ns());
     snprintf(s->full, sizeof s->full, "the server has its limit of %u clients (--max-clients)",
              s->options.max_clients);
@@ -411,6 +414,21 @@ static bool is_stalled(struct rpc_server *s, struct conn *c, uint64_t now)
     return looked - c->taken_ns >= s->options.stalled_ns;
 }
 
+/* What it is there for follows at once; no heartbeat tells whether its peer still lives. */
+static bool is_forgotten(const struct rpc_server *s, const struct conn *c, uint64_t now)
+{
+    return rpc_ep_is_quiet(c->ep) && now >= c->since_ns + s->options.quiet_ns;
+}
+
+static const char *why_drop(struct rpc_server *s, struct conn *c, uint64_t now)
+{
+    if (c->state != CONN_OPEN)
+        return NULL;
+    if (is_forgotten(s, c, now))
+        return "it came to be handed over, and nothing followed";
+    return is_stalled(s, c, now) ? "it reads nothing of what it asked for" : NULL;
+}
+
 static void watch_for(struct rpc_server *s, struct conn *c)
 {
     bool sends = c->state != CONN_LINGER && rpc_send_blocked(c->ep);
@@ -550,9 +568,10 @@ static bool conn_serve(struct rpc_server *s, struct conn *c, uint64_t now)
         conn_remove(s, c);
         return false;
     }
-    if (c->state == CONN_OPEN && is_stalled(s, c, now)) {
-        hw_warn(HW_CAT_NET, "%s: dropped: it reads nothing of what it asked for",
-                rpc_ep_peer(c->ep));
+    const char *why = why_drop(s, c, now);
+    if (why) {
+        rpc_callers_warn(rpc_ep_peer(c->ep), "dropped: %s", why);
+        rpc_ep_shutdown(c->ep, -ETIMEDOUT, why);
         conn_remove(s, c);
         return false;
     }

@@ -238,6 +238,8 @@ void rpc_ep_open(struct rpc_ep *ep)
     if (peer->heartbeat_ms == 0 ||
         (ep->config.tolerates_silence && !ep->transport->ops->host_answers))
         ep->silent_ns = HW_NEVER;
+    if (ep->config.quiet || ep->config.resuming || ep->peer_resuming)
+        rpc_ep_keep_quiet(ep);
     if (ep->resume)
         rpc_resume_opened(ep);
     free(ep->handshake);
@@ -260,6 +262,17 @@ bool rpc_ep_peer_resumes(const struct rpc_ep *ep)
 bool rpc_ep_peer_resuming(const struct rpc_ep *ep)
 {
     return ep->peer_resuming;
+}
+
+void rpc_ep_keep_quiet(struct rpc_ep *ep)
+{
+    ep->quiet = true;
+    ep->ping_every_ns = ep->silent_ns = HW_NEVER;
+}
+
+bool rpc_ep_is_quiet(const struct rpc_ep *ep)
+{
+    return ep->quiet;
 }
 
 int rpc_ep_status(const struct rpc_ep *ep)

@@ -274,16 +274,10 @@ static void turn(struct world *w)
 
 /* ---- resuming, as a client and a server do it ---- */
 
-/* The server's side of an attempt.  True once it is over. */
-static bool accept_turn(struct world *w, struct rpc_ep **caller)
+static void accept_caller(struct world *w, struct rpc_ep **caller, struct rpc_msg *msg)
 {
     struct rpc_resume_request request;
-    if (rpc_poll(*caller) < 0)
-        return true;
-    struct rpc_msg *msg = rpc_recv(*caller);
     uint32_t id;
-    if (!msg)
-        return false;
     assert_int_equal(msg->method, RPC_METHOD_RESUME);
     assert_int_equal(rpc_resume_get_request(msg->data, msg->len, &request), 0);
     assert_true(rpc_resume_key_equal(&request.key, &w->key));
@@ -292,7 +286,17 @@ static bool accept_turn(struct world *w, struct rpc_ep **caller)
     struct rpc_transport *connection = rpc_ep_strip(*caller);
     *caller = NULL;
     assert_int_equal(rpc_ep_resume_accept(w->ep[SERVER], connection, id, request.received), 0);
-    return true;
+}
+
+/* The server's side of an attempt.  True once it is over. */
+static bool accept_turn(struct world *w, struct rpc_ep **caller)
+{
+    if (rpc_poll(*caller) < 0)
+        return true;
+    struct rpc_msg *msg = rpc_recv(*caller);
+    if (msg)
+        accept_caller(w, caller, msg);
+    return msg != NULL;
 }
 
 /* One attempt.  True when the client goes on. */
@@ -982,6 +986,106 @@ static void a_peer_that_acknowledges_nothing_ends_the_keeping(void **state)
     rpc_kept_destroy(kept);
 }
 
+static uint64_t heard_by(const struct rpc_ep *ep)
+{
+    return hw_counter_load(&rpc_ep_stats(ep)->bytes_received);
+}
+
+static void ping_as_other_releases_do(struct rpc_ep *ep)
+{
+    ep->quiet = false;
+    ep->ping_every_ns = 100 * HW_MS;
+}
+
+/* For most of a heartbeat. */
+static void let_wait(struct world *w, struct rpc_attempt *attempt, struct rpc_ep *caller)
+{
+    for (int i = 0; i < 150; i++) {
+        rpc_loopnet_spend(w->net, 10 * HW_MS);
+        assert_int_equal(rpc_attempt_poll(attempt), -EINPROGRESS);
+        assert_true(rpc_poll(caller) >= 0);
+    }
+}
+
+/* The first byte behind the request is the session's, and so it is behind the answer. */
+static void an_attempt_says_nothing_behind_its_request(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    struct rpc_transport *ends[2];
+    struct rpc_resume_request request;
+    struct rpc_attempt *attempt;
+    struct rpc_ep *caller;
+    struct rpc_msg *msg;
+    int rc;
+    world_open(&w, 15, 300);
+    cut_both(&w, SILENTLY);
+    rpc_ep_resume_request(w.ep[CLIENT], &request);
+    pair(&w, ends);
+    struct rpc_config config = config_of(&w, false), accepting = config_of(&w, true);
+    assert_int_equal(rpc_attempt_create(ends[CLIENT], &config, &request, &attempt), 0);
+    assert_int_equal(rpc_ep_create(ends[SERVER], &accepting, &caller), 0);
+    do {
+        rpc_loopnet_spend(w.net, 10 * HW_US);
+        assert_int_equal(rpc_attempt_poll(attempt), -EINPROGRESS);
+        assert_true(rpc_poll(caller) >= 0);
+    } while ((msg = rpc_recv(caller)) == NULL);
+    uint64_t heard = heard_by(caller), said = bytes_of(caller);
+    let_wait(&w, attempt, caller);
+    assert_int_equal(bytes_of(caller), said);
+    ping_as_other_releases_do(caller);
+    let_wait(&w, attempt, caller);
+    assert_true(bytes_of(caller) > said);
+    assert_int_equal(heard_by(caller), heard);
+    accept_caller(&w, &caller, msg);
+    while ((rc = rpc_attempt_poll(attempt)) == -EINPROGRESS) {
+        (void)rpc_poll(w.ep[SERVER]);
+        rpc_loopnet_spend(w.net, 10 * HW_US);
+    }
+    assert_int_equal(rc, 0);
+    assert_int_equal(rpc_attempt_finish(attempt, w.ep[CLIENT]), 0);
+    assert_true(run_on(&w));
+    world_close(&w);
+}
+
+/* As those of an upload stripe, whose bytes are a number to its client and chunks to its session.
+ */
+static void quiet_ends_send_nothing_and_outlive_silence(void **state)
+{
+    (void)state;
+    struct world w = {0};
+    struct rpc_transport *ends[2];
+    struct rpc_ep *ep[2];
+    world_open(&w, 16, 300);
+    pair(&w, ends);
+    for (int i = 0; i < 2; i++) {
+        struct rpc_config config = {
+            .accepting = i == SERVER, .quiet = i == CLIENT, .clock = rpc_loopnet_clock(w.net)};
+        assert_int_equal(rpc_ep_create(ends[i], &config, &ep[i]), 0);
+    }
+    while (rpc_ep_status(ep[CLIENT]) || rpc_ep_status(ep[SERVER])) {
+        rpc_loopnet_spend(w.net, 10 * HW_US);
+        assert_true(rpc_poll(ep[CLIENT]) >= 0 && rpc_poll(ep[SERVER]) >= 0);
+    }
+    rpc_ep_keep_quiet(ep[SERVER]);
+    uint64_t sent[2] = {bytes_of(ep[CLIENT]), bytes_of(ep[SERVER])};
+    for (int i = 0; i < 1000; i++) {
+        rpc_loopnet_spend(w.net, 10 * HW_MS);
+        assert_true(rpc_poll(ep[CLIENT]) >= 0 && rpc_poll(ep[SERVER]) >= 0);
+    }
+    assert_int_equal(bytes_of(ep[CLIENT]), sent[CLIENT]);
+    ping_as_other_releases_do(ep[CLIENT]);
+    for (int i = 0; i < 100; i++) {
+        rpc_loopnet_spend(w.net, 10 * HW_MS);
+        assert_true(rpc_poll(ep[CLIENT]) >= 0 && rpc_poll(ep[SERVER]) >= 0);
+    }
+    assert_true(bytes_of(ep[CLIENT]) > sent[CLIENT]);
+    assert_int_equal(bytes_of(ep[SERVER]), sent[SERVER]);
+    rpc_ep_destroy(ep[CLIENT]);
+    rpc_ep_destroy(ep[SERVER]);
+    world_close(&w);
+}
+
 static void say_nothing(void *user, const char *line, size_t len)
 {
     (void)user, (void)line, (void)len;
@@ -1013,6 +1117,8 @@ int main(void)
         cmocka_unit_test(a_pause_does_not_close_the_window),
         cmocka_unit_test(impossible_numbers_end_the_session),
         cmocka_unit_test(frames_out_of_turn_end_the_connection),
+        cmocka_unit_test(an_attempt_says_nothing_behind_its_request),
+        cmocka_unit_test(quiet_ends_send_nothing_and_outlive_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

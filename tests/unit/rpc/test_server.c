@@ -104,13 +104,16 @@ static void *server_main(void *arg)
     return NULL;
 }
 
-static void service_start(struct service *s, enum rpc_scheme scheme, uint32_t max_clients)
+static void service_start_with(struct service *s, enum rpc_scheme scheme,
+                               const struct rpc_server_options *with)
 {
     *s = (struct service){.dir = "/tmp/hawser-server-XXXXXX"};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     assert_non_null(mkdtemp(s->dir));
-    struct rpc_server_options options = {.ops = &ops, .user = s, .max_clients = max_clients};
+    struct rpc_server_options options = *with;
+    options.ops = &ops;
+    options.user = s;
     assert_int_equal(rpc_server_create(&options, &s->server), 0);
     struct rpc_addr addr = {.scheme = scheme, .host = "127.0.0.1"};
     if (scheme != RPC_SCHEME_TCP)
@@ -119,6 +122,11 @@ static void service_start(struct service *s, enum rpc_scheme scheme, uint32_t ma
     if (rpc_server_listen(s->server, &addr, NULL, &s->bound, why))
         fail_msg("%s", why);
     assert_int_equal(pthread_create(&s->thread, NULL, server_main, s->server), 0);
+}
+
+static void service_start(struct service *s, enum rpc_scheme scheme, uint32_t max_clients)
+{
+    service_start_with(s, scheme, &(struct rpc_server_options){.max_clients = max_clients});
 }
 
 static void service_stop(struct service *s)
@@ -132,13 +140,19 @@ static void service_stop(struct service *s)
     assert_int_equal(rmdir(s->dir), 0); /* no socket file is left in it */
 }
 
-static int dial(const struct service *s, const char *name, struct rpc_client **out,
-                char why[RPC_WHY_CHARS])
+static int dial_as(const struct service *s, const struct rpc_config *config,
+                   struct rpc_client **out, char why[RPC_WHY_CHARS])
 {
     struct rpc_addr addr;
     assert_int_equal(rpc_addr_parse(s->bound, &addr, why), 0);
-    struct rpc_client_options options = {.config = {.name = name}};
+    struct rpc_client_options options = {.config = *config};
     return rpc_client_connect(&addr, NULL, &options, out, why);
+}
+
+static int dial(const struct service *s, const char *name, struct rpc_client **out,
+                char why[RPC_WHY_CHARS])
+{
+    return dial_as(s, &(struct rpc_config){.name = name}, out, why);
 }
 
 static struct rpc_client *dial_well(const struct service *s)
@@ -388,6 +402,24 @@ static void another_thread_answers_while_it_sleeps(void **state)
     service_stop(&s);
 }
 
+/* No heartbeat tells that its client has gone, and it may be one too many. */
+static void who_comes_to_resume_and_does_not_is_dropped(void **state)
+{
+    (void)state;
+    struct service s;
+    service_start_with(&s, RPC_SCHEME_TCP, &(struct rpc_server_options){.quiet_ns = 100 * HW_MS});
+    struct rpc_client *other = dial_well(&s), *client;
+    char why[RPC_WHY_CHARS];
+    assert_int_equal(dial_as(&s, &(struct rpc_config){.resuming = true}, &client, why), 0);
+    uint64_t limit = hw_now_ns() + 240 * HW_SEC;
+    while (atomic_load(&s.closed) == 0 && hw_now_ns() < limit)
+        expect_echo(other, 2);
+    assert_int_equal(atomic_load(&s.closed), 1);
+    rpc_client_destroy(client);
+    rpc_client_destroy(other);
+    service_stop(&s);
+}
+
 /* Also where that one never was open, and `closed` is not called. */
 static void it_stops_with_its_last_connection(void **state)
 {
@@ -420,6 +452,7 @@ int main(void)
         ON_ALL(client_that_goes_leaves_nothing_behind),
         ON_ALL(stopping_says_goodbye),
         ON_ALL(address_in_use_is_named),
+        cmocka_unit_test(who_comes_to_resume_and_does_not_is_dropped),
         cmocka_unit_test(it_stops_with_its_last_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
