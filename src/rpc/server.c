@@ -514,6 +514,22 @@ static void conn_rest(struct rpc_server *s, struct conn *c)
     c->fd = -1;
 }
 
+/* Room was made for what resumes; nobody else may take it. */
+static bool may_ask(const struct rpc_server *s, const struct conn *c, const struct rpc_msg *msg)
+{
+    const struct rpc_server_ops *ops = s->options.ops;
+    if (LIKELY(!rpc_ep_peer_resuming(c->ep)))
+        return true;
+    return (msg->kind == RPC_CALL && msg->method == RPC_METHOD_RESUME) ||
+           (ops->resumes && ops->resumes(s->options.user, msg));
+}
+
+static void refuse_message(struct rpc_server *s, struct conn *c, struct rpc_msg *msg)
+{
+    rpc_release(c->ep, msg);
+    conn_refuse(s, c, -EPROTO, "it came to resume, and asks for something else");
+}
+
 /* Gives requests to the handler and sends answers, in turns: requests wait while too many answers
  * do. */
 static void conn_deliver(struct rpc_server *s, struct conn *c)
@@ -521,6 +537,10 @@ static void conn_deliver(struct rpc_server *s, struct conn *c)
     struct rpc_msg *msg;
     while ((msg = rpc_recv(c->ep)) != NULL) {
         do {
+            if (UNLIKELY(!may_ask(s, c, msg))) {
+                refuse_message(s, c, msg);
+                return;
+            }
             if (UNLIKELY(msg->method == RPC_METHOD_RESUME) && take_resume(s, c, msg))
                 return;
             s->options.ops->message(s->options.user, c->ep, msg);

@@ -24,6 +24,10 @@ struct rpc_server_ops {
     int (*opened)(void *user, struct rpc_ep *ep);
     /* A call, post or push; the handler answers (now or later) and releases it. */
     void (*message)(void *user, struct rpc_ep *ep, struct rpc_msg *msg);
+    /* Whether a client that comes to resume may say this: it does so, though not by
+     * RPC_METHOD_RESUME.  All else ends its connection, since max_clients does not hold for it.
+     * NULL: nothing else does. */
+    bool (*resumes)(void *user, const struct rpc_msg *msg);
     /* The connection has ended; held messages must be released here.  NULL: nothing to do. */
     void (*closed)(void *user, struct rpc_ep *ep, int status);
     /* A sleep begins, or has ended.  In between the server touches no endpoint, so another thread

@@ -239,6 +239,12 @@ static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
     rpc_release(ep, msg);
 }
 
+static bool on_resumes(void *user, const struct rpc_msg *msg)
+{
+    (void)user;
+    return sessions_is_stripe_again(msg);
+}
+
 static void on_closed(void *user, struct rpc_ep *ep, int status)
 {
     struct server *s = user;
@@ -284,6 +290,7 @@ static void on_swept(void *user)
 
 static const struct rpc_server_ops server_ops = {.opened = on_opened,
                                                  .message = on_message,
+                                                 .resumes = on_resumes,
                                                  .closed = on_closed,
                                                  .sleeps = on_sleeps,
                                                  .swept = on_swept};

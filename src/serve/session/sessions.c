@@ -6,6 +6,7 @@
 #include "rpc/callers.h"
 #include "serve/session/process.h"
 #include "serve/session/relay.h"
+#include "venus/common/protocol.h"
 #include "venus/common/transfer/stripe.h"
 #include "venus/server/slice/arbiter.h"
 #include "wire/le.h"
@@ -762,9 +763,15 @@ static void stripe_again(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *
         (void)shutdown(t->ops->poll_fd(t), SHUT_RDWR);
 }
 
+bool sessions_is_stripe_again(const struct rpc_msg *msg)
+{
+    return msg->kind == RPC_CALL && msg->method == VN_METHOD_STRIPE &&
+           msg->len == VN_STRIPE_AGAIN_BYTES;
+}
+
 void sessions_stripe(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *msg)
 {
-    if (msg->len == VN_STRIPE_AGAIN_BYTES)
+    if (sessions_is_stripe_again(msg))
         stripe_again(s, ep, msg);
     else
         new_stripe(s, ep, msg);

@@ -52,6 +52,8 @@ void sessions_resume(struct sessions *sessions, struct rpc_ep *ep, struct rpc_ms
 
 /* The same for VN_METHOD_STRIPE: the connection waits for the session that it is a stripe of. */
 void sessions_stripe(struct sessions *sessions, struct rpc_ep *ep, struct rpc_msg *msg);
+/* Whether the message asks for the place of a stripe that was cut. */
+bool sessions_is_stripe_again(const struct rpc_msg *msg);
 
 /* Starts a process for a model of this client, which stays the server's.  A socket to it, the
  * caller's, and its number; or a negative errno. */

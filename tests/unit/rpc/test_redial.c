@@ -185,9 +185,9 @@ static void serve_end(struct service *s)
     rpc_server_destroy(s->server);
 }
 
-static struct rpc_client *open_at(int port, bool resumes)
+static struct rpc_client *open_as(int port, const struct rpc_config *config)
 {
-    struct rpc_client_options options = {.config = {.resumes = resumes}};
+    struct rpc_client_options options = {.config = *config};
     struct rpc_addr addr;
     struct rpc_client *client;
     char text[32], why[RPC_WHY_CHARS];
@@ -195,6 +195,11 @@ static struct rpc_client *open_at(int port, bool resumes)
     assert_int_equal(rpc_addr_parse(text, &addr, why), 0);
     assert_int_equal(rpc_client_connect(&addr, NULL, &options, &client, why), 0);
     return client;
+}
+
+static struct rpc_client *open_at(int port, bool resumes)
+{
+    return open_as(port, &(struct rpc_config){.resumes = resumes});
 }
 
 static int echo_once(struct rpc_client *c, uint8_t *data, size_t len, uint64_t seed)
@@ -348,6 +353,23 @@ static void a_wrong_secret_resumes_nothing(void **state)
     serve_end(&service);
 }
 
+/* There is room for those who come back, and for nobody who says so and asks for something else. */
+static void who_says_that_it_resumes_may_do_nothing_else(void **state)
+{
+    (void)state;
+    struct service service;
+    uint8_t byte[1];
+    serve(&service, 60 * HW_SEC, 1);
+    struct rpc_client *client = open_at(service.port, true);
+    await_offer(client);
+    struct rpc_client *other = open_as(service.port, &(struct rpc_config){.resuming = true});
+    assert_int_equal(echo_once(other, byte, 1, 0), -EPROTO);
+    rpc_client_destroy(other);
+    assert_int_equal(echo_once(client, byte, 1, 0), 0);
+    rpc_client_destroy(client);
+    serve_end(&service);
+}
+
 /* How a client in another process ends, which says when it is ready for that, and for its kill. */
 enum end {
     IS_KILLED,
@@ -434,6 +456,7 @@ int main(void)
         cmocka_unit_test(attempts_that_are_swallowed_leave_time_for_others),
         cmocka_unit_test(a_cut_before_the_offer_is_the_end),
         cmocka_unit_test(a_wrong_secret_resumes_nothing),
+        cmocka_unit_test(who_says_that_it_resumes_may_do_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
