@@ -474,7 +474,9 @@ static bool take_resume(struct rpc_server *s, struct conn *c, struct rpc_msg *ms
     struct conn *cut = find_cut(s, &request.key);
     if (!cut || cut == c)
         return false;
-    int rc = rpc_ep_hand_over_resume(c->ep, msg, &c->resume_call);
+    /* One that may resume itself is a rope, not a connection to give away. */
+    bool is_connection = rpc_ep_transport(c->ep)->ops->descriptors != NULL;
+    int rc = is_connection ? rpc_ep_hand_over_resume(c->ep, msg, &c->resume_call) : -EOPNOTSUPP;
     if (rc)
         (void)rpc_reply(c->ep, msg, rc, NULL);
     else

@@ -205,7 +205,7 @@ static int prepare(struct rpc_transport *t, struct relays *r, struct rpc_transpo
 {
     int ends[2];
     int count = rpc_transport_hand_over(t, state, fds);
-    if (count != -EOPNOTSUPP)
+    if (count != -EOPNOTSUPP || !t->ops->descriptors) /* a relay needs them */
         return count;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return -errno;
@@ -745,8 +745,9 @@ static void stripe_again(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *
     struct rpc_send nothing = {.stream = msg->stream};
     uint32_t number;
     struct session *session = find_striped(s, msg, &number);
-    if (!session || is_too_soon(session, 1 + number)) {
-        int error = session ? -EBUSY : -ENOENT;
+    bool is_connection = rpc_ep_transport(ep)->ops->descriptors != NULL;
+    if (!session || !is_connection || is_too_soon(session, 1 + number)) {
+        int error = !session ? -ENOENT : !is_connection ? -EOPNOTSUPP : -EBUSY;
         answer_error(ep, msg, error, strerror(-error));
         return;
     }

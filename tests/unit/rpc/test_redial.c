@@ -225,6 +225,12 @@ static void await_offer(struct rpc_client *c)
     assert_int_equal(echo_once(c, byte, 1, 0), 0);
 }
 
+static void note_status(void *user, int status, const struct rpc_msg *reply)
+{
+    (void)reply;
+    *(int *)user = status;
+}
+
 /* ---- tests ---- */
 
 struct caller {
@@ -370,6 +376,50 @@ static void who_says_that_it_resumes_may_do_nothing_else(void **state)
     serve_end(&service);
 }
 
+/* A connection that is resumable, with what it takes to resume it.  It is cut here, and the server
+ * need not know yet. */
+static struct rpc_ep *open_and_cut(int port, struct rpc_resume_request *request)
+{
+    struct rpc_addr addr = {.scheme = RPC_SCHEME_TCP, .host = "127.0.0.1", .port = (uint16_t)port};
+    struct rpc_config config = {.resumes = true};
+    struct rpc_send ping = {.method = METHOD_ECHO};
+    struct rpc_transport *transport;
+    struct rpc_ep *ep;
+    int status = 1;
+    char why[RPC_WHY_CHARS];
+    assert_int_equal(rpc_dial(&addr, NULL, &transport, why), 0);
+    assert_int_equal(rpc_ep_create(transport, &config, &ep), 0);
+    while (rpc_ep_status(ep) == -EINPROGRESS)
+        assert_true(rpc_poll(ep) >= 0);
+    assert_int_equal(rpc_call(ep, &ping, note_status, &status, NULL), 0);
+    while (status > 0)
+        assert_true(rpc_poll(ep) >= 0);
+    assert_true(rpc_ep_can_resume(ep));
+    rpc_ep_resume_request(ep, request);
+    return ep;
+}
+
+/* Its numbered bytes are not those of a new connection. */
+static void who_may_resume_itself_takes_nobodys_place(void **state)
+{
+    (void)state;
+    struct service service;
+    struct rpc_resume_request request;
+    uint8_t bytes[RPC_RESUME_REQUEST_BYTES], byte[1];
+    struct iovec iov;
+    serve(&service, 60 * HW_SEC, 0);
+    struct rpc_ep *cut = open_and_cut(service.port, &request);
+    struct rpc_client *client = open_at(service.port, true);
+    await_offer(client);
+    rpc_resume_put_request(&request, bytes);
+    struct rpc_send send = send_of(RPC_METHOD_RESUME, &iov, bytes, sizeof bytes);
+    assert_int_equal(rpc_client_call(client, &send, NULL), -EOPNOTSUPP);
+    assert_int_equal(echo_once(client, byte, 1, 0), 0);
+    rpc_client_destroy(client);
+    rpc_ep_destroy(cut);
+    serve_end(&service);
+}
+
 /* How a client in another process ends, which says when it is ready for that, and for its kill. */
 enum end {
     IS_KILLED,
@@ -457,6 +507,7 @@ int main(void)
         cmocka_unit_test(a_cut_before_the_offer_is_the_end),
         cmocka_unit_test(a_wrong_secret_resumes_nothing),
         cmocka_unit_test(who_says_that_it_resumes_may_do_nothing_else),
+        cmocka_unit_test(who_may_resume_itself_takes_nobodys_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
