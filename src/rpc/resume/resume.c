@@ -21,7 +21,7 @@ enum {
     KEPT_UNOFFERED = 256 << 10, /* what a connector keeps for an acceptor that may never offer */
     KEPT_BEYOND = 4 << 20, /* headers, control frames, and what is received but not acknowledged */
     ACK_RIDE_BYTES = 32 << 10, /* less is not worth its few bytes */
-    ACK_ALONE_PART = 8         /* of the window: credit alone comes at a fourth */
+    ACK_ALONE_PART = 8         /* of what the peer keeps at least; credit alone comes at a fourth */
 };
 
 /* Between two looks at a connection that is cut, when only the thread that dials looks: one that
@@ -265,12 +265,19 @@ int rpc_resume_on_frame(struct rpc_ep *ep, const struct rpc_frame *frame)
     return frame->kind == RPC_FRAME_OFFER ? on_offer(ep, frame) : on_ack(ep, frame->value);
 }
 
+/* The peer keeps no more than its own window or the default one, however large ours is. */
+static uint64_t ack_alone_bytes(const struct rpc_ep *ep)
+{
+    uint32_t window = ep->config.window_bytes;
+    return (window < RPC_WINDOW_DEFAULT ? window : RPC_WINDOW_DEFAULT) / ACK_ALONE_PART;
+}
+
 void rpc_resume_acknowledge(struct rpc_ep *ep)
 {
     struct rpc_resume *r = ep->resume;
     uint64_t number = received(r), due = number - r->told;
     if (!r->agreed || due < ACK_RIDE_BYTES ||
-        (due < ep->config.window_bytes / ACK_ALONE_PART && !rpc_tx_pending(&ep->tx)))
+        (due < ack_alone_bytes(ep) && !rpc_tx_pending(&ep->tx)))
         return;
     struct rpc_frame frame = {.kind = RPC_FRAME_ACK, .value = number};
     if (rpc_tx_control(&ep->tx, &frame, NULL) == 0)

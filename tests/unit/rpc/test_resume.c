@@ -136,6 +136,7 @@ struct world {
     bool lent_out;
     uint64_t resumes;
     uint64_t resumes_ns; /* the client's own limit */
+    uint32_t window;     /* the server's; 0: as the client's */
 };
 
 static struct rpc_config config_of(struct world *w, bool accepting)
@@ -143,7 +144,8 @@ static struct rpc_config config_of(struct world *w, bool accepting)
     return (struct rpc_config){.accepting = accepting,
                                .resumes = !accepting,
                                .resumes_ns = w->resumes_ns,
-                               .window_bytes = RPC_WINDOW_MIN << 5,
+                               .window_bytes =
+                                   accepting && w->window ? w->window : RPC_WINDOW_MIN << 5,
                                .clock = rpc_loopnet_clock(w->net)};
 }
 
@@ -1086,6 +1088,33 @@ static void quiet_ends_send_nothing_and_outlive_silence(void **state)
     world_close(&w);
 }
 
+/* What a sender keeps for a receiver with a large window is bounded by its own. */
+static void a_large_window_is_acknowledged_often_enough(void **state)
+{
+    (void)state;
+    enum { LARGE = 256 << 20 };
+    static uint8_t data[PAYLOAD_MAX];
+    struct world w = {.window = LARGE};
+    struct rpc_send post = {.method = METHOD_SINK, .iov_count = 1};
+    struct iovec iov = {data, sizeof data};
+    struct rpc_msg *msg;
+    uint64_t taken = 0;
+    world_open(&w, 17, 300);
+    open_and_offer(&w);
+    assert_true(rpc_ep_can_resume(w.ep[CLIENT]));
+    post.iov = &iov;
+    while (taken < LARGE / 4) { /* so that no credit goes back, on which it could ride */
+        (void)!rpc_post(w.ep[CLIENT], &post); /* or no room yet */
+        for (int i = 0; i < 2; i++)
+            assert_true(rpc_poll(w.ep[i]) >= 0);
+        for (; (msg = rpc_recv(w.ep[SERVER])) != NULL; rpc_release(w.ep[SERVER], msg))
+            taken += msg->len;
+        rpc_loopnet_spend(w.net, 10 * HW_US);
+    }
+    assert_true(rpc_ep_can_resume(w.ep[CLIENT]));
+    world_close(&w);
+}
+
 static void say_nothing(void *user, const char *line, size_t len)
 {
     (void)user, (void)line, (void)len;
@@ -1117,6 +1146,7 @@ int main(void)
         cmocka_unit_test(a_pause_does_not_close_the_window),
         cmocka_unit_test(impossible_numbers_end_the_session),
         cmocka_unit_test(frames_out_of_turn_end_the_connection),
+        cmocka_unit_test(a_large_window_is_acknowledged_often_enough),
         cmocka_unit_test(an_attempt_says_nothing_behind_its_request),
         cmocka_unit_test(quiet_ends_send_nothing_and_outlive_silence),
     };
