@@ -109,9 +109,9 @@ struct rpc_config {
     uint64_t resumes_ns; /* how long after a cut at most; 0: as long as the acceptor waits */
     bool owner_tells;    /* the owner tells people rpc_ep_reason when it fails; no warning here */
     bool resuming; /* a connector's: this connection is to take the place of one that was cut */
-    /* A connector's: the connection will carry other bytes than frames.  As rpc_ep_keep_quiet from
+    /* A connector's: the connection will carry other bytes than frames.  As rpc_ep_mute from
      * the start; resuming means this, too. */
-    bool quiet;
+    bool mute;
     uint32_t capabilities;      /* ours; the layers above define the bits */
     const char *name;           /* says who we are in the peer's log; NULL: "hawser" */
     struct rpc_clock clock;     /* now_ns NULL: hw_now_ns */
@@ -151,8 +151,8 @@ bool rpc_ep_peer_resuming(const struct rpc_ep *ep);
  * nothing but what its owner says, neither a heartbeat nor the answer to one, which the peer might
  * take for those bytes.  Nor is the peer's silence its end.  An acceptor does so by itself where
  * the connector says that it is resuming. */
-void rpc_ep_keep_quiet(struct rpc_ep *ep);
-bool rpc_ep_is_quiet(const struct rpc_ep *ep);
+void rpc_ep_mute(struct rpc_ep *ep);
+bool rpc_ep_is_mute(const struct rpc_ep *ep);
 
 /* 0 once the handshake is done, -EINPROGRESS during it, else the sticky error that ended it. */
 int rpc_ep_status(const struct rpc_ep *ep);

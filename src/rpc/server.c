@@ -23,9 +23,9 @@ enum {
 };
 
 static const uint64_t stalled_default_ns = 10 * HW_SEC;
-static const uint64_t quiet_default_ns = 30 * HW_SEC; /* a client dials several, each within 4 s */
-static const uint64_t linger_ns = HW_SEC;             /* for a refusal to be read */
-static const uint64_t sweep_at_most_ns = 50 * HW_MS;  /* how late a deadline may be noticed */
+static const uint64_t mute_default_ns = 30 * HW_SEC; /* a client dials several, each within 4 s */
+static const uint64_t linger_ns = HW_SEC;            /* for a refusal to be read */
+static const uint64_t sweep_at_most_ns = 50 * HW_MS; /* how late a deadline may be noticed */
 static const uint64_t scarce_every_ns = 10 * HW_SEC;
 static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
 
@@ -110,8 +110,8 @@ int rpc_server_create(const struct rpc_server_options *options, struct rpc_serve
         s->options.max_clients = RPC_SERVER_CLIENTS_DEFAULT;
     if (s->options.stalled_ns == 0)
         s->options.stalled_ns = stalled_default_ns;
-    if (s->options.quiet_ns == 0)
-        s->options.quiet_ns = quiet_default_ns;
+    if (s->options.mute_ns == 0)
+        s->options.mute_ns = mute_default_ns;
     hw_looks_init(&s->looks, s->options.stalled_ns / LOOKS_A_STALL, hw_now_ns());
     snprintf(s->full, sizeof s->full, "the server has its limit of %u clients (--max-clients)",
              s->options.max_clients);
@@ -417,7 +417,7 @@ static bool is_stalled(struct rpc_server *s, struct conn *c, uint64_t now)
 /* What it is there for follows at once; no heartbeat tells whether its peer still lives. */
 static bool is_forgotten(const struct rpc_server *s, const struct conn *c, uint64_t now)
 {
-    return rpc_ep_is_quiet(c->ep) && now >= c->since_ns + s->options.quiet_ns;
+    return rpc_ep_is_mute(c->ep) && now >= c->since_ns + s->options.mute_ns;
 }
 
 static const char *why_drop(struct rpc_server *s, struct conn *c, uint64_t now)

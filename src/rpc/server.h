@@ -44,7 +44,7 @@ struct rpc_server_options {
     struct rpc_config config; /* for every endpoint; accepting is set for you */
     uint32_t max_clients;     /* 0: RPC_SERVER_CLIENTS_DEFAULT; the next is refused with -EUSERS */
     uint64_t stalled_ns;      /* 0: 10 s; a peer that takes nothing of what waits for it */
-    uint64_t quiet_ns; /* 0: 30 s; a connection that will carry other bytes, and does not yet */
+    uint64_t mute_ns; /* 0: 30 s; a connection that will carry other bytes, and does not yet */
     uint64_t resume_window_ns; /* how long a client that was cut may resume; 0: not at all */
     bool until_empty; /* stops once the last connection has gone, also one that never was open */
 };

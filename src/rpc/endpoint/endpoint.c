@@ -238,8 +238,8 @@ void rpc_ep_open(struct rpc_ep *ep)
     if (peer->heartbeat_ms == 0 ||
         (ep->config.tolerates_silence && !ep->transport->ops->host_answers))
         ep->silent_ns = HW_NEVER;
-    if (ep->config.quiet || ep->config.resuming || ep->peer_resuming)
-        rpc_ep_keep_quiet(ep);
+    if (ep->config.mute || ep->config.resuming || ep->peer_resuming)
+        rpc_ep_mute(ep);
     if (ep->resume)
         rpc_resume_opened(ep);
     free(ep->handshake);
@@ -264,15 +264,15 @@ bool rpc_ep_peer_resuming(const struct rpc_ep *ep)
     return ep->peer_resuming;
 }
 
-void rpc_ep_keep_quiet(struct rpc_ep *ep)
+void rpc_ep_mute(struct rpc_ep *ep)
 {
-    ep->quiet = true;
+    ep->mute = true;
     ep->ping_every_ns = ep->silent_ns = HW_NEVER;
 }
 
-bool rpc_ep_is_quiet(const struct rpc_ep *ep)
+bool rpc_ep_is_mute(const struct rpc_ep *ep)
 {
-    return ep->quiet;
+    return ep->mute;
 }
 
 int rpc_ep_status(const struct rpc_ep *ep)

@@ -25,7 +25,7 @@ struct rpc_ep {
     struct rpc_resume *resume;       /* NULL: a cut is the end */
     uint32_t peer_capabilities;
     bool peer_takes_fds, peer_resumes, peer_resuming;
-    bool quiet; /* rpc_ep_keep_quiet */
+    bool mute; /* rpc_ep_mute */
     uint32_t message_max;
     bool proved;   /* both ends know the token */
     size_t tenant; /* whose it is; 0: the server's own */

@@ -115,7 +115,7 @@ static int on_control(struct rpc_ep *ep, const struct rpc_frame *frame)
         return 0;
     case RPC_FRAME_PING: {
         struct rpc_frame pong = {.kind = RPC_FRAME_PONG, .value = frame->value};
-        if (UNLIKELY(ep->quiet))
+        if (UNLIKELY(ep->mute))
             return 0;
         ep->credit_wanted = true;
         /* A peer that pings without reading must not fill our memory. */

@@ -402,7 +402,7 @@ static void new_stripe(struct sessions *s, struct rpc_ep *ep, struct rpc_msg *ms
         *stripe = (struct stripe){.ep = ep};
         memcpy(stripe->key, msg->data, sizeof(stripe->key));
         *end = stripe;
-        rpc_ep_keep_quiet(ep); /* its client reads no frame behind the answer */
+        rpc_ep_mute(ep); /* its client reads no frame behind the answer */
     } else {
         free(stripe);
     }

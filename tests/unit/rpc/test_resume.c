@@ -995,7 +995,7 @@ static uint64_t heard_by(const struct rpc_ep *ep)
 
 static void ping_as_other_releases_do(struct rpc_ep *ep)
 {
-    ep->quiet = false;
+    ep->mute = false;
     ep->ping_every_ns = 100 * HW_MS;
 }
 
@@ -1052,7 +1052,7 @@ static void an_attempt_says_nothing_behind_its_request(void **state)
 
 /* As those of an upload stripe, whose bytes are a number to its client and chunks to its session.
  */
-static void quiet_ends_send_nothing_and_outlive_silence(void **state)
+static void mute_ends_send_nothing_and_outlive_silence(void **state)
 {
     (void)state;
     struct world w = {0};
@@ -1062,14 +1062,14 @@ static void quiet_ends_send_nothing_and_outlive_silence(void **state)
     pair(&w, ends);
     for (int i = 0; i < 2; i++) {
         struct rpc_config config = {
-            .accepting = i == SERVER, .quiet = i == CLIENT, .clock = rpc_loopnet_clock(w.net)};
+            .accepting = i == SERVER, .mute = i == CLIENT, .clock = rpc_loopnet_clock(w.net)};
         assert_int_equal(rpc_ep_create(ends[i], &config, &ep[i]), 0);
     }
     while (rpc_ep_status(ep[CLIENT]) || rpc_ep_status(ep[SERVER])) {
         rpc_loopnet_spend(w.net, 10 * HW_US);
         assert_true(rpc_poll(ep[CLIENT]) >= 0 && rpc_poll(ep[SERVER]) >= 0);
     }
-    rpc_ep_keep_quiet(ep[SERVER]);
+    rpc_ep_mute(ep[SERVER]);
     uint64_t sent[2] = {bytes_of(ep[CLIENT]), bytes_of(ep[SERVER])};
     for (int i = 0; i < 1000; i++) {
         rpc_loopnet_spend(w.net, 10 * HW_MS);
@@ -1148,7 +1148,7 @@ int main(void)
         cmocka_unit_test(frames_out_of_turn_end_the_connection),
         cmocka_unit_test(a_large_window_is_acknowledged_often_enough),
         cmocka_unit_test(an_attempt_says_nothing_behind_its_request),
-        cmocka_unit_test(quiet_ends_send_nothing_and_outlive_silence),
+        cmocka_unit_test(mute_ends_send_nothing_and_outlive_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -407,7 +407,7 @@ static void who_comes_to_resume_and_does_not_is_dropped(void **state)
 {
     (void)state;
     struct service s;
-    service_start_with(&s, RPC_SCHEME_TCP, &(struct rpc_server_options){.quiet_ns = 100 * HW_MS});
+    service_start_with(&s, RPC_SCHEME_TCP, &(struct rpc_server_options){.mute_ns = 100 * HW_MS});
     struct rpc_client *other = dial_well(&s), *client;
     char why[RPC_WHY_CHARS];
     assert_int_equal(dial_as(&s, &(struct rpc_config){.resuming = true}, &client, why), 0);

@@ -229,7 +229,7 @@ static int dial_stripe(const struct vnc_stripes *l, const void *say, size_t len,
                                                     .name = "vulkan stripe",
                                                     .handshake_ns = dial_ns,
                                                     .heartbeat_ns = HW_NEVER,
-                                                    .quiet = true,
+                                                    .mute = true,
                                                     .resuming = len > VN_STRIPE_KEY_BYTES}};
     struct rpc_client *client;
     int rc = rpc_client_connect(&l->addr, &l->net, &options, &client, why);
