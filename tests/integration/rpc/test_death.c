@@ -25,6 +25,7 @@ static const uint64_t heartbeat_ns = 400 * HW_MS; /* short, but not what a busy 
 
 static char folder[64];
 static struct rpc_security tls_server, tls_client;
+static char fingerprint[2 * RPC_FINGERPRINT_BYTES + 1]; /* of the server */
 
 /* The transport that a test runs over. */
 struct over {
@@ -92,23 +93,51 @@ static int end_call(struct rpc_client *c, struct pending *p)
 }
 
 /* A client in a process of its own, whose call the server holds.  It exits with 0 when the call
- * ended because the server is gone. */
+ * ended because the server is gone.
+ *
+ * The process is executed: a test that has a connection has its thread, and a sanitizer's allocator
+ * may be locked for ever in a fork of such a process. */
+enum { ARG_ADDRESS = 1, ARG_HEARTBEAT, ARG_FINGERPRINT, ARGS };
+
+static void become_client(const char *address, const char *heartbeat, const char *pin)
+{
+    int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && dup2(quiet, STDERR_FILENO) >= 0)
+        execl("/proc/self/exe", "client", address, heartbeat, pin, (char *)NULL);
+    _exit(127);
+}
+
 static pid_t fork_client(struct server *s, const struct over *over, uint64_t heartbeat)
 {
-    fflush(NULL);
+    char number[24];
+    snprintf(number, sizeof number, "%llu", (unsigned long long)heartbeat);
     pid_t pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        dup2(quiet, STDERR_FILENO);
-        struct rpc_client *c = open_client(s, over, heartbeat);
-        int rc = client_call_u32(c, METHOD_HOLD, 0, HANG_MS * HW_MS);
-        rpc_client_destroy(c);
-        _exit(rc == -ECONNRESET || rc == -EHOSTDOWN ? 0 : 1);
-    }
+    if (pid == 0)
+        become_client(s->text, number, over->tls ? fingerprint : "");
     server_wait_held(s);
     return pid;
+}
+
+/* The whole program, when it is executed by fork_client. */
+static int client_main(char **argv)
+{
+    struct rpc_addr addr;
+    struct rpc_security security = {0};
+    struct rpc_client *c;
+    char why[RPC_WHY_CHARS];
+    struct rpc_client_options options = {.config.heartbeat_ns =
+                                             strtoull(argv[ARG_HEARTBEAT], NULL, 10)};
+    struct rpc_net_options net = {.security = argv[ARG_FINGERPRINT][0] ? &security : NULL};
+    struct rpc_security_files files = {.fingerprint = argv[ARG_FINGERPRINT]};
+    if ((net.security && rpc_security_load(&security, &files, false, why)) ||
+        rpc_addr_parse(argv[ARG_ADDRESS], &addr, why) ||
+        rpc_client_connect(&addr, &net, &options, &c, why))
+        return 2;
+    int rc = client_call_u32(c, METHOD_HOLD, 0, HANG_MS * HW_MS);
+    rpc_client_destroy(c);
+    rpc_security_fini(&security);
+    return rc == -ECONNRESET || rc == -EHOSTDOWN ? 0 : 1;
 }
 
 static int wait_exit(pid_t pid)
@@ -316,7 +345,7 @@ static void test_foreign_file_is_not_removed(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    char why[RPC_WHY_CHARS], fingerprint[2 * RPC_FINGERPRINT_BYTES + 1], crt[96], key[96];
+    char why[RPC_WHY_CHARS], crt[96], key[96];
     make_folder(folder);
     if (rpc_keygen(folder, NULL, 0, 1, fingerprint, why))
         return -1;
@@ -344,9 +373,11 @@ static int tear_down(void **state)
     }
 #define OVER_ALL(test) OVER(test, tcp), OVER(test, unix), OVER(test, shm), OVER(test, tls)
 
-int main(void)
+int main(int argc, char **argv)
 {
     setenv("VENUS_LOG_LEVEL", "WARN", 1);
+    if (argc == ARGS)
+        return client_main(argv);
     const struct CMUnitTest tests[] = {
         OVER_ALL(test_server_killed),
         OVER_ALL(test_client_killed),
