@@ -171,6 +171,7 @@ struct http_sequence {
     uint64_t due_ns; /* while it waits: it does not wait too long before */
     uint32_t losses; /* since the last token */
     struct http_place lost[HTTP_LOSSES_MAX + 1];
+    uint64_t refused; /* a bit for each worker that is too small for it */
     uint32_t attempts;
     uint32_t shared; /* tokens of the prompt whose KV a worker had, as it said at the end */
     bool ended;
@@ -296,6 +297,9 @@ void http_worker_stop(struct http_worker *w);
 struct http_worker *http_route(struct http_front *f, const struct http_sequence *s);
 /* No worker has a place for a new text of its model, however short. */
 bool http_route_full(const struct http_front *f, const struct http_sequence *s);
+/* The worker is too small for the text, which is not offered to it again.  Whether another can take
+ * it. */
+bool http_route_refuse(struct http_front *f, struct http_sequence *s, const struct http_worker *w);
 /* When a worker that could compute it last got a text; 0: never. */
 uint64_t http_route_took(const struct http_front *f, const struct http_sequence *s);
 /* The index of the model at a worker, or -1. */

@@ -275,6 +275,24 @@ class Queue(Case):
             self.assertEqual(len({tuple(d["embedding"]) for d in body["data"]}), 1)
 
 
+class Limits(Case):
+    """Workers of one file that differ in what they take."""
+    def test_a_text_that_one_has_no_memory_for_runs_at_another(self):
+        """Also when the small one is asked first, and when it is the only one left."""
+        with worker("--kv-memory", "1MiB") as small, worker() as large, \
+                gateway([small, large]) as front, gateway([large]) as alone, gateway([small]) as least:
+            asked = {"prompt": [5] * 400, "max_tokens": 8, "temperature": 0}
+            status, _, body = call(least.url, "/v1/completions", asked)
+            self.assertEqual(status, 400)
+            self.assertIn("--kv-memory", body["error"]["message"])
+            want = call(alone.url, "/v1/completions", asked)[2]["choices"]
+            got = in_threads([lambda: call(front.url, "/v1/completions", asked)] * 6)
+            self.assertEqual([(status, body.get("choices", body)) for status, _, body in got], [(200, want)] * 6)
+            self.expect(hawser("drain", large.address), 0)
+            wait_for(lambda: ": draining," in state(front.url))
+            self.assertEqual(call(front.url, "/v1/completions", asked)[0], 400)
+
+
 class Contexts(Case):
     """Workers of one file that differ in --context."""
     def test_a_text_runs_where_it_fits(self):

@@ -32,7 +32,8 @@ static bool suits(const struct http_worker *w, const struct http_sequence *s)
 {
     int model = http_worker_model(w, s->model);
     /* A text that has begun goes on with the same tokens only under the same arithmetic. */
-    return model >= 0 && need_of(s) <= w->served.models[model].context &&
+    return model >= 0 && !(s->refused >> w->index & 1) &&
+           need_of(s) <= w->served.models[model].context &&
            (!s->arithmetic[0] || strcmp(s->arithmetic, w->served.models[model].arithmetic) == 0);
 }
 
@@ -120,6 +121,17 @@ bool http_route_full(const struct http_front *f, const struct http_sequence *s)
             return false;
     }
     return true;
+}
+
+bool http_route_refuse(struct http_front *f, struct http_sequence *s, const struct http_worker *w)
+{
+    _Static_assert(HTTP_WORKERS_MAX <= 64, "a bit for each worker");
+    s->refused |= UINT64_C(1) << w->index;
+    for (size_t i = 0; i < f->worker_count; i++) {
+        if (serves(&f->workers[i], s))
+            return true;
+    }
+    return false;
 }
 
 uint64_t http_route_took(const struct http_front *f, const struct http_sequence *s)

@@ -291,11 +291,14 @@ static void ended_badly(struct http_sequence *s, const struct http_place *place,
         move_on(s, NULL, why);
         break;
     case -EMSGSIZE:
-        fail(s, 400, NULL, "context_length_exceeded", why);
+    case -ENOSPC: /* another worker may have larger limits */
+        if (http_route_refuse(s->front, s, w))
+            move_on(s, NULL, why);
+        else
+            fail(s, 400, NULL, status == -EMSGSIZE ? "context_length_exceeded" : NULL, why);
         break;
     case -EINVAL:
     case -EOPNOTSUPP: /* a grammar, for a worker that has none */
-    case -ENOSPC:
         fail(s, 400, NULL, NULL, why);
         break;
     default:
