@@ -61,17 +61,19 @@ struct page_limit {
 
 /* ---- which users live ---- */
 
-static uint32_t start_time(pid_t pid)
+/* In ticks; 0: it has ended, or there is no /proc.  A negative errno: that cannot be told now. */
+static int64_t start_time(pid_t pid)
 {
     char path[32], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return 0;
+        return errno == ENOENT ? 0 : -errno;
     ssize_t n = read(fd, text, sizeof text - 1);
+    int rc = n < 0 ? -errno : 0;
     close(fd);
-    if (n <= 0)
-        return 0;
+    if (rc)
+        return rc == -ESRCH ? 0 : rc;
     text[n] = '\0';
     char *field = strrchr(text, ')'); /* a program's name may hold anything */
     if (field && strncmp(field, ") Z", 3) == 0)
@@ -83,17 +85,15 @@ static uint32_t start_time(pid_t pid)
     return field ? (uint32_t)strtoull(field, NULL, 10) : 0;
 }
 
-static uint64_t identity(pid_t pid)
-{
-    return (uint64_t)(uint32_t)pid << 32 | start_time(pid);
-}
-
+/* A process that cannot be looked at, for want of a descriptor or memory, counts as alive: nobody
+ * but its user would write its line again. */
 static bool is_alive(uint64_t owner)
 {
     pid_t pid = (pid_t)(owner >> 32);
     if (pid <= 0 || (kill(pid, 0) && errno == ESRCH))
         return false;
-    return identity(pid) == owner;
+    int64_t start = start_time(pid);
+    return start < 0 || (uint32_t)start == (uint32_t)owner;
 }
 
 static void forget_dead(struct page_limit *l)
@@ -193,7 +193,11 @@ void page_limit_close(struct page_limit *l)
 int page_limit_claim(struct page_limit *l, uint32_t rank, struct page_error *why)
 {
     assert(!l->mine);
-    uint64_t me = l->me = identity(getpid());
+    int64_t start = start_time(getpid());
+    if (start < 0)
+        return page_fail(why, (int)start, 0, "cannot tell when this process began: %s",
+                         hw_strerror((int)start));
+    uint64_t me = l->me = (uint64_t)(uint32_t)getpid() << 32 | (uint32_t)start;
     forget_dead(l);
     for (size_t i = 0; i < PAGE_LIMIT_USERS; i++) {
         struct limit_line *line = &l->file->lines[i];
@@ -267,7 +271,7 @@ int page_limit_charge(struct page_limit *l, uint64_t bytes, struct page_error *w
         used = total(l->file, l->mine, limit);
         if ((limit == 0 || used <= limit) && (own == 0 || mine <= own))
             return 0;
-        atomic_fetch_sub(&l->mine->charged, bytes);
+        page_limit_refund(l, bytes);
         if (own && mine > own)
             break;
         if (i == 0)
@@ -281,7 +285,11 @@ int page_limit_charge(struct page_limit *l, uint64_t bytes, struct page_error *w
 void page_limit_refund(struct page_limit *l, uint64_t bytes)
 {
     assert(l->mine);
-    atomic_fetch_sub(&l->mine->charged, bytes);
+    /* Never below 0: others of the group can write the line, too, and 2^64 less a few bytes would
+     * refuse every charge of them all. */
+    uint64_t had = atomic_load(&l->mine->charged);
+    while (!atomic_compare_exchange_weak(&l->mine->charged, &had, had > bytes ? had - bytes : 0))
+        ;
 }
 
 uint64_t page_limit_charged(const struct page_limit *l)

@@ -64,7 +64,8 @@ int page_limit_open_same(const struct page_limit *l, struct page_limit **out,
 /* Gives up what is charged. */
 void page_limit_close(struct page_limit *l);
 
-/* Takes a line for this process, before it charges.  0 or -EUSERS. */
+/* Takes a line for this process, before it charges.  0, -EUSERS, or the negative errno of looking
+ * at /proc. */
 int page_limit_claim(struct page_limit *l, uint32_t rank, struct page_error *why) MUST_CHECK;
 /* The line is that of a served model, with this minimum and priority.  After claim. */
 void page_limit_name(struct page_limit *l, const char *name, uint64_t min_bytes, uint32_t priority);

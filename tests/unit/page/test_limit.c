@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 static char base[FOLDER_CHARS], path[64];
@@ -121,8 +122,8 @@ static void a_minimum_is_set_aside_for_its_model(void **state)
     unlink(path);
 }
 
-/* A child that charges and is killed without a word; it stays a zombie until `reap`. */
-static pid_t charge_and_die(uint64_t bytes)
+/* A child that charges, and lives until it is killed. */
+static pid_t charge_in_a_child(uint64_t bytes)
 {
     int ready[2];
     char byte;
@@ -139,11 +140,18 @@ static pid_t charge_and_die(uint64_t bytes)
         _exit(0);
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    kill(pid, SIGKILL);
-    siginfo_t info;
-    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
     close(ready[0]);
     close(ready[1]);
+    return pid;
+}
+
+/* Killed without a word; it stays a zombie until it is reaped. */
+static pid_t charge_and_die(uint64_t bytes)
+{
+    pid_t pid = charge_in_a_child(bytes);
+    siginfo_t info;
+    kill(pid, SIGKILL);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
     return pid;
 }
 
@@ -158,6 +166,50 @@ static void what_a_killed_process_charged_is_free_again(void **state)
     assert_int_equal(page_limit_charge(a, 100, &why), 0); /* finds the dead by itself */
     assert_int_equal(page_limit_users(a, users), 1);
     assert_int_equal(waitpid(zombie, NULL, 0), zombie);
+    page_limit_close(a);
+    unlink(path);
+}
+
+static void who_has_no_descriptors_left_takes_nobody_for_dead(void **state)
+{
+    (void)state;
+    struct page_limit *a = open_one(0), *b;
+    struct page_limit_user users[PAGE_LIMIT_USERS];
+    struct page_error why;
+    struct rlimit before, none;
+    page_limit_set(a, 100);
+    pid_t pid = charge_in_a_child(80);
+    assert_int_equal(page_limit_open_same(a, &b, &why), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    size_t count = page_limit_users(a, users);
+    int charged = page_limit_charge(a, 80, &why), claimed = page_limit_claim(b, 1, &why);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    size_t later = page_limit_users(a, users);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(count, 2);
+    assert_int_equal(charged, -ENOSPC);
+    assert_int_equal(claimed, -EMFILE);
+    assert_int_equal(later, 2);
+    assert_int_equal(users[1].charged_bytes, 80);
+    page_limit_close(b);
+    page_limit_close(a);
+    unlink(path);
+}
+
+static void a_refund_of_too_much_leaves_nothing_charged(void **state)
+{
+    (void)state;
+    struct page_limit *a = open_one(0);
+    struct page_error why;
+    page_limit_set(a, 100);
+    assert_int_equal(page_limit_charge(a, 10, &why), 0);
+    page_limit_refund(a, 80);
+    assert_int_equal(page_limit_charged(a), 0);
+    assert_int_equal(page_limit_charge(a, 100, &why), 0);
     page_limit_close(a);
     unlink(path);
 }
@@ -246,6 +298,8 @@ int main(void)
         cmocka_unit_test(a_minimum_is_set_aside_for_its_model),
         cmocka_unit_test(lowered_under_use_it_refuses_until_enough_is_given_back),
         cmocka_unit_test(what_a_killed_process_charged_is_free_again),
+        cmocka_unit_test(who_has_no_descriptors_left_takes_nobody_for_dead),
+        cmocka_unit_test(a_refund_of_too_much_leaves_nothing_charged),
         cmocka_unit_test(racing_processes_never_pass_the_limit_together),
         cmocka_unit_test(another_version_s_file_is_refused),
     };
