@@ -94,15 +94,25 @@ static void remove_group(int dir_fd, const char *dir)
     (void)rmdir(dir);
 }
 
-/* Whether anybody is in the group; a group without members is removed. */
+/* Whether an open file is still the one of that name. */
+static bool is_named(int fd, int dir_fd, const char *name)
+{
+    struct stat held, named;
+    return fstat(fd, &held) == 0 && fstatat(dir_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+/* Whether anybody is in the group; a group without members is removed.  Where no lock can be had
+ * nobody knows, and the group stays.  A lock on a file that was removed meanwhile says nothing of
+ * those who have made the group anew since. */
 static bool has_members(const char *dir)
 {
     int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir_fd < 0)
         return false;
     int alive = openat(dir_fd, "alive", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    bool members = alive >= 0 && flock(alive, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
-    if (!members && alive >= 0)
+    bool members = alive >= 0 && flock(alive, LOCK_EX | LOCK_NB);
+    if (!members && alive >= 0 && is_named(alive, dir_fd, "alive"))
         remove_group(dir_fd, dir);
     if (alive >= 0)
         close(alive);
@@ -145,14 +155,13 @@ void page_runtime_sweep(const char *base)
 /* The lock on a file that is still the one in the folder; -EAGAIN when it was removed meanwhile. */
 static int lock_alive(const char *path)
 {
-    struct stat held, named;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return errno == ENOENT ? -EAGAIN : -errno;
     int rc = 0;
     if (flock(fd, LOCK_SH)) /* waits for one who removes the group */
         rc = errno == EINTR ? -EAGAIN : -errno;
-    else if (fstat(fd, &held) || lstat(path, &named) || held.st_ino != named.st_ino)
+    else if (!is_named(fd, AT_FDCWD, path))
         rc = -EAGAIN;
     if (rc == 0)
         return fd;

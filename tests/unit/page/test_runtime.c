@@ -15,6 +15,23 @@
 
 static char base[FOLDER_CHARS];
 
+/* Once, instead of the next lock of one who looks whether a group has members: what it answers, or
+ * 0 for the lock itself. */
+static int (*when_looked_at)(void);
+
+int __real_flock(int fd, int op);
+int __wrap_flock(int fd, int op);
+
+int __wrap_flock(int fd, int op)
+{
+    int (*hook)(void) = when_looked_at;
+    if (!hook || op != (LOCK_EX | LOCK_NB))
+        return __real_flock(fd, op);
+    when_looked_at = NULL;
+    errno = hook();
+    return errno ? -1 : __real_flock(fd, op);
+}
+
 static int make_base(void **state)
 {
     (void)state;
@@ -150,6 +167,56 @@ static void who_comes_while_a_group_is_removed_waits_and_makes_it_anew(void **st
     assert_int_equal(folder_entries(base), 0);
 }
 
+static struct page_runtime newcomer;
+
+/* One has removed the dead group's `alive`, and before the folder goes another joins. */
+static int remove_and_join(void)
+{
+    struct page_error why;
+    char path[PAGE_PATH_CHARS];
+    snprintf(path, sizeof path, "%s/g/alive", base);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(page_runtime_join(&newcomer, base, "g", &why), 0);
+    page_runtime_limit(&newcomer, path);
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    return 0;
+}
+
+static void who_looks_at_a_removed_group_spares_the_one_made_since(void **state)
+{
+    (void)state;
+    struct page_runtime seen;
+    struct page_error why;
+    char path[PAGE_PATH_CHARS];
+    leave_debris("g");
+    when_looked_at = remove_and_join;
+    page_runtime_sweep(base);
+    assert_null(when_looked_at);
+    assert_int_equal(page_runtime_peek(&seen, base, "g", &why), 0);
+    page_runtime_limit(&seen, path);
+    assert_int_equal(access(path, F_OK), 0);
+    page_runtime_leave(&newcomer);
+    assert_int_equal(folder_entries(base), 0);
+}
+
+static int no_locks(void)
+{
+    return ENOLCK;
+}
+
+static void a_group_stays_where_no_lock_can_be_had(void **state)
+{
+    (void)state;
+    struct page_runtime r, seen;
+    struct page_error why;
+    assert_int_equal(page_runtime_join(&r, base, "g", &why), 0);
+    when_looked_at = no_locks;
+    page_runtime_sweep(base);
+    assert_null(when_looked_at);
+    assert_int_equal(page_runtime_peek(&seen, base, "g", &why), 0);
+    page_runtime_leave(&r);
+}
+
 static void a_second_scheduler_is_refused_and_told_who_the_first_is(void **state)
 {
     (void)state;
@@ -225,6 +292,8 @@ int main(void)
         cmocka_unit_test(the_last_one_out_removes_the_folder),
         cmocka_unit_test(debris_of_the_killed_is_removed_by_the_next_who_comes),
         cmocka_unit_test(who_comes_while_a_group_is_removed_waits_and_makes_it_anew),
+        cmocka_unit_test(who_looks_at_a_removed_group_spares_the_one_made_since),
+        cmocka_unit_test(a_group_stays_where_no_lock_can_be_had),
         cmocka_unit_test(a_second_scheduler_is_refused_and_told_who_the_first_is),
         cmocka_unit_test(names_and_paths_that_cannot_work_are_refused),
         cmocka_unit_test(a_folder_that_others_may_enter_is_refused),
