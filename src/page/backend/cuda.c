@@ -260,16 +260,16 @@ static cu_result map_run(struct cuda_backend *c, const struct page_bind *binds, 
     return c->cu.set_access(c->range + binds[first].offset, n * c->piece_bytes, &access, 1);
 }
 
-/* Maps all and sets access.  On failure nothing is mapped, and *failed and *call say where. */
+/* Maps all and sets access.  On failure *failed and *call say where, and nothing is mapped unless
+ * *stuck: the undoing failed as well. */
 static cu_result map_all(struct cuda_backend *c, const struct page_bind *binds, size_t count,
-                         size_t *failed, const char **call)
+                         size_t *failed, const char **call, bool *stuck)
 {
     size_t mapped = 0, undone;
     cu_result result = CU_OK;
     while (mapped < count && result == CU_OK)
         result = map_run(c, binds, count, &mapped, failed, call);
-    if (result)
-        (void)unmap_runs(c, binds, mapped, &undone);
+    *stuck = result && unmap_runs(c, binds, mapped, &undone);
     return result;
 }
 
@@ -278,9 +278,10 @@ static int cuda_bind(struct page_backend *b, const struct page_bind *binds, size
 {
     struct cuda_backend *c = cuda_of(b);
     const char *call;
+    bool stuck;
     (void)c->cu.context_use(c->context);
-    cu_result result = map_all(c, binds, count, failed, &call);
-    return result ? fail(c, -EIO, call, result, why) : 0;
+    cu_result result = map_all(c, binds, count, failed, &call, &stuck);
+    return result ? fail(c, stuck ? -ENOTRECOVERABLE : -EIO, call, result, why) : 0;
 }
 
 /* Maps again what was unmapped before a failure. */
@@ -290,12 +291,13 @@ static int cuda_unbind(struct page_backend *b, const struct page_bind *binds, si
     struct cuda_backend *c = cuda_of(b);
     const char *call;
     size_t ignored;
+    bool stuck;
     (void)c->cu.context_use(c->context);
     cu_result result = unmap_runs(c, binds, count, failed);
     if (result == CU_OK)
         return 0;
     int rc = fail(c, -EIO, "cuMemUnmap", result, why);
-    if (*failed && map_all(c, binds, *failed, &ignored, &call))
+    if (*failed && map_all(c, binds, *failed, &ignored, &call, &stuck))
         why->rc = rc = -ENOTRECOVERABLE;
     return rc;
 }

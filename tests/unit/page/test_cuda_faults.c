@@ -129,6 +129,32 @@ static void when_undoing_fails_too_nothing_is_pretended(void **state)
     page_tensors_destroy(t);
 }
 
+/* Two ids never share a piece of memory. */
+static void when_undoing_a_map_fails_too_nothing_is_pretended(void **state)
+{
+    (void)state;
+    struct page_tensors *t = prepare(PAGE_PER_LAYER, false);
+    fake.fail_calls(0, 0);
+    suite_map(t, new_ids, 3);
+    uint64_t all = fake.calls();
+    suite_unmap(t, new_ids, 3); /* its memory is kept: the calls to come only map */
+    for (uint64_t first = 2, stuck = 0; !stuck; first++) {
+        assert_true(first <= all);
+        fake.fail_calls(first, UINT64_MAX);
+        int rc = page_tensors_map(t, new_ids, 3, &outcome);
+        fake.fail_calls(0, 0);
+        stuck = rc == -ENOTRECOVERABLE;
+        if (!stuck) {
+            assert_int_equal(rc, -EIO);
+            expect_old_state(t, false);
+        }
+    }
+    assert_int_equal(outcome.why.driver, FAKE_CUDA_ERROR);
+    assert_int_equal(page_tensors_map(t, (uint32_t[]){3}, 1, &outcome), -ENOTRECOVERABLE);
+    assert_non_null(strstr(outcome.why.text, "in doubt"));
+    page_tensors_destroy(t);
+}
+
 static void async_sched_waits_for_the_device(void **state)
 {
     (void)state;
@@ -202,6 +228,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(async_sched_waits_for_the_device, nothing_is_left),
         cmocka_unit_test_teardown(a_run_takes_one_access_call_and_one_unmap, nothing_is_left),
         cmocka_unit_test(when_undoing_fails_too_nothing_is_pretended),
+        cmocka_unit_test(when_undoing_a_map_fails_too_nothing_is_pretended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
