@@ -304,10 +304,10 @@ uint32_t page_limit_line(const struct page_limit *l)
     return (uint32_t)(l->mine - l->file->lines);
 }
 
-void page_limit_note_mapped(struct page_limit *l, uint64_t bytes)
+void page_limit_add_mapped(struct page_limit *l, int64_t bytes)
 {
     assert(l->mine);
-    atomic_store_explicit(&l->mine->mapped, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&l->mine->mapped, (uint64_t)bytes, memory_order_relaxed);
 }
 
 void page_limit_note_state(struct page_limit *l, const struct page_limit_state *state)

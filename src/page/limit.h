@@ -75,8 +75,9 @@ int page_limit_charge(struct page_limit *l, uint64_t bytes, struct page_error *w
 void page_limit_refund(struct page_limit *l, uint64_t bytes);
 uint64_t page_limit_charged(const struct page_limit *l); /* by this user */
 uint32_t page_limit_line(const struct page_limit *l);    /* of this user */
-/* For page_limit_users. */
-void page_limit_note_mapped(struct page_limit *l, uint64_t bytes);
+/* For page_limit_users.  What is mapped becomes so much more, or less: several pools may have one
+ * user. */
+void page_limit_add_mapped(struct page_limit *l, int64_t bytes);
 void page_limit_note_state(struct page_limit *l, const struct page_limit_state *state);
 
 /* This user's own limit, below that of all; 0: none.  It says what the others need. */

@@ -30,10 +30,11 @@ struct page_slabs {
 
 /* ---- slabs are mapped ---- */
 
-static void tell_mapped(const struct page_slabs *s)
+static void count_mapped(struct page_slabs *s, int slabs)
 {
+    s->mapped += (uint32_t)slabs;
     if (s->config.limit)
-        page_limit_note_mapped(s->config.limit, s->mapped * s->config.slab_bytes);
+        page_limit_add_mapped(s->config.limit, slabs * (int64_t)s->config.slab_bytes);
 }
 
 static int map_slabs(const struct page_slabs *s, const uint32_t *ids, size_t count,
@@ -143,7 +144,7 @@ static void chain(struct page_slabs *s, uint32_t slab)
     for (uint32_t i = 0; i < count; i++)
         s->next[first + i] = i + 1 < count ? first + i + 1 : NONE;
     s->slabs[slab] = (struct slab){.first_free = first, .state = IN_USE};
-    s->mapped++;
+    count_mapped(s, 1);
     s->lowest = slab < s->lowest ? slab : s->lowest;
 }
 
@@ -209,14 +210,13 @@ int page_slabs_take(struct page_slabs *s, uint32_t *ids_out, size_t count, struc
         int given = page_slabs_give(s, ids_out, n, &ignored);
         (void)given; /* what stays mapped is a reserve */
     }
-    tell_mapped(s);
     return rc;
 }
 
 static int drop_slab(struct page_slabs *s, uint32_t slab, struct page_error *why)
 {
     bool is_past_limit = s->mapped + s->reserved > allowed(s);
-    s->mapped--;
+    count_mapped(s, -1);
     if (is_past_limit || s->reserved >= s->config.reserve)
         return unmap_slabs(s, &slab, 1, why);
     keep(s, slab);
@@ -241,7 +241,6 @@ int page_slabs_give(struct page_slabs *s, const uint32_t *ids, size_t count, str
         rc = rc ? rc : dropped;
     }
     s->used -= (uint32_t)count;
-    tell_mapped(s);
     return rc;
 }
 

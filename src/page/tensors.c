@@ -264,20 +264,16 @@ static void set_states(struct page_tensors *t, size_t count, enum page_state sta
         t->states[t->sorted[i]] = (uint8_t)state;
 }
 
-static void note_mapped(struct page_tensors *t)
-{
-    if (t->config.limit)
-        page_limit_note_mapped(t->config.limit,
-                               (uint64_t)t->mapped * t->geometry.pieces * t->geometry.piece_bytes);
-}
-
 static void remember(struct page_tensors *t, enum last_op op, size_t count)
 {
     t->last = op;
     t->last_count = (uint32_t)count;
     memcpy(t->last_ids, t->sorted, count * sizeof *t->last_ids);
-    t->mapped += op == LAST_MAP ? (uint32_t)count : -(uint32_t)count;
-    note_mapped(t);
+    int64_t pages = op == LAST_MAP ? (int64_t)count : -(int64_t)count;
+    t->mapped += (uint32_t)pages;
+    if (t->config.limit)
+        page_limit_add_mapped(t->config.limit,
+                              pages * t->geometry.pieces * (int64_t)t->geometry.piece_bytes);
 }
 
 /* Binds or unbinds the pieces of t->sorted, whose handles are in place. */

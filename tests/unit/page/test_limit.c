@@ -54,7 +54,8 @@ static void charges_of_all_count_together(void **state)
     assert_int_equal(page_limit_charge(b, 41, &why), -ENOSPC);
     assert_non_null(strstr(why.text, "limit of 100B is reached: 60B in use, 41B asked for"));
     assert_int_equal(page_limit_charge(b, 40, &why), 0);
-    page_limit_note_mapped(b, 30);
+    page_limit_add_mapped(b, 40);
+    page_limit_add_mapped(b, -10);
     assert_int_equal(page_limit_users(a, users), 2);
     assert_int_equal(users[0].charged_bytes, 60);
     assert_int_equal(users[1].charged_bytes, 40);

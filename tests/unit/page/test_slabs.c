@@ -116,6 +116,43 @@ static void expect(const struct rig *r, uint32_t used, uint32_t mapped, uint32_t
     assert_int_equal(page_limit_charged(r->limit), (mapped + reserved) * SLAB_BYTES);
 }
 
+static uint64_t mapped_bytes(const struct rig *r)
+{
+    struct page_limit_user users[PAGE_LIMIT_USERS];
+    assert_int_equal(page_limit_users(r->limit, users), 1);
+    return users[0].mapped_bytes;
+}
+
+static void pools_of_one_user_are_added_up(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct device device = {0};
+    struct page_slabs_config config = {.pages = PAGES,
+                                       .run = RUN,
+                                       .map = map,
+                                       .unmap = unmap,
+                                       .user = &device,
+                                       .slab_bytes = SLAB_BYTES};
+    struct page_slabs *second;
+    struct page_error why;
+    uint32_t ids[PAGES], other[1];
+    open_rig(&r, 1);
+    config.limit = r.limit;
+    assert_int_equal(page_slabs_create(&config, &second, &why), 0);
+    assert_int_equal(page_slabs_take(r.slabs, ids, 2 * RUN, &why), 0);
+    assert_int_equal(page_slabs_take(second, other, 1, &why), 0);
+    assert_int_equal(mapped_bytes(&r), 3 * SLAB_BYTES);
+    assert_int_equal(page_slabs_give(r.slabs, ids, RUN, &why), 0); /* is a reserve */
+    assert_int_equal(mapped_bytes(&r), 2 * SLAB_BYTES);
+    assert_int_equal(page_slabs_give(second, other, 1, &why), 0);
+    assert_int_equal(mapped_bytes(&r), SLAB_BYTES);
+    assert_int_equal(page_slabs_give(r.slabs, ids + RUN, RUN, &why), 0);
+    assert_int_equal(mapped_bytes(&r), 0);
+    page_slabs_destroy(second);
+    close_rig(&r);
+}
+
 static void a_slab_is_mapped_while_a_page_of_it_is_used(void **state)
 {
     (void)state;
@@ -256,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slab_is_mapped_while_a_page_of_it_is_used),
+        cmocka_unit_test(pools_of_one_user_are_added_up),
         cmocka_unit_test(the_limit_counts_slabs_and_leaves_nothing_half_done),
         cmocka_unit_test(what_the_device_refuses_is_not_charged),
         cmocka_unit_test(the_reserve_needs_no_map_and_outlives_a_failure),
