@@ -331,14 +331,19 @@ uint64_t page_limit_own(const struct page_limit *l)
     return atomic_load(&((struct page_limit *)(uintptr_t)l)->own);
 }
 
-void page_limit_set_most(struct page_limit *l, uint64_t bytes)
-{
-    atomic_store(&l->file->head.most, bytes);
-}
-
 uint64_t page_limit_most(const struct page_limit *l)
 {
     return atomic_load(&l->file->head.most);
+}
+
+/* By the most, since a limit of 0 is also one that was taken away.  Workers have no most: a limit
+ * that they have stays. */
+void page_limit_begin(struct page_limit *l, uint64_t bytes, uint64_t most)
+{
+    uint64_t unset = 0, none = 0;
+    assert(most > 0);
+    if (atomic_compare_exchange_strong(&l->file->head.most, &unset, most))
+        (void)atomic_compare_exchange_strong(&l->file->head.limit, &none, bytes);
 }
 
 void page_limit_set(struct page_limit *l, uint64_t bytes)

@@ -86,8 +86,9 @@ uint64_t page_limit_own(const struct page_limit *l);
 
 /* How high the limit may be raised: models reserve addresses when they are loaded.  0: as one
  * likes. */
-void page_limit_set_most(struct page_limit *l, uint64_t bytes);
 uint64_t page_limit_most(const struct page_limit *l);
+/* Sets the most, above 0, and the limit, unless a server of the group has set the most before. */
+void page_limit_begin(struct page_limit *l, uint64_t bytes, uint64_t most);
 
 /* 0: no limit. */
 void page_limit_set(struct page_limit *l, uint64_t bytes);

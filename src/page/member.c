@@ -85,10 +85,7 @@ int page_member_open(struct page_member *m, const struct page_member_config *c,
         page_member_close(m);
         return rc;
     }
-    if (page_limit_get(m->limits[0]) == 0) {
-        page_limit_set(m->limits[0], c->limit_bytes);
-        page_limit_set_most(m->limits[0], c->most_bytes);
-    }
+    page_limit_begin(m->limits[0], c->limit_bytes, c->most_bytes);
     *why = unlisted;
     return 0;
 }

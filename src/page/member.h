@@ -15,8 +15,8 @@ struct page_member_config {
     const char *group;         /* one that others may be in; NULL: one of its own */
     const char *const *models; /* names; the first one names a group of its own */
     uint32_t count;
-    uint64_t limit_bytes;       /* of a group that has none yet */
-    uint64_t most_bytes;        /* to which that may be raised */
+    uint64_t limit_bytes;       /* of a group in which no model is served yet */
+    uint64_t most_bytes;        /* to which that may be raised; above 0 */
     uint64_t min_bytes;         /* of each model */
     const uint32_t *priorities; /* one of each model */
 };

@@ -294,7 +294,7 @@ static enum cmd_exit read_priorities(const struct service_llm *s, const struct c
 
 static enum cmd_exit join_group(struct service_llm *s, const struct service_llm_options *o)
 {
-    uint64_t bytes = o->kv_bytes, models = s->count;
+    uint64_t bytes = o->kv_bytes, models = s->count, most;
     const char *names[LLM_SERVED_MODELS_MAX];
     uint32_t priorities[LLM_SERVED_MODELS_MAX] = {0};
     struct page_error why;
@@ -309,12 +309,14 @@ static enum cmd_exit join_group(struct service_llm *s, const struct service_llm_
     if (min > bytes / models)
         return cmd_fail(CMD_USAGE, "serve: --kv-min for %llu models is more than --kv-memory",
                         (unsigned long long)models);
+    if (__builtin_mul_overflow(bytes, GROWTH, &most))
+        most = UINT64_MAX;
     struct page_member_config config = {.group = o->kv_group,
                                         .models = names,
                                         .count = s->count,
                                         .priorities = priorities,
                                         .limit_bytes = bytes,
-                                        .most_bytes = bytes * GROWTH,
+                                        .most_bytes = most,
                                         .min_bytes = models > 1 || o->kv_group ? min : 0};
     if (page_member_open(&s->kv_group, &config, &why))
         return cmd_fail(CMD_FAILED, "serve: KV memory: %s", why.text);
@@ -342,13 +344,12 @@ static enum cmd_exit open_trace(struct service_llm *s)
 static void describe_models(const struct service_llm *s, const struct cmd_list *items,
                             struct llm_worker_model *models)
 {
-    uint64_t limit = page_limit_get(s->kv_group.limits[0]);
     size_t given;
     for (uint32_t i = 0; i < s->count; i++)
         models[i] = (struct llm_worker_model){.name = s->names[i],
                                               .file = s->files[i],
                                               .path = split_name(items->items[i], &given),
-                                              .kv_bytes = limit * GROWTH,
+                                              .kv_bytes = page_limit_most(s->kv_group.limits[0]),
                                               .kv_limit = s->kv_group.limits[i],
                                               .kv_trace = i == 0 ? s->trace : NULL};
 }
@@ -362,8 +363,8 @@ static void tell_models(const struct service_llm *s, const struct cmd_list *item
     }
     if (s->kv_group.is_listed) {
         char size[HW_FORMAT_CHARS];
-        printf("KV memory: %s, group %s\n",
-               hw_format_size(size, page_limit_get(s->kv_group.limits[0])),
+        uint64_t limit = page_limit_get(s->kv_group.limits[0]);
+        printf("KV memory: %s, group %s\n", limit ? hw_format_size(size, limit) : "no limit",
                s->kv_group.runtime.group);
     }
 }

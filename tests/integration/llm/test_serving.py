@@ -426,6 +426,32 @@ class Serving(Case):
         self.assertEqual(self.complete(servers[0], *asked[-1])[0], alone[-1])
         self.assertEqual(users(), {servers[0].process.pid})
 
+    def test_a_server_that_joins_a_group_changes_no_limit(self):
+        """The first one's --kv-memory counts, and kvctl changes it; who joins can use what that may become."""
+        env = {"HAWSER_RUNTIME_DIR": str(self.dir / "groups")}
+        model = self.dir / "deep.gguf"
+        self.expect(hawser("model", "synth", "--arch", "llama", "--layers", 2 * LAYERS, "--width", WIDTH, "--heads",
+                           HEADS, "--vocab", VOCAB, "--context", 2 * CONTEXT, "-o", model), DONE)
+
+        def serve(memory):
+            server = Server("--listen", "127.0.0.1:0", "--model", f"one={model}", "--threads", 1, "--http",
+                            "127.0.0.1:0", "--kv-memory", memory, "--kv-group", "one", env=env)
+            self.addCleanup(server.stop)
+            return server
+
+        def limit(size):
+            self.expect(hawser("kvctl", "limit", "one", size, env=env), DONE)
+
+        first = serve("256KiB")
+        self.assertIn("KV memory: 256KiB, group one", first.lines)
+        limit("none")
+        self.assertIn("KV memory: no limit, group one", serve("64KiB").lines)
+        limit("64KiB")
+        last = serve("256KiB")
+        self.assertIn("KV memory: 64KiB, group one", last.lines)
+        limit("1MiB")
+        self.assertEqual(self.complete(last, "a" * 70, 1, CONTEXT)[0], self.complete(first, "a" * 70, 1, CONTEXT)[0])
+
     @staticmethod
     def figures(server):
         line = next(l for l in server.lines if l.startswith("metrics on "))

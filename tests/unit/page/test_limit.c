@@ -3,6 +3,7 @@
 
 #include "folder.h"
 #include "page/limit.h"
+#include "page/member.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -278,6 +279,39 @@ static void racing_processes_never_pass_the_limit_together(void **state)
     unlink(path);
 }
 
+static void open_member(struct page_member *m, uint64_t limit_bytes)
+{
+    const char *const models[] = {"model"};
+    const uint32_t priorities[] = {0};
+    struct page_member_config config = {.group = "group",
+                                        .models = models,
+                                        .count = 1,
+                                        .limit_bytes = limit_bytes,
+                                        .most_bytes = 4 * limit_bytes,
+                                        .priorities = priorities};
+    struct page_error why;
+    if (page_member_open(m, &config, &why))
+        fail_msg("%s", why.text);
+}
+
+static void who_joins_a_group_leaves_its_limit_as_it_is(void **state)
+{
+    (void)state;
+    static const uint64_t later[] = {64, 0, 4};
+    struct page_member first, second;
+    assert_int_equal(setenv("HAWSER_RUNTIME_DIR", base, 1), 0);
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
+        open_member(&first, 64);
+        assert_int_equal(page_limit_get(first.limits[0]), 64);
+        page_limit_set(first.limits[0], later[i]);
+        open_member(&second, 8);
+        assert_int_equal(page_limit_get(first.limits[0]), later[i]);
+        assert_int_equal(page_limit_most(second.limits[0]), 256);
+        page_member_close(&first);
+        page_member_close(&second);
+    }
+}
+
 static void another_version_s_file_is_refused(void **state)
 {
     (void)state;
@@ -302,6 +336,7 @@ int main(void)
         cmocka_unit_test(who_has_no_descriptors_left_takes_nobody_for_dead),
         cmocka_unit_test(a_refund_of_too_much_leaves_nothing_charged),
         cmocka_unit_test(racing_processes_never_pass_the_limit_together),
+        cmocka_unit_test(who_joins_a_group_leaves_its_limit_as_it_is),
         cmocka_unit_test(another_version_s_file_is_refused),
     };
     return cmocka_run_group_tests(tests, make_base, remove_base);
