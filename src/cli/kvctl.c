@@ -178,17 +178,18 @@ static const struct page_limit_user *look_again(struct cmd_kv_group *g, uint32_t
     return NULL;
 }
 
-/* Served models answer between two steps; what this one gave back, or -ETIMEDOUT. */
+/* Served models answer between two steps; what this one gave back, or -ETIMEDOUT.  Others may ask
+ * meanwhile: an answer to a later request is one to this. */
 static int wait_for_model(struct cmd_kv_group *g, const struct page_limit_user *before,
-                          uint64_t *freed)
+                          uint32_t asked, uint64_t *freed)
 {
-    uint32_t asked = page_limit_trims(g->limit), line = before->line;
+    uint32_t line = before->line;
     uint64_t charged = before->charged_bytes, until = page_host_ns() + ANSWER_NS;
     char name[PAGE_LIMIT_NAME_CHARS];
     snprintf(name, sizeof name, "%s", before->name);
     for (;;) {
         const struct page_limit_user *now = look_again(g, line);
-        if (!now || now->trims == asked || now->charged_bytes == 0) {
+        if (!now || (int32_t)(now->trims - asked) >= 0 || now->charged_bytes == 0) {
             uint64_t left = now ? now->charged_bytes : 0;
             *freed = charged > left ? charged - left : 0;
             return 0;
@@ -209,12 +210,12 @@ static uint64_t trim_all(struct cmd_kv_group *g, size_t *silent)
     uint64_t freed = 0;
     memcpy(users, g->users, sizeof users);
     *silent = 0;
-    page_limit_ask_trim(g->limit);
+    uint32_t asked = page_limit_ask_trim(g->limit);
     for (size_t i = 0; i < count; i++) {
         uint64_t bytes = 0;
         if (!cmd_kv_is_model(&users[i]) && users[i].rank >= PAGE_RANKS_MAX)
             continue;
-        *silent += (cmd_kv_is_model(&users[i]) ? wait_for_model(g, &users[i], &bytes)
+        *silent += (cmd_kv_is_model(&users[i]) ? wait_for_model(g, &users[i], asked, &bytes)
                                                : trim_worker(g, users[i].rank, &bytes)) != 0;
         freed += bytes;
     }

@@ -113,7 +113,7 @@ static void ask_others(struct page_handles *p)
 {
     if (!p->config.limit)
         return;
-    page_limit_ask_trim(p->config.limit);
+    (void)page_limit_ask_trim(p->config.limit);
     (void)trim_was_asked(p);
 }
 

@@ -365,9 +365,9 @@ uint64_t page_limit_excess(const struct page_limit *l)
     return used > limit ? used - limit : 0;
 }
 
-void page_limit_ask_trim(struct page_limit *l)
+uint32_t page_limit_ask_trim(struct page_limit *l)
 {
-    atomic_fetch_add(&l->file->head.trims, 1);
+    return atomic_fetch_add(&l->file->head.trims, 1) + 1;
 }
 
 uint32_t page_limit_trims(const struct page_limit *l)

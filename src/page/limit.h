@@ -96,8 +96,9 @@ uint64_t page_limit_get(const struct page_limit *l);
 /* Bytes that the living users hold above the limit, after it was lowered. */
 uint64_t page_limit_excess(const struct page_limit *l);
 
-/* Asks every process of the group to empty its reserve.  They compare the number of requests. */
-void page_limit_ask_trim(struct page_limit *l);
+/* Asks every process of the group to empty its reserve.  They compare the number of requests, which
+ * with this one is returned. */
+uint32_t page_limit_ask_trim(struct page_limit *l);
 uint32_t page_limit_trims(const struct page_limit *l);
 /* This user has answered so many of them. */
 void page_limit_note_trims(struct page_limit *l, uint32_t trims);

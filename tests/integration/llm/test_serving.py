@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -15,8 +16,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Relay, Server, hawser,
-                     lines_of)
+from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Relay, Server,
+                     clean_environment, hawser, lines_of)
 
 LAYERS, WIDTH, HEADS, VOCAB, CONTEXT = 2, 64, 4, 2048, 256
 CLIENTS, STEPS = 4, 16
@@ -396,6 +397,36 @@ class Serving(Case):
             code, stderr = server.stop()
         self.assertEqual(code, DONE, stderr)
         self.assertRegex(kvctl("list"), "^no groups in ")
+
+    def test_trims_that_overtake_each_other_are_both_answered(self):
+        """Two are asked for while the server stands still, which then answers the later one.  Neither may take
+        more than a few seconds, so that on a busy machine it has a few tries."""
+        groups = self.dir / "groups"
+        env = {"HAWSER_RUNTIME_DIR": str(groups)}
+
+        def trim(number):
+            run = subprocess.Popen([HAWSER, "kvctl", "trim", "one"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=clean_environment({"ASAN_OPTIONS": "detect_leaks=0", **env}))
+            until = time.monotonic() + TIMEOUT
+            while struct.unpack_from("<I", (groups / "one/limit").read_bytes(), 16)[0] != number:
+                self.assertLess(time.monotonic(), until)
+            return run
+
+        with Server("--listen", "127.0.0.1:0", "--model", f"one={self.model}", "--threads", 1, "--http",
+                    "127.0.0.1:0", env=env) as server:
+            codes = None
+            for tried in range(0, 10, 2):
+                self.complete(server, "a" * 70, 1)
+                server.process.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
+                runs = [trim(tried + 1), trim(tried + 2)]
+                server.process.send_signal(signal.SIGCONT)
+                for run in runs:
+                    run.communicate(timeout=TIMEOUT)
+                codes = [run.returncode for run in runs]
+                if codes == [DONE, DONE]:
+                    break
+            self.assertEqual(codes, [DONE, DONE])
 
     def test_servers_share_one_budget(self):
         """Two processes in one group: texts wait for each other's memory, and none changes; one that is killed
