@@ -55,7 +55,19 @@ static void add_rows(struct hw_table *t, const char *name, const struct cmd_kv_g
     }
 }
 
-static int print_table(const struct cmd_kv_names *n)
+/* False: it has ended since, or what is wrong with it was said and it is one more of `unread`. */
+static bool open_group(struct cmd_kv_group *g, const char *name, size_t *unread)
+{
+    struct page_error why;
+    int rc = cmd_kv_open(g, name, &why);
+    if (rc && rc != -ENOENT) {
+        cmd_warn("kvctl: %s: %s", name, why.text);
+        ++*unread;
+    }
+    return rc == 0;
+}
+
+static int print_table(const struct cmd_kv_names *n, size_t *unread)
 {
     struct hw_table *t = hw_table_create();
     if (!t)
@@ -63,14 +75,13 @@ static int print_table(const struct cmd_kv_names *n)
     hw_table_head(t, "group\trank\t<model\tpid\tused\tmapped\treserve\tgroup's limit");
     for (size_t i = 0; i < n->count; i++) {
         struct cmd_kv_group g;
-        struct page_error why;
-        if (cmd_kv_open(&g, n->names[i], &why))
-            continue; /* it has ended since */
+        if (!open_group(&g, n->names[i], unread))
+            continue;
         add_rows(t, n->names[i], &g);
         cmd_kv_close(&g);
     }
     int rc = hw_table_rows(t) ? hw_table_print(t, stdout) : 0;
-    if (rc == 0 && hw_table_rows(t) == 0)
+    if (rc == 0 && hw_table_rows(t) == 0 && *unread == 0)
         cmd_kv_print_none(n);
     hw_table_destroy(t);
     return rc;
@@ -105,7 +116,7 @@ static void json_group(struct hw_json *j, const char *name, const struct cmd_kv_
     hw_json_object_end(j);
 }
 
-static int print_json(const struct cmd_kv_names *n)
+static int print_json(const struct cmd_kv_names *n, size_t *unread)
 {
     struct hw_json j;
     hw_json_begin(&j, stdout);
@@ -113,8 +124,7 @@ static int print_json(const struct cmd_kv_names *n)
     hw_json_array_at(&j, "groups");
     for (size_t i = 0; i < n->count; i++) {
         struct cmd_kv_group g;
-        struct page_error why;
-        if (cmd_kv_open(&g, n->names[i], &why))
+        if (!open_group(&g, n->names[i], unread))
             continue;
         json_group(&j, n->names[i], &g);
         cmd_kv_close(&g);
@@ -130,9 +140,12 @@ static enum cmd_exit look(const struct kvctl_options *o, const char *only)
     if (!n)
         return cmd_fail(CMD_FAILED, "out of memory");
     enum cmd_exit code = cmd_kv_find(n, "kvctl", only);
-    int rc = code != CMD_DONE ? 0 : o->json ? print_json(n) : print_table(n);
+    size_t unread = 0;
+    int rc = code != CMD_DONE ? 0 : o->json ? print_json(n, &unread) : print_table(n, &unread);
     free(n);
-    return rc ? cmd_output_lost(rc) : code;
+    if (rc)
+        return cmd_output_lost(rc);
+    return unread && only ? CMD_FAILED : code;
 }
 
 static enum cmd_exit watch(const struct kvctl_options *o, const char *only)

@@ -1,6 +1,7 @@
 """bench-ipc and kvctl: forms, refusals, what is left behind; figures are the machine's business."""
 
 import csv
+import fcntl
 import io
 import json
 import os
@@ -271,6 +272,21 @@ class Kvctl(PageCase):
         self.kvctl("limit", "none", "much", code=USAGE, texts=("not a size",))
         self.kvctl("limit", "none", code=USAGE)
         self.kvctl("dance", code=USAGE, texts=("use list",))
+
+    def test_a_group_whose_limit_cannot_be_read_is_named(self):
+        group = self.run_dir / "other"
+        group.mkdir(mode=0o700, parents=True)
+        self.run_dir.chmod(0o700)
+        (group / "limit").write_text("something else")
+        told = ("other: cannot use the limit file", "another version made it")
+        with open(group / "alive", "w") as alive:
+            fcntl.flock(alive, fcntl.LOCK_SH)
+            for form in ((), ("--json",)):
+                self.assertNotIn("no groups", self.kvctl("list", *form, texts=told))
+                self.kvctl("list", "other", *form, code=FAILED, texts=told)
+                self.kvctl("watch", "other", *form, code=FAILED, texts=told)
+                self.kvctl("watch", "--count", 2, "--interval", "10ms", *form, texts=told)
+        self.assertRegex(self.kvctl("list"), "^no groups in ")  # and what was left is removed
 
     def test_a_signal_ends_the_benchmark_in_order(self):
         for number in (signal.SIGINT, signal.SIGTERM):
