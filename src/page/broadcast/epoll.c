@@ -63,6 +63,17 @@ static void give_up(struct epoll_state *s, uint64_t ranks)
     }
 }
 
+/* Turns links once.  Returns those that are done. */
+static uint64_t turn_all(struct epoll_state *s, uint64_t ranks)
+{
+    uint64_t done = 0;
+    for (uint32_t r = 0; r < s->links.count; r++) {
+        if ((ranks >> r & 1) && page_link_turn(s->links.links[r]))
+            done |= UINT64_C(1) << r;
+    }
+    return done;
+}
+
 /* Turns the links that have events.  Returns those that are done. */
 static uint64_t turn(struct epoll_state *s, const struct epoll_event *events, int count,
                      uint64_t waiting)
@@ -87,6 +98,9 @@ static void epoll_send(const struct page_peers *peers, void *state,
         if ((ranks >> r & 1) && page_link_send(s->links.links[r], command, &answers[r]) == 0)
             waiting |= UINT64_C(1) << r;
     }
+    /* A worker that died after its answer to the last batch, while others were awaited, has no edge
+     * left that would tell. */
+    waiting &= ~turn_all(s, waiting);
     while (waiting) {
         uint64_t now = page_host_ns();
         if (now >= until_ns)

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,65 @@ static void a_stuck_worker_is_named_and_comes_back_consistent(void **state)
             limit_ns *= 8;
         }
     }
+}
+
+/* Kills a rank when it has answered, and then lets the one that is awaited go on. */
+struct reaper {
+    char path[PAGE_PATH_CHARS]; /* of the one to kill */
+    pid_t victim, stopped;
+    int rc;
+};
+
+static void *kill_after_its_answer(void *arg)
+{
+    struct reaper *k = arg;
+    struct page_link *link = NULL;
+    struct page_info info = {0};
+    struct page_error why;
+    siginfo_t seen;
+    waitid(P_PID, (id_t)k->stopped, &seen, WSTOPPED | WNOWAIT);
+    k->rc = page_link_open(k->path, hang_ns, &link, &why);
+    while (k->rc == 0 && info.mapped == 0)
+        k->rc = page_link_info(link, page_host_ns() + hang_ns, &info, &why);
+    if (k->rc == 0) /* in a later turn: the answer to the batch has been sent */
+        k->rc = page_link_info(link, page_host_ns() + hang_ns, &info, &why);
+    page_link_close(link);
+    kill(k->victim, SIGKILL);
+    waitid(P_PID, (id_t)k->victim, &seen, WEXITED | WNOWAIT);
+    kill(k->stopped, SIGCONT);
+    return NULL;
+}
+
+/* False where rank 1 died before its answer had left: a board is answered by another thread. */
+static bool answer_and_die(const struct page_strategy *strategy)
+{
+    struct rig r;
+    struct page_verdict v;
+    pthread_t thread;
+    rig_start(&r, strategy, hang_ns);
+    struct reaper reaper = {.victim = page_processes_pid(r.processes, 1),
+                            .stopped = page_processes_pid(r.processes, 2)};
+    rig_socket(&r, 1, reaper.path);
+    rig_trouble(&r, TROUBLE_STOP, 2);
+    assert_int_equal(pthread_create(&thread, NULL, kill_after_its_answer, &reaper), 0);
+    int rc = page_group_map(r.group, ids, 3, &v);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(reaper.rc, 0);
+    if (rc == 0) {
+        rc = page_group_map(r.group, more, 2, &v);
+        if (rc == 0 || rc == -ETIMEDOUT || v.rank != 1)
+            fail_msg("%d: %s", rc, v.why.text);
+        rig_expect_mapped(&r, 3, 1 << 1);
+        rc = 0;
+    }
+    rig_stop(&r);
+    return rc == 0;
+}
+
+static void a_rank_that_dies_while_another_is_awaited_fails_the_next_batch_at_once(void **state)
+{
+    while (!answer_and_die(strategy_of(state)))
+        ;
 }
 
 static void a_limit_lowered_under_use_refuses_and_harms_nothing(void **state)
@@ -371,6 +431,8 @@ int main(int argc, char **argv)
             cmocka_unit_test_prestate(a_failing_rank_is_named_and_the_others_roll_back, s),
             cmocka_unit_test_prestate(a_killed_worker_is_named_and_the_others_are_consistent, s),
             cmocka_unit_test_prestate(a_stuck_worker_is_named_and_comes_back_consistent, s),
+            cmocka_unit_test_prestate(
+                a_rank_that_dies_while_another_is_awaited_fails_the_next_batch_at_once, s),
             cmocka_unit_test_prestate(a_limit_lowered_under_use_refuses_and_harms_nothing, s),
             cmocka_unit_test_prestate(ids_past_the_range_never_leave_the_scheduler, s),
         };
