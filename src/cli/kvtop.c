@@ -160,10 +160,13 @@ static enum cmd_exit show(struct cmd_kv_names *n, const char *only, bool live)
     for (size_t i = 0; i < n->count; i++) {
         struct cmd_kv_group g;
         struct page_error why;
-        if (cmd_kv_open(&g, n->names[i], &why))
-            continue; /* it has ended since */
-        put_group(n->names[i], &g);
-        cmd_kv_close(&g);
+        int rc = cmd_kv_open(&g, n->names[i], &why);
+        if (rc == 0) {
+            put_group(n->names[i], &g);
+            cmd_kv_close(&g);
+        } else if (rc != -ENOENT) { /* else it has ended since */
+            printf("%s: %s\n", n->names[i], why.text);
+        }
     }
     return fflush(stdout) ? cmd_output_lost(-errno) : CMD_DONE;
 }

@@ -286,6 +286,8 @@ class Kvctl(PageCase):
                 self.kvctl("list", "other", *form, code=FAILED, texts=told)
                 self.kvctl("watch", "other", *form, code=FAILED, texts=told)
                 self.kvctl("watch", "--count", 2, "--interval", "10ms", *form, texts=told)
+            screen = self.expect(hawser("kvtop", "--once", env=self.env), DONE).stdout
+            self.assertTrue(all(text in screen for text in told), screen)
         self.assertRegex(self.kvctl("list"), "^no groups in ")  # and what was left is removed
 
     def test_a_signal_ends_the_benchmark_in_order(self):
