@@ -93,9 +93,10 @@ static const char *refusal(CURLcode code, long error, long status, const json_t 
     if (code == CURLE_OK && status == 401)
         return key ? "it does not know the first key of --api-key-file"
                    : "it asks for an API key: --api-key-file FILE";
-    return code || status != 200 || !json_is_object(state)
-               ? "no gateway or server with --http answers there"
-               : NULL;
+    /* A state of ours has no "error": put_state tells by it what look() could not learn. */
+    bool is_state = json_is_object(state) && !json_object_get(state, "error");
+    return code || status != 200 || !is_state ? "no gateway or server with --http answers there"
+                                              : NULL;
 }
 
 /* The state, or NULL with why and the exit status. */
