@@ -2,40 +2,29 @@
 
 #include "base/clock.h"
 #include "base/report/progress.h"
+#include "command/interrupt.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
-static struct termios before; /* screen_open; of a terminal that gives keys */
 static bool gives_keys;
 static bool cuts_lines; /* while a look is drawn */
 
-static void restore_and_end(int number)
+static void set_keys(struct termios *mode)
 {
-    (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
-    (void)raise(number); /* its action is the default one again */
+    mode->c_lflag &= ~(tcflag_t)(ECHO | ICANON);
+    mode->c_cc[VMIN] = 1;
+    mode->c_cc[VTIME] = 0;
 }
 
 void screen_open(void)
 {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = restore_and_end,
-                               .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
-    if (!hw_is_screen(STDOUT_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp() ||
-        tcgetattr(STDIN_FILENO, &before))
-        return;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        sigaction(ends[i], &action, NULL);
-    struct termios keys = before;
-    keys.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
-    keys.c_cc[VMIN] = 1;
-    keys.c_cc[VTIME] = 0;
-    gives_keys = tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
+    gives_keys = hw_is_screen(STDOUT_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp() &&
+                 cmd_terminal_change(set_keys);
 }
 
 static void end_look(void)
@@ -50,7 +39,7 @@ void screen_close(void)
 {
     end_look();
     if (gives_keys)
-        (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
+        cmd_terminal_restore();
     gives_keys = false;
 }
 

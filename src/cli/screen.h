@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* From now to screen_close the terminal gives keys as they are typed, where there is one and this
- * process is in its foreground.  SIGINT, SIGTERM and SIGHUP restore the terminal and end the
- * process; a command that catches them says so afterwards (command/interrupt.h). */
+ * process is in its foreground.  Signals that end the process restore it; a command that catches
+ * some says so before or afterwards (command/interrupt.h). */
 void screen_open(void);
 void screen_close(void);
 

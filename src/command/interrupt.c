@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 void cmd_raise_files(void)
 {
@@ -50,4 +51,46 @@ void cmd_catch_interrupts(void)
 bool cmd_interrupted(void)
 {
     return interrupted != 0;
+}
+
+/* ---- the terminal ---- */
+
+static struct termios before;            /* of a terminal that is changed */
+static volatile sig_atomic_t is_changed; /* after `before` is there */
+
+static void restore_and_end(int number)
+{
+    static const char undo[] = "\033[?7h\033[?2004l"; /* long lines wrap, pastes are not marked */
+    /* In the background the terminal is another job's, and to change it would stop this one. */
+    if (is_changed && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
+        ssize_t wrote = write(STDOUT_FILENO, undo, sizeof undo - 1);
+        (void)wrote;
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    }
+    (void)raise(number); /* its action is the default one again */
+}
+
+bool cmd_terminal_change(void (*change)(struct termios *mode))
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction now,
+        action = {.sa_handler = restore_and_end, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+    struct termios mode;
+    if (tcgetattr(STDIN_FILENO, &mode))
+        return false;
+    before = mode;
+    change(&mode);
+    is_changed = 1;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (sigaction(ends[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+            sigaction(ends[i], &action, NULL);
+    is_changed = tcsetattr(STDIN_FILENO, TCSANOW, &mode) == 0;
+    return is_changed;
+}
+
+void cmd_terminal_restore(void)
+{
+    if (is_changed)
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    is_changed = 0;
 }

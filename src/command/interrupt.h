@@ -1,11 +1,13 @@
-/* command/interrupt.h - a process that serves: its limits, and its end in order.
+/* command/interrupt.h - a process that serves or has the terminal: its limits, and its end in
+ * order.
  *
- * Threads: any may ask. */
+ * Threads: any may ask; one changes the terminal. */
 #ifndef HAWSER_COMMAND_INTERRUPT_H
 #define HAWSER_COMMAND_INTERRUPT_H
 
 #include <signal.h>
 #include <stdbool.h>
+#include <termios.h>
 
 /* As many open files as it may have: each client costs one or more, and the usual limit is for
  * programs that still use select. */
@@ -22,5 +24,11 @@ void cmd_on_stop(void (*handler)(int number));
  * process. */
 void cmd_catch_interrupts(void);
 bool cmd_interrupted(void);
+
+/* Gives the terminal on standard input another mode until cmd_terminal_restore.  SIGINT, SIGTERM,
+ * SIGHUP and SIGQUIT, where the command neither catches nor ignores them, first restore it and undo
+ * what escape sequences our commands turn on.  False: it is no terminal, or takes no mode. */
+bool cmd_terminal_change(void (*change)(struct termios *mode));
+void cmd_terminal_restore(void);
 
 #endif

@@ -1,6 +1,7 @@
 #include "command/line.h"
 
 #include "base/grow.h"
+#include "command/interrupt.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -317,13 +318,8 @@ static enum line_event read_keys(struct line *l, const char *prompt)
 
 enum line_event line_read(struct line *l, const char *prompt)
 {
-    struct termios before_raw, raw;
     clear(l);
-    if (!l->text || tcgetattr(STDIN_FILENO, &before_raw))
-        return LINE_END;
-    raw = before_raw;
-    set_raw(&raw);
-    if (tcsetattr(STDIN_FILENO, TCSADRAIN, &raw))
+    if (!l->text || !cmd_terminal_change(set_raw))
         return LINE_END;
     fputs("\x1b[?2004h", stdout); /* pastes are marked */
     enum line_event event = read_keys(l, prompt);
@@ -331,8 +327,8 @@ enum line_event line_read(struct line *l, const char *prompt)
         l->cursor = l->len;
     refresh(l, prompt);
     fputs("\x1b[?2004l", stdout);
-    (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &before_raw);
     fputs("\n", stdout);
     fflush(stdout);
+    cmd_terminal_restore();
     return event;
 }

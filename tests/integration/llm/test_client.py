@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import signal
 import socket
@@ -32,6 +33,7 @@ class Terminal:
         self.seen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             os.execve(HAWSER, [HAWSER, *args], clean_environment({"TERM": term}))
 
     def read_until(self, text):
@@ -226,6 +228,25 @@ class Client(Case):
                     t.type("x" + key)
                     self.assertEqual(t.wait(), status)
                     self.assertEqual(termios.tcgetattr(t.fd)[3] & line_by_line, line_by_line)
+                    os.close(t.fd)
+
+    def test_a_signal_that_ends_a_command_gives_the_terminal_back(self):
+        ends = pty.openpty()  # nobody changes this one
+        before = termios.tcgetattr(ends[1])
+        for end in ends:
+            os.close(end)
+        for command, shows in ((("top", self.address), "kjv"), (("kvtop",), "group"),
+                               (("chat", self.address), "\x1b[?2004h\r> ")):
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                with self.subTest(command=command, signal=number):
+                    t = Terminal(*command)
+                    t.read_until(shows)
+                    self.assertEqual(termios.tcgetattr(t.fd)[3] & termios.ICANON, 0)
+                    os.kill(t.pid, number)
+                    caught = command == ("kvtop",) and number == signal.SIGTERM
+                    self.assertEqual(t.wait(), 0 if caught else -number)
+                    self.assertEqual(termios.tcgetattr(t.fd), before)
+                    t.read_until("\x1b[?7h" if caught else "\x1b[?2004l")
                     os.close(t.fd)
 
     def test_a_live_screen_cuts_long_lines_while_it_draws(self):
