@@ -254,13 +254,15 @@ static bool read_line(struct chat *c, char **line)
     return n >= 0;
 }
 
-/* On a terminal a failed answer costs a message, and the next question may be asked. */
+/* On a terminal a failed answer costs a message, and the next question may be asked.  None is asked
+ * whose answer cannot be written. */
 static enum cmd_exit converse(struct chat *c)
 {
     char *line = NULL;
     bool leaves = false;
     enum cmd_exit code = CMD_DONE;
-    while (!leaves && (code == CMD_DONE || c->is_terminal) && read_line(c, &line)) {
+    while (!leaves && (code == CMD_DONE || c->is_terminal) && !ferror(stdout) &&
+           read_line(c, &line)) {
         if (line[strspn(line, " \t\n")] == '\0' || obey(c, line, &leaves))
             continue;
         code = answer(c, line);

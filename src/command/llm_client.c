@@ -257,12 +257,11 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
         o->begun |= bytes > 0;
         take(o, piece, bytes);
     }
-    if (o->text->out)
-        fflush(o->text->out);
+    bool lost = o->text->out && (fflush(o->text->out) || ferror(o->text->out));
     pthread_mutex_lock(&o->lock);
     pthread_cond_signal(&o->changed);
     pthread_mutex_unlock(&o->lock);
-    if (o->figures->stopped)
+    if (o->figures->stopped || lost)
         llm_connection_cancel(o->client->conn, o->id);
 }
 

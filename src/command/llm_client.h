@@ -39,7 +39,7 @@ struct llm_client_text {
     const struct cmd_list *stops; /* strings; NULL: none */
     bool begins;                  /* nothing is shown before it: a leading space is dropped */
     const char *before;           /* shown before the first token; NULL: nothing */
-    FILE *out;                    /* NULL: nowhere */
+    FILE *out;                    /* NULL: nowhere; one that cannot be written ends the text */
     struct llm_answer *answer;    /* tells reasoning apart, which is shown on a terminal only, dim;
                                      NULL: there is none */
     const volatile sig_atomic_t *interrupted; /* NULL: nobody interrupts; else ends the text when

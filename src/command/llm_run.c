@@ -295,8 +295,8 @@ enum cmd_exit llm_run_generate(struct llm_run *r)
         }
         if (r->step_count == 1) /* not before: a prompt that does not fit is not echoed */
             show_prompt(r);
-        if (!accept(r, got))
-            break;
+        if (!accept(r, got) || (r->text && ferror(r->text)))
+            break; /* or nobody reads it */
     }
     if (r->text)
         fputs("\n\n", r->text);

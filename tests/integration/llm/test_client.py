@@ -184,6 +184,25 @@ class Client(Case):
             self.assertRegex(errors, r"^hawser: llm: .*the worker is gone: .*\n$")
             self.assertEqual(errors.count("vanished"), 1)
 
+    def test_a_text_that_nobody_reads_ends(self):
+        endless = self.dir / "endless.gguf"
+        self.expect(hawser("model", "synth", "--like", "tiny", "--context", 65536, "-o", endless), DONE)
+        server = Server("--listen", "127.0.0.1:0", "--model", endless, "--threads", 1)
+        self.addCleanup(server.stop)
+        address = server.addresses[0]
+        for args, most in ((["llm", address, "-p", "x", "-n", 60000, "--ignore-end", "--json"], 60000),
+                           (["chat", address, "--stats"], 65000),
+                           (["llm", "--model", endless, "-p", "x", "-n", 60000, "--ignore-end"], None)):
+            with self.subTest(args):
+                read_end, write_end = os.pipe()
+                os.close(read_end)
+                with os.fdopen(write_end, "w") as pipe:
+                    result = hawser(*args, input="x\nx\n" if args[0] == "chat" else "", stdout=pipe)
+                self.expect(result, FAILED, "cannot write the output")
+                made = re.findall(r"generated\D+(\d+)", result.stderr)
+                self.assertEqual(len(made), 1 if most else 0, result.stderr)  # chat asks no second question
+                self.assertTrue(all(int(count) < most for count in made), made)
+
     def test_a_drained_server_takes_no_texts_until_undone(self):
         self.assertIn("drains: 0 texts", self.expect(hawser("drain", self.address), DONE).stdout)
         self.assertIn("draining", self.expect_info())
