@@ -1,4 +1,5 @@
 /* hawser llm - continues a text: at a server that serves a model, or here in one of the modes. */
+#include "base/clock.h"
 #include "cli/commands.h"
 #include "command/llm_client.h"
 #include "command/llm_run.h"
@@ -57,15 +58,18 @@ static const struct cmd_option options[] = {
      "TEXT"},
     {"echo", 0, CMD_FLAG, AT(echo), "with a server: print the prompt before what follows it"},
     {"stats", 0, CMD_FLAG, AT(stats), "with a server: figures on standard error"},
-    {"json", 'j', CMD_FLAG, AT(json), "with a server: the same as a JSON object"},
+    {"json", 'j', CMD_FLAG, AT(json), "figures as a JSON object on standard error"},
     {"seed", 0, CMD_U64, AT(seed), "the same seed draws the same tokens", "N", "0"},
     {"ignore-end", 0, CMD_FLAG, AT(ignore_end), "go on after a token that ends the text"},
     {"prompt_tokens", 0, CMD_U64, AT(prompt_tokens),
      "a prompt of N random tokens instead of text, for measurements", "N", NULL, 0,
      WIRE_TOKENS_MAX},
     {"gpu_host", 0, CMD_STRING, AT(gpu_host),
-     "the worker's machine, for the remote modes; the same as the operand", "HOST", "127.0.0.1"},
-    {"master_port", 0, CMD_U64, AT(master_port), "the worker's port", "PORT", "28100", 1, 65535},
+     "the worker's machine, with its port or without; the same as the operand [default for the "
+     "remote modes: 127.0.0.1]",
+     "HOST"},
+    {"master_port", 0, CMD_U64, AT(master_port),
+     "the worker's port, where no other is named [default: 28100]", "PORT", NULL, 1, 65535},
     CMD_GROUP_AT(struct llm_run_options, connect, cmd_connect_table),
     {"deadline", 0, CMD_DURATION, AT(deadline_ns), "for each exchange with the worker", "TIME",
      "5m", 1000000, UINT64_C(24) * 3600 * 1000000000},
@@ -166,13 +170,43 @@ static enum cmd_exit answer(struct llm_client *c, const struct llm_run_options *
     return code;
 }
 
+/* Options that say nothing about a served model. */
+static enum cmd_exit refuse_strays(const struct llm_run_options *o)
+{
+    const struct {
+        const char *name;
+        bool given; /* and not as it is by default */
+    } strays[] = {{"tokenizer", o->tokenizer},
+                  {"phase", o->phase},
+                  {"backend", o->backend},
+                  {"math", o->math},
+                  {"threads", o->threads},
+                  {"context", o->context},
+                  {"prompt_tokens", o->prompt_tokens},
+                  {"deadline", o->deadline_ns != 300 * HW_SEC},
+                  {"return", strcmp(o->returns, "tokens") != 0},
+                  {"tokens-per-request", o->tokens_per_request > 1},
+                  {"lossy", o->lossy},
+                  {"evict", o->evict},
+                  {"trace", o->trace}};
+    for (size_t i = 0; i < ARRAY_LEN(strays); i++)
+        if (strays[i].given)
+            return cmd_fail(CMD_USAGE,
+                            "llm: --%s goes with --model FILE, here or in a --mode, and not with a "
+                            "served model",
+                            strays[i].name);
+    return CMD_DONE;
+}
+
 static enum cmd_exit ask(const struct llm_run_options *o, const char *address)
 {
     struct llm_sampling sampling;
     struct llm_client client;
     char *prompt = NULL;
     size_t bytes = 0;
-    enum cmd_exit code = llm_run_sampling(o, &sampling);
+    enum cmd_exit code = refuse_strays(o);
+    if (code == CMD_DONE)
+        code = llm_run_sampling(o, &sampling);
     if (code == CMD_DONE)
         code = read_prompt(o, &prompt, &bytes);
     if (code == CMD_DONE) {
@@ -194,6 +228,12 @@ static enum cmd_exit run_mode(const struct llm_run_options *o)
     struct llm_run_options with_text = *o;
     char *prompt = NULL;
     size_t bytes;
+    const char *stray = o->stops.count ? "stop" : o->echo ? "echo" : o->stats ? "stats" : NULL;
+    if (stray)
+        return cmd_fail(CMD_USAGE,
+                        "llm: --%s goes with a served model, and not with --model FILE here or in "
+                        "a --mode",
+                        stray);
     enum cmd_exit code = o->file ? read_prompt(o, &prompt, &bytes) : CMD_DONE;
     if (code != CMD_DONE)
         return code;
@@ -214,14 +254,21 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     const struct llm_run_options *o = values;
     const char *address = operands->count ? operands->items[0] : NULL;
     struct llm_run_options there = *o;
+    char text[LLM_RUN_ADDRESS_CHARS];
+    if (address && o->gpu_host)
+        return cmd_fail(CMD_USAGE, "llm: ADDR or --gpu_host, not both");
     if (address)
         there.gpu_host = address;
     if (o->worker_metrics)
         return llm_run_worker_metrics(&there, stdout);
     if (o->download)
         return llm_run_download(&there, stdout);
-    if (o->mode == 0 && (address || !o->model))
-        return ask(o, address);
+    if (o->mode == 0 && (address || !o->model)) {
+        bool in_parts = o->gpu_host || o->master_port;
+        if (in_parts)
+            llm_run_address(&there, text);
+        return ask(o, in_parts ? text : address);
+    }
     if (address && !llm_mode_find(llm_run_modes[o->mode])->remote)
         return cmd_fail(CMD_USAGE, "llm: --mode %s runs the model here, not at an address",
                         llm_run_modes[o->mode]);

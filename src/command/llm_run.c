@@ -1,12 +1,14 @@
 #include "command/llm_run.h"
 
 #include "base/clock.h"
+#include "base/report/json.h"
 #include "base/report/output.h"
 #include "base/rng.h"
 #include "base/units.h"
 #include "rpc/resume/resume.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,25 +74,29 @@ static enum cmd_exit read_wish(const struct llm_run_options *o, struct llm_wish 
 
 /* ---- opening ---- */
 
-/* --gpu_host and --master_port as one address.  A host that brings its port, "gpu1:29501" or
- * "[::1]:29501", is one already; more than one colon without brackets is an IPv6 address. */
-static void address_of(const struct llm_run_options *o, char *text, size_t size)
+/* A host that brings its port, "gpu1:29501" or "[::1]:29501", is an address already; more than one
+ * colon without brackets is an IPv6 address, unless it is one with a scheme. */
+void llm_run_address(const struct llm_run_options *o, char out[LLM_RUN_ADDRESS_CHARS])
 {
-    const char *host = o->gpu_host, *colon = strrchr(host, ':');
-    bool brackets = host[0] == '[', bare_ipv6 = !brackets && colon && colon != strchr(host, ':');
+    const char *host = o->gpu_host ? o->gpu_host : "127.0.0.1", *colon = strrchr(host, ':');
+    char why[RPC_WHY_CHARS];
+    struct rpc_addr addr;
+    bool brackets = host[0] == '[', colons = colon && colon != strchr(host, ':');
+    bool bare_ipv6 = !brackets && colons && rpc_addr_parse(host, &addr, why);
     bool has_port = colon && !bare_ipv6 && (!brackets || colon[-1] == ']');
     if (has_port)
-        snprintf(text, size, "%s", host);
+        snprintf(out, LLM_RUN_ADDRESS_CHARS, "%s", host);
     else
-        snprintf(text, size, bare_ipv6 ? "[%s]:%u" : "%s:%u", host, (unsigned)o->master_port);
+        snprintf(out, LLM_RUN_ADDRESS_CHARS, bare_ipv6 ? "[%s]:%u" : "%s:%u", host,
+                 (unsigned)(o->master_port ? o->master_port : RPC_DEFAULT_PORT));
 }
 
 static enum cmd_exit connect_worker(struct llm_run *r)
 {
     const struct llm_run_options *o = r->o;
-    char text[RPC_ADDR_HOST_CHARS + 16], why[RPC_WHY_CHARS];
+    char text[LLM_RUN_ADDRESS_CHARS], why[RPC_WHY_CHARS];
     struct rpc_addr addr;
-    address_of(o, text, sizeof text);
+    llm_run_address(o, text);
     if (rpc_addr_parse(text, &addr, why))
         return cmd_fail(CMD_USAGE, "llm: %s", why);
     enum cmd_exit code = cmd_load_security(&o->connect, &r->security);
@@ -323,15 +329,39 @@ static uint64_t decode_ns(const struct llm_run *r)
     return total;
 }
 
+static uint32_t decoded(const struct llm_run *r)
+{
+    return r->token_count > 1 ? r->token_count - 1 : 0;
+}
+
 static void print_times(const struct llm_run *r, FILE *out)
 {
-    uint32_t decoded = r->token_count > 1 ? r->token_count - 1 : 0;
     uint64_t prefill = r->step_count ? r->steps[0].ns : 0, decode = decode_ns(r);
     fprintf(out, "prefill  %u tokens  %.2f ms  %.1f tok/s\n", r->prompt_count,
             milliseconds(prefill), rate(r->prompt_count, prefill));
-    if (decoded)
-        fprintf(out, "decode   %u tokens  %.3f ms a token  %.1f tok/s\n", decoded,
-                milliseconds(decode) / decoded, rate(decoded, decode));
+    if (decoded(r))
+        fprintf(out, "decode   %u tokens  %.3f ms a token  %.1f tok/s\n", decoded(r),
+                milliseconds(decode) / decoded(r), rate(decoded(r), decode));
+}
+
+static void print_json(const struct llm_run *r, const struct llm_mode_traffic *traffic, FILE *out)
+{
+    struct hw_json j;
+    uint64_t prefill = r->step_count ? r->steps[0].ns : 0, decode = decode_ns(r);
+    hw_json_begin(&j, out);
+    hw_json_object_begin(&j);
+    hw_json_put_string(&j, "mode", llm_run_modes[r->o->mode]);
+    hw_json_put_string(&j, "model", r->o->model);
+    hw_json_put_u64(&j, "prompt_tokens", r->prompt_count);
+    hw_json_put_u64(&j, "generated_tokens", r->token_count);
+    hw_json_put_double(&j, "first_token_ms", milliseconds(prefill));
+    hw_json_put_double(&j, "total_ms", milliseconds(prefill + decode));
+    hw_json_put_double(&j, "tokens_per_second", decoded(r) ? rate(decoded(r), decode) : NAN);
+    hw_json_put_u64(&j, "bytes_sent", traffic->sent);
+    hw_json_put_u64(&j, "bytes_received", traffic->received);
+    hw_json_object_end(&j);
+    if (hw_json_finish(&j))
+        cmd_warn("llm: the figures cannot be written");
 }
 
 static void print_steps(const struct llm_run *r, FILE *out)
@@ -376,6 +406,12 @@ enum cmd_exit llm_run_report(struct llm_run *r, FILE *out)
     int rc = llm_mode_figures(r->mode, &f, r->why);
     if (rc)
         return fail_run(r, rc);
+    if (r->o->json) {
+        print_json(r, &traffic, stderr);
+        if (r->o->trace)
+            print_steps(r, out);
+        return CMD_DONE;
+    }
     uint64_t latency = r->o->phase == LLM_RUN_PREFILL ? r->steps[0].ns : decode_ns(r);
     print_times(r, out);
     fprintf(out, "NETWORK_BYTES: %llu\n", (unsigned long long)(traffic.sent + traffic.received));

@@ -16,10 +16,12 @@ enum { LLM_RUN_DECODE, LLM_RUN_PREFILL }; /* --phase */
 
 struct llm_run_options {
     struct cmd_connect_options connect;
-    const char *download, *model, *tokenizer, *prompt, *temperature, *top_p, *returns, *gpu_host;
+    const char *download, *model, *tokenizer, *prompt, *temperature, *top_p, *returns;
+    const char *gpu_host; /* NULL: this machine */
     int mode, phase, backend, math;
     uint64_t decode_steps, threads, top_k, seed, context, prompt_tokens, tokens_per_request;
-    uint64_t master_port, deadline_ns;
+    uint64_t master_port; /* 0: the default one */
+    uint64_t deadline_ns;
     bool ignore_end, lossy, trace, worker_metrics;
     const char *evict;
     /* Of a served model. */
@@ -61,12 +63,17 @@ struct llm_run {
 /* The options about sampling.  CMD_DONE, or the exit status after a message. */
 enum cmd_exit llm_run_sampling(const struct llm_run_options *options, struct llm_sampling *out);
 
+/* The worker's, of --gpu_host and --master_port. */
+enum { LLM_RUN_ADDRESS_CHARS = RPC_ADDR_HOST_CHARS + 16 };
+void llm_run_address(const struct llm_run_options *options, char out[LLM_RUN_ADDRESS_CHARS]);
+
 /* CMD_DONE, or the exit status after a message. */
 enum cmd_exit llm_run_open(struct llm_run *run, const struct llm_run_options *options, FILE *text);
 void llm_run_close(struct llm_run *run);
 /* The prompt, then tokens until there are enough, the text ends or the context is full. */
 enum cmd_exit llm_run_generate(struct llm_run *run);
-/* The figures, a line each: first for people, then the keys that the experiment reads. */
+/* The figures, a line each: first for people, then the keys that the experiment reads.  With --json
+ * those of a served model (command/llm_client.h) as an object on standard error instead. */
 enum cmd_exit llm_run_report(struct llm_run *run, FILE *out);
 
 /* Downloads the worker's model into the file of --download; whole or not at all. */

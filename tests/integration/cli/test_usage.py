@@ -96,6 +96,24 @@ class WrongUsage(Case):
             with self.subTest(args):
                 self.expect(hawser(*args), USAGE, *texts)
 
+    def test_options_of_a_model_here_do_not_go_with_a_served_one(self):
+        given = (("--tokenizer", "x"), ("--phase", "prefill"), ("--backend", "vulkan"), ("--math", "fast"),
+                 ("--threads", "1"), ("--context", "8"), ("--prompt_tokens", "8"), ("--deadline", "1s"),
+                 ("--return", "logits"), ("--tokens-per-request", "2"), ("--lossy",), ("--evict", "all@1"), ("--trace",))
+        for option in given:
+            for where in (("127.0.0.1:1",), ("--gpu_host", "127.0.0.1:1"), ()):
+                with self.subTest(option=option, where=where):
+                    self.expect(hawser("llm", *where, "-p", "x", *option), USAGE,
+                                f"{option[0]} goes with --model FILE")
+
+    def test_options_of_a_served_model_do_not_go_with_one_here(self):
+        for option in (("--stop", "x"), ("--echo",), ("--stats",)):
+            for mode in ("local", "semantic"):
+                with self.subTest(option=option, mode=mode):
+                    self.expect(hawser("llm", "--model", KJV, "--mode", mode, "--master_port", 1, *option), USAGE,
+                                f"{option[0]} goes with a served model")
+        self.expect(hawser("llm", "gpu1", "--gpu_host", "gpu2"), USAGE, "ADDR or --gpu_host, not both")
+
     def test_missing_and_superfluous_arguments(self):
         self.expect(hawser("keygen"), USAGE, "DIR is missing")
         self.expect(hawser("kvctl"), USAGE, ": list|limit|trim|watch is missing")

@@ -92,6 +92,24 @@ class Client(Case):
         self.assertEqual(self.llm(self.address, "-p", PROMPT, "-n", 24, "--echo").stdout,
                          PROMPT + expected + "\n")
 
+    def test_a_server_is_named_by_host_and_port_too(self):
+        expected = self.llm(self.address, "-p", PROMPT, "-n", 8).stdout
+        for where in (("--gpu_host", self.address), ("--gpu_host", "127.0.0.1", "--master_port", self.port),
+                      ("--master_port", self.port), ("localhost", "--master_port", self.port)):
+            result = self.llm(*where, "-p", PROMPT, "-n", 8, env={"VENUS_SERVERS": "127.0.0.1:1"})
+            self.assertEqual(result.stdout, expected)
+
+    def test_figures_of_a_model_here_are_json_too(self):
+        served = json.loads(self.llm(self.address, "-p", PROMPT, "-n", 8, "--json").stderr)
+        for mode in ("local", "semantic"):
+            run = self.llm("--mode", mode, "--model", MODEL, "--threads", 1, "--master_port", self.port, "-p", PROMPT,
+                           "-n", 8, "--json")
+            figures = json.loads(run.stderr)
+            self.assertEqual(set(served) - set(figures), {"server", "shared_tokens", "ended_by"})
+            self.assertEqual((figures["mode"], figures["prompt_tokens"], figures["generated_tokens"]), (mode, 4, 8))
+            self.assertEqual(figures["bytes_sent"] > 0, mode == "semantic")
+            self.assertEqual(run.stdout.rstrip(), (PROMPT + self.local("-n", 8)).rstrip())
+
     def test_a_prompt_comes_from_a_file_or_a_pipe(self):
         expected = self.llm(self.address, "-p", PROMPT, "-n", 8).stdout
         path = self.dir / "prompt"
