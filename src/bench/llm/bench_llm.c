@@ -45,8 +45,8 @@ static const struct cmd_option options[] = {
     {"model", 'm', CMD_STRING, AT(model), "a GGUF file, or llama2.c's format", "FILE"},
     {"threads", 't', CMD_U64, AT(threads), "0: the cores there are", "N", "0", 0, 256},
     {"tp", 0, CMD_U64, AT(tp),
-     "tensor-parallel workers, with --threads threads each; beside one worker with the threads of "
-     "all",
+     "tensor-parallel workers, with --threads threads each, or their part of the cores; beside one "
+     "worker with the threads of all",
      "N", "1", 1, PAGE_RANKS_MAX},
     {"prefill", 'p', CMD_U64, AT(prefill), "tokens of the prompt", "N", "64", 1, PREFILL_MAX},
     {"decode", 'n', CMD_U64, AT(decode), "tokens after it, one step each", "N", "32", 1,
@@ -279,17 +279,19 @@ static int measure_first(struct bench_run *r)
 }
 
 /* Bytes of weights that one token reads: all but the table of tokens, unless it also serves as the
- * output. */
+ * output, and but the experts that it does not use. */
 static double bytes_a_token(const struct bench_run *r)
 {
-    uint64_t bytes = 0;
+    const struct llm_config *c = llm_file_config(r->file);
+    double bytes = 0;
     for (uint32_t i = 0; i < llm_file_tensor_count(r->file); i++) {
         const struct llm_tensor *t = llm_file_tensor(r->file, i);
         bool table = strcmp(t->name, "token_embd.weight") == 0;
-        if (!table || llm_file_config(r->file)->tied_output)
-            bytes += t->bytes;
+        bool experts = c->experts && strstr(t->name, "_exps.");
+        if (!table || c->tied_output)
+            bytes += (double)t->bytes * (experts ? (double)c->experts_used / c->experts : 1);
     }
-    return (double)bytes;
+    return bytes;
 }
 
 /* A backend without a GPU has no such time. */
@@ -336,7 +338,7 @@ static void report_tp(struct bench_run *r, struct hw_bench *bench)
     hw_bench_row(bench, "tp prefill", (double)o->prefill / hw_median(r->prefill_s, o->repeats),
                  "tok/s", (double)o->prefill / prefill_s);
     hw_bench_field(bench, "baseline_is", "one worker, %llu threads",
-                   (unsigned long long)(o->tp * o->threads));
+                   (unsigned long long)(o->threads ? o->tp * o->threads : hw_cores()));
     hw_bench_row(bench, "tp decode", (double)o->decode / hw_median(r->decode_s, o->repeats),
                  "tok/s", (double)o->decode / decode_s);
     hw_bench_field(bench, "baseline_is", "the same");
@@ -562,7 +564,8 @@ const struct cmd_command cmd_bench_llm = {
     .operands = "",
     .description =
         "Prefill and decode of random tokens, in tokens a second.  Decode reads all weights once a "
-        "token, so memory sets its limit: the baseline, measured in the same run. The first prompt "
+        "token, of experts those that it uses, so memory sets its limit: the baseline, measured in "
+        "the same run. The first prompt "
         "and steps stand by themselves, beside later ones.  KV out and in: all layers of the "
         "prompt, between the backend's memory and a buffer. With --clients, a worker is asked by "
         "so many clients at a time, each for its next token when it has the last; weights are then "

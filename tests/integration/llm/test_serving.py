@@ -508,6 +508,23 @@ class Serving(Case):
         turns = json.loads(self.bench("--clients", 3, "--batch", 1, "--no-gather", "--json").stdout)
         self.assertEqual(turns["rows"][0]["batch"], "1.00")
 
+    def test_bench_counts_the_experts_that_a_token_reads(self):
+        read = {}
+        for used in (1, 9, 16):
+            self.model = self.dir / f"{used}.gguf"
+            self.expect(hawser("model", "synth", "--like", "tiny-moe", "--ffn", 512, "--experts", 16,
+                               "--experts-used", used, "-o", self.model), DONE)
+            rows = {row["name"]: row for row in json.loads(self.bench("--json").stdout)["rows"]}
+            read[used] = float(re.search(r"/ ([\d.]+) MB of weights a token", rows["decode"]["baseline_is"])[1])
+        self.assertGreater(read[16], 4 * read[1])
+        self.assertAlmostEqual((read[9] - read[1]) / (read[16] - read[1]), 8 / 15, delta=0.05)
+
+    def test_bench_names_the_threads_that_it_uses(self):
+        for threads, used in ((0, len(os.sched_getaffinity(0))), (2, 4)):
+            rows = json.loads(self.bench("--json", "--tp", 2, "--threads", threads).stdout)["rows"]
+            self.assertEqual({row["name"]: row for row in rows}["tp prefill"]["baseline_is"],
+                             f"one worker, {used} threads")
+
     def test_bench_of_shared_memory(self):
         run = hawser("bench-serve", "--model", self.model, "--threads", 1, "--share", 2, "--clients", 4,
                      "--tokens", 8, "--reps", 1, "--deadline", "3600s", "--json")
