@@ -91,6 +91,7 @@ class WrongUsage(Case):
             (("keygen", "x", "--days", "0"), "--days", "'0'"),
             (("bench-rpc", "--reps", "-1"), "--reps", "'-1'"),
             (("bench-rpc", "--only", "nothing-like-it"), "--only", "nothing-like-it"),
+            (("pingpong", "--count", "100", "-q", "101"), "--count 100", "--queue-depth 101"),
         ]
         for args, *texts in cases:
             with self.subTest(args):
