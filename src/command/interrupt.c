@@ -53,6 +53,16 @@ bool cmd_interrupted(void)
     return interrupted != 0;
 }
 
+void cmd_before_end(void (*handler)(int number))
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction now,
+        action = {.sa_handler = handler, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (sigaction(ends[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+            sigaction(ends[i], &action, NULL);
+}
+
 /* ---- the terminal ---- */
 
 static struct termios before;            /* of a terminal that is changed */
@@ -72,18 +82,13 @@ static void restore_and_end(int number)
 
 bool cmd_terminal_change(void (*change)(struct termios *mode))
 {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    struct sigaction now,
-        action = {.sa_handler = restore_and_end, .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};
     struct termios mode;
     if (tcgetattr(STDIN_FILENO, &mode))
         return false;
     before = mode;
     change(&mode);
     is_changed = 1;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (sigaction(ends[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL)
-            sigaction(ends[i], &action, NULL);
+    cmd_before_end(restore_and_end);
     is_changed = tcsetattr(STDIN_FILENO, TCSANOW, &mode) == 0;
     return is_changed;
 }

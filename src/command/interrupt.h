@@ -25,9 +25,13 @@ void cmd_on_stop(void (*handler)(int number));
 void cmd_catch_interrupts(void);
 bool cmd_interrupted(void);
 
-/* Gives the terminal on standard input another mode until cmd_terminal_restore.  SIGINT, SIGTERM,
- * SIGHUP and SIGQUIT, where the command neither catches nor ignores them, first restore it and undo
- * what escape sequences our commands turn on.  False: it is no terminal, or takes no mode. */
+/* SIGINT, SIGTERM, SIGHUP and SIGQUIT, where the command neither catches nor ignores them, first
+ * call the handler, which raises the signal again at its end: that ends the process. */
+void cmd_before_end(void (*handler)(int number));
+
+/* Gives the terminal on standard input another mode until cmd_terminal_restore.  Signals that end
+ * the process first restore it, and undo what escape sequences our commands turn on.  False: it is
+ * no terminal, or takes no mode. */
 bool cmd_terminal_change(void (*change)(struct termios *mode));
 void cmd_terminal_restore(void);
 

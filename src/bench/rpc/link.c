@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "bench/rpc/raw_limits.h"
 #include "bench/serve/child.h"
+#include "command/interrupt.h"
 #include "command/measure.h"
 #include "rpc/methods.h"
 #include "rpc/resume/resume.h"
@@ -72,6 +73,36 @@ int bench_folder_make(char path[BENCH_PATH_CHARS], char why[RPC_WHY_CHARS])
     return rc;
 }
 
+/* What keys and benchmarks put into the folder of a run: sockets of servers, also of such that are
+ * killed with this process. */
+static const char *const files[] = {"server.crt", "server.key", "token", "socket", "gpu", "kvd",
+                                    "near",       "far",        "w",     "0",      "1"};
+
+/* For a signal that ends the process: of the one folder that there is, and of the process that made
+ * it, whose children must not remove it. */
+static char doomed_files[ARRAY_LEN(files)][BENCH_PATH_CHARS + 16], doomed[BENCH_PATH_CHARS];
+static volatile sig_atomic_t owner;
+
+static void remove_and_end(int number)
+{
+    if (owner == getpid()) {
+        for (size_t i = 0; i < ARRAY_LEN(files); i++)
+            unlink(doomed_files[i]);
+        rmdir(doomed);
+    }
+    (void)raise(number); /* its action is the default one again */
+}
+
+static void remove_at_end(const struct bench_dir *dir)
+{
+    assert(owner != getpid());
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        snprintf(doomed_files[i], sizeof(doomed_files[i]), "%s/%s", dir->path, files[i]);
+    snprintf(doomed, sizeof(doomed), "%s", dir->path);
+    owner = getpid();
+    cmd_before_end(remove_and_end);
+}
+
 int bench_dir_make(struct bench_dir *dir, char why[RPC_WHY_CHARS])
 {
     static const char *const names[] = {"localhost", "127.0.0.1"};
@@ -80,6 +111,7 @@ int bench_dir_make(struct bench_dir *dir, char why[RPC_WHY_CHARS])
     int rc = bench_folder_make(dir->path, why);
     if (rc)
         return rc;
+    remove_at_end(dir);
     snprintf(dir->certificate, sizeof(dir->certificate), "%s/server.crt", dir->path);
     snprintf(dir->key, sizeof(dir->key), "%s/server.key", dir->path);
     rc = rpc_keygen(dir->path, names, ARRAY_LEN(names), 1, fingerprint, why);
@@ -96,13 +128,11 @@ int bench_dir_make(struct bench_dir *dir, char why[RPC_WHY_CHARS])
 
 void bench_dir_remove(struct bench_dir *dir)
 {
-    static const char *const files[] = {"server.crt", "server.key", "token", "socket", "gpu"};
-    char path[96];
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        snprintf(path, sizeof(path), "%s/%s", dir->path, files[i]);
-        unlink(path);
-    }
-    rmdir(dir->path);
+    assert(strcmp(doomed, dir->path) == 0);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        unlink(doomed_files[i]);
+    rmdir(doomed);
+    owner = 0;
     rpc_security_fini(&dir->server);
     rpc_security_fini(&dir->client);
 }

@@ -32,7 +32,8 @@ struct bench_dir {
     char certificate[80], key[80];
     struct rpc_security server, client;
 };
-/* 0, or a negative errno with cause and remedy in why. */
+/* One at a time; a signal that ends the process removes it first.  0, or a negative errno with
+ * cause and remedy in why. */
 int bench_dir_make(struct bench_dir *dir, char why[RPC_WHY_CHARS]) MUST_CHECK;
 void bench_dir_remove(struct bench_dir *dir);
 

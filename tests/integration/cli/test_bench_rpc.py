@@ -92,6 +92,26 @@ class BenchRpc(Case):
         self.assertEqual((process.returncode, stderr), (FAILED, "hawser: bench-rpc: interrupted\n"))
         self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
+    def test_a_signal_that_ends_a_benchmark_leaves_no_folder(self):
+        model = str(pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf")
+        cases = ((["pingpong", "--count", "10000000"], "token", (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
+                 (["bench-blocks", "--reps", "101"], "far", (signal.SIGTERM,)),
+                 (["bench-llm", "--model", model, "--moves", "1Mbit", "-r", "99"], "kvd", (signal.SIGTERM,)),
+                 (["bench-serve", "--model", model, "--reps", "31"], "w", (signal.SIGTERM,)),
+                 (["bench-serve", "--model", model, "--reps", "31", "--share", "2", "--clients", "64"], "1",
+                  (signal.SIGINT,)))
+        for args, last, numbers in cases:  # last: of the files in its folder
+            for number in numbers:
+                folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(dir="/tmp")))
+                with self.subTest(args, signal=number), \
+                        subprocess.Popen([HAWSER, *args], stdout=subprocess.DEVNULL,
+                                         env=clean_environment({"TMPDIR": str(folder)})) as process:
+                    while not list(folder.glob(f"*/{last}")):
+                        self.assertIsNone(process.poll())
+                    process.send_signal(number)
+                    self.assertEqual(process.wait(timeout=TIMEOUT), -number)
+                    self.assertEqual(list(folder.glob("*/*")) + list(folder.iterdir()), [])
+
     def test_output_to_a_full_disk_is_noticed(self):
         with open("/dev/full", "w") as full:
             self.expect(hawser("bench-rpc", "--only", "unix.64B.d1.block", "--time", "1ms",
