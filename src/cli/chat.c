@@ -138,8 +138,15 @@ static enum cmd_exit connect_again(struct chat *c)
 {
     if (c->client.conn && llm_connection_status(c->client.conn, NULL) == 0)
         return CMD_DONE;
+    /* What answers there may serve another model; the template has the old one's vocabulary. */
+    llm_chat_destroy(c->template);
+    c->template = NULL;
     llm_client_close(&c->client);
-    return llm_client_open(&c->client, "chat", &c->o->connect, c->address, c->o->model);
+    enum cmd_exit code =
+        llm_client_open(&c->client, "chat", &c->o->connect, c->address, c->o->model);
+    if (code == CMD_DONE)
+        load_template(c);
+    return code;
 }
 
 static enum cmd_exit generate(struct chat *c, const char *prompt, size_t bytes)

@@ -19,7 +19,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "http"))
 from harness import (DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Server,
-                     clean_environment, hawser)
+                     clean_environment, free_port, hawser)
 from rig import with_template
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models/kjv.gguf"
@@ -363,6 +363,34 @@ class Reasoning(Case):
         t.type("And God said\r")
         t.read_until("\r\n")
         self.assertRegex(t.read_until("> "), r"\x1b\[2m[^\x1b]+\x1b\[0m")
+        t.type("\x04")
+        self.assertEqual(t.close(), DONE)
+
+
+class Template(Case):
+    def test_chat_takes_the_template_of_the_model_that_answers_now(self):
+        port = free_port()
+        args = ("--listen", f"127.0.0.1:{port}", "--threads", 1, "--model")
+        models = (with_template(self.dir, "{{ 'And God said' }}"), MODEL)
+        t, answers = None, []
+
+        def ask(line):
+            t.type(line + "\r")
+            t.read_until(line + "\x1b[K")
+            t.read_until("\r\n")
+            return t.read_until("> ")
+
+        for model in (*models, *models):
+            with Server(*args, model):
+                if not t:
+                    t = Terminal("chat", f"127.0.0.1:{port}", "--temperature", "0", "-n", "8")
+                    t.read_until("> ")
+                ask("/clear")
+                while "hawser: " in (answer := ask("The word")):
+                    pass  # it did not know yet that the old server is gone
+                answers.append(strip(answer).split("plain text")[-1])
+        self.assertEqual(answers[:2], answers[2:])
+        self.assertNotEqual(answers[0], answers[1])
         t.type("\x04")
         self.assertEqual(t.close(), DONE)
 
