@@ -133,21 +133,16 @@ static void *member_main(void *user)
     return NULL;
 }
 
-static int by_first(const void *a, const void *b)
+static void sum_up(const struct member *members, uint32_t count, uint64_t ns, struct figures *out)
 {
-    const struct member *x = a, *y = b;
-    return (x->figures.first_ns > y->figures.first_ns) -
-           (x->figures.first_ns < y->figures.first_ns);
-}
-
-static void sum_up(struct member *members, uint32_t count, uint64_t ns, struct figures *out)
-{
+    double firsts[CLIENTS_MAX];
     uint64_t tokens = 0;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         tokens += members[i].figures.tokens;
-    qsort(members, count, sizeof(*members), by_first);
+        firsts[i] = (double)members[i].figures.first_ns / 1e6;
+    }
     out->rate = (double)tokens * 1e9 / (double)ns;
-    out->first_ms = (double)members[count / 2].figures.first_ns / 1e6;
+    out->first_ms = hw_median(firsts, count);
 }
 
 /* All ask at once, over connections that are there already. */
