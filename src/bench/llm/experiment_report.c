@@ -410,6 +410,15 @@ int experiment_print(const struct experiment_rows *rows, const struct experiment
     return rc;
 }
 
+static void add_fields(struct hw_bench *bench, const struct experiment_rows *rows,
+                       const struct cell *c, const struct column *from, size_t count)
+{
+    char text[HW_FORMAT_CHARS];
+    for (size_t i = 0; i < count; i++)
+        hw_bench_field(bench, from[i].heading, "%s",
+                       value_text(text, &from[i], mean_of(rows, c, from[i].figure)));
+}
+
 static void add_json(void *user, const struct experiment_rows *rows,
                      const struct experiment_report *r, const struct cell *c)
 {
@@ -424,10 +433,10 @@ static void add_json(void *user, const struct experiment_rows *rows,
     hw_bench_field(bench, "trials", "%zu", l.trials);
     hw_bench_field(bench, "interval", "%.4g", l.ms.half);
     hw_bench_field(bench, "difference", "%s", l.difference);
-    for (size_t i = 0; i < ARRAY_LEN(columns); i++)
-        hw_bench_field(bench, columns[i].heading, "%s",
-                       value_text(text, &columns[i], mean_of(rows, c, columns[i].figure)));
+    add_fields(bench, rows, c, columns, ARRAY_LEN(columns));
     hw_bench_field(bench, "tokens that agree", "%zu of %zu", same, all);
+    if (r->sweep == EXPERIMENT_SWEEP_PRESSURE)
+        add_fields(bench, rows, c, pressure_columns, ARRAY_LEN(pressure_columns));
 }
 
 int experiment_print_json(const struct experiment_rows *rows, const struct experiment_report *r,

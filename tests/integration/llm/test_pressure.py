@@ -68,6 +68,13 @@ class Recovery(Modes):
         self.assertIn("Bytes of KV that came back", page.read_text())
         self.assertIn("found layers missing", page.read_text())
 
+    def test_the_sweep_as_json_has_its_own_figures(self):
+        result = hawser("experiment", "--model", self.model, "--threads", 1, "--prompt_tokens", PROMPT,
+                        "--decode_steps", STEPS, "--trials", 1, "--sweep", "pressure", "--points", LAYERS, "--modes",
+                        "remote_cache", "--output", self.dir / "p.csv", "--report", self.dir / "p.html", "--json")
+        row, = json.loads(self.expect(result, DONE).stdout)["rows"]
+        self.assertLessEqual({"recovery ms", "KV fetched", "rows computed"}, set(row))
+
     def test_the_link_to_the_store_has_a_rate(self):
         csv = self.dir / "p.csv"
         rate = 20_000_000
