@@ -218,7 +218,11 @@ void doctor_check_servers(struct doctor *d, const char *address)
     struct rpc_security security;
     if (!load_keys(d, &security))
         return;
-    while (rpc_servers_next(&list, text))
+    bool any = false;
+    for (; rpc_servers_next(&list, text); any = true)
         check_server(d, &security, text, presumed);
+    if (!any)
+        doctor_say(d, DOCTOR_WARNING, "server", "write host:port, or unset it",
+                   "%s names no server", address ? "ADDR" : "VENUS_SERVERS");
     rpc_security_fini(&security);
 }

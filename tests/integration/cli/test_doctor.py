@@ -96,6 +96,21 @@ class Host(Doctor):
         self.assertIn(("ok", "VENUS_SYNC=1", None), found["variable"])
         self.assertIn("leaves Hawser's driver out", str(found["variable"]))
 
+    def test_values_that_cannot_be_read_are_told(self):
+        good = {"VENUS_TRACK": "compare", "VENUS_SERVER_PORT": "1", "VENUS_EARLY_FENCE": "no",
+                "VENUS_UPLOAD_STRIPES": "8", "VENUS_SOCKET_BUFFER_BYTES": "1MiB"}
+        bad = {"VENUS_TRACK": "foo", "VENUS_SERVER_PORT": "abc", "VENUS_EARLY_FENCE": "maybe",
+               "VENUS_UPLOAD_STRIPES": "9", "VENUS_SOCKET_BUFFER_BYTES": "x"}
+        for name, value in good.items():
+            self.assertIn(("ok", f"{name}={value}", None), self.doctor(env={name: value})["variable"])
+        for name, value in bad.items():
+            found = self.doctor("unix:/none", env={name: value}, code=UNREACHABLE)["variable"]
+            self.assertIn(f"{name}={value} cannot be read",
+                          "\n".join(line[1] for line in found if line[0] == "warning"))
+
+    def test_a_list_without_a_server_is_told(self):
+        self.only(self.doctor(env={"VENUS_SERVERS": ","}), "server", "warning", "VENUS_SERVERS names no server")
+
     def test_every_knob_is_known(self):
         names = re.findall(r"^\| `((?:VENUS|HAWSER)_\w+)`", KNOBS.read_text(), re.M)
         self.assertGreater(len(names), 40)
