@@ -309,7 +309,7 @@ static void forget_tokens(struct llm_seq *seq)
     llm_prefix_unref(seq->prefix);
     seq->prefix = NULL;
     seq->tail_count = 0;
-    seq->is_unknown = seq->length > 0;
+    seq->is_unknown = seq->next > 0; /* at the end of a first step the length is still 0 */
 }
 
 static void set_prefix(struct llm_seq *seq, struct llm_prefix *prefix)

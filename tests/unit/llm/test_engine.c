@@ -643,6 +643,33 @@ static void every_allocation_may_fail(void **state)
     llm_file_close(file);
 }
 
+/* Whichever allocation of a prompt's step fails, its second page never begins a text. */
+static void a_page_is_kept_after_its_prefix_or_not_at_all(void **state)
+{
+    (void)state;
+    float *logits = all_logits();
+    bool failed = true;
+    for (long allowed = 0; failed; allowed++) {
+        struct bench b;
+        open_with_prefixes(&b, LLM_LLAMA, 64 << 20);
+        struct llm_seq *seq = new_seq(&b), *other = new_seq(&b);
+        struct llm_row rows[PROMPT];
+        for (uint32_t i = 0; i < PROMPT; i++)
+            rows[i] = (struct llm_row){.seq = seq, .token = b.prompt[i]};
+        allocations_left = allowed;
+        counting = only_one = true;
+        int rc = llm_engine_step(b.engine, rows, PROMPT, logits, why);
+        failed = !counting;
+        counting = only_one = false;
+        assert_true(rc == 0 || (failed && rc == -ENOMEM));
+        assert_int_equal(llm_seq_adopt(other, b.prompt + 64, 64), 0);
+        llm_seq_destroy(other);
+        llm_seq_destroy(seq);
+        bench_close(&b);
+    }
+    free(logits);
+}
+
 /* ---- the trained model ---- */
 
 static void data_path(char path[512], const char *name)
@@ -717,6 +744,7 @@ int main(void)
         cmocka_unit_test(a_timed_step_leaves_nothing_behind),
         cmocka_unit_test(unfit_options_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(a_page_is_kept_after_its_prefix_or_not_at_all),
         cmocka_unit_test(the_small_model_tells_its_story),
     };
     size_t count = sizeof tests / sizeof tests[0] - !story_is_there();
