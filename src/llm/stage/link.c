@@ -340,7 +340,9 @@ int llm_link_begin_step(struct llm_links *links, struct llm_link *link, char *wh
     struct rpc_send send = {
         .method = LLM_STAGE_STEP, .iov = &iov, .iov_count = 1, .timeout_ns = HW_NEVER};
     struct rpc_client *client = llm_remote_client(link->remote);
-    assert(link->step_ended && link->count == 0);
+    assert(link->step_ended);
+    if (link->count > 0 || link->is_broken)
+        return llm_link_lose(links, link, "it pushed what nobody asked for", why);
     int rc = wire_enc_error(&links->enc);
     if (rc)
         return llm_why(why, rc, "%.88s: the step is too large for a message", link->name);

@@ -31,6 +31,7 @@ struct stage_server {
     pthread_t thread;
     _Atomic uint32_t deaf_after; /* parts of gathers that it gets; 0: all */
     _Atomic bool dies;           /* and not only falls silent */
+    _Atomic bool intrudes;       /* it pushes before its next answer to a read */
 };
 
 /* The servers' clock goes as the machine's, and that much ahead. */
@@ -47,6 +48,11 @@ static char folder[] = "/tmp/hawser-stage-XXXXXX";
 static void on_message(void *user, struct rpc_ep *ep, struct rpc_msg *msg)
 {
     struct stage_server *s = user;
+    if (msg->method == LLM_STAGE_READ && s->intrudes) {
+        s->intrudes = false;
+        if (rpc_push(ep, &(struct rpc_send){.method = LLM_STAGE_GATHER}))
+            rpc_ep_shutdown(ep, -EIO, "the push was not sent");
+    }
     if (msg->method == LLM_STAGE_GATHER && s->deaf_after == 1) {
         if (s->dies)
             rpc_ep_shutdown(ep, -EIO, "it died");
@@ -92,7 +98,7 @@ static void listen_at(struct stage_server *s, const struct llm_stage_options *op
     struct rpc_addr addr;
     char text[80], cause[RPC_WHY_CHARS] = "";
     s->deaf_after = 0;
-    s->dies = false;
+    s->dies = s->intrudes = false;
     snprintf(text, sizeof text, "unix:%s/%u", folder, number);
     assert_int_equal(rpc_addr_parse(text, &addr, cause), 0);
     if (llm_stage_create(options, &s->stage, why))
@@ -599,6 +605,29 @@ static void a_share_that_is_lost_or_silent_is_named_and_comes_back(void **state)
     model_close(&m);
 }
 
+static void a_share_that_pushes_between_steps_is_lost(void **state)
+{
+    struct model m;
+    struct stage_server share;
+    (void)state;
+    model_open(&m, LLM_LLAMA, LLM_Q8_0);
+    compute_alone(&m);
+    start_share(&share, &m, 1, 0);
+    struct llm_engine *engine = front(&m, "2", 0);
+    struct llm_seq *seq = seq_open(engine);
+    assert_int_equal(feed(engine, seq, 0, PROMPT, got.logits), 0);
+    share.intrudes = true;
+    assert_int_equal(llm_seq_read_kv(seq, 0, 1, 0, PROMPT, got.kv[0]), 0);
+    assert_int_equal(feed(engine, seq, PROMPT, PROMPT + 1, got.logits), -ENODATA);
+    assert_non_null(strstr(why, "tensor-parallel worker 1 at unix:"));
+    assert_non_null(strstr(why, "is lost: it pushed what nobody asked for"));
+    compute_again(engine, seq);
+    llm_seq_destroy(seq);
+    llm_engine_destroy(engine);
+    stop(&share);
+    model_close(&m);
+}
+
 /* A process that is stopped takes connections and says nothing.  Steps do not wait for it: they are
  * refused until it answers, and whoever holds the engine goes on with other work. */
 static void nobody_waits_for_a_server_that_says_nothing(void **state)
@@ -1010,6 +1039,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stage_bounds_its_own_memory),
         cmocka_unit_test(a_stage_that_is_lost_is_named_and_comes_back),
         cmocka_unit_test(a_share_that_is_lost_or_silent_is_named_and_comes_back),
+        cmocka_unit_test(a_share_that_pushes_between_steps_is_lost),
         cmocka_unit_test(shares_map_at_all_ranks_or_at_none),
         cmocka_unit_test(nobody_waits_for_a_server_that_says_nothing),
         cmocka_unit_test(who_is_no_stage_of_the_model_is_refused),
