@@ -669,7 +669,8 @@ static int read_limits(struct llm_stage *s, char *why)
     s->limits = (struct llm_stage_limits){
         .width = is_share(s) ? 1 : s->config->width,
         .layers = is_share(s) ? s->config->layers : s->options.layers.end - s->options.layers.first,
-        .context = LLM_CONTEXT_MAX,
+        /* Learned positions end with the model's context; a front's is no longer. */
+        .context = s->config->rope_dims == 0 ? s->config->context : LLM_CONTEXT_MAX,
         .rope_pairs = llm_rope_pairs(rope),
         .rope_tables = llm_rope_tables(rope)};
     llm_rope_destroy(rope);

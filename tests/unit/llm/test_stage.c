@@ -917,6 +917,50 @@ static void a_stage_checks_what_a_front_says(void **state)
     model_close(&m);
 }
 
+/* The model has no embedding for the position after its context. */
+static void a_share_has_no_positions_past_a_learned_context(void **state)
+{
+    enum { PAGES = CONTEXT / LLM_KV_POSITIONS + 1 };
+    struct model m;
+    struct stage_server share;
+    struct llm_remote *r;
+    struct llm_shares_config config;
+    struct rpc_client_options options = {0};
+    struct llm_stage_open open = {
+        .end = LAYERS, .row_values = 256, .pages = 64, .run = 4, .rank = 1, .ranks = 2};
+    static uint32_t zeros[1], pages[LAYERS * PAGES];
+    struct llm_batch batch = {.rows = 1,
+                              .positions = (uint32_t[]){CONTEXT},
+                              .seqs = zeros,
+                              .seq_count = 1,
+                              .page_first = zeros,
+                              .pages = pages,
+                              .page_count = PAGES,
+                              .rope_tables = 1};
+    struct llm_stage_part part = {.batch = &batch, .rows = 1, .end_layer = LAYERS};
+    struct wire_enc e;
+    (void)state;
+    model_open(&m, LLM_GPT2, LLM_Q8_0);
+    start_share(&share, &m, 1, 0);
+    describe_shares(2, &config);
+    if (llm_remote_open(&config.addrs[0], &(struct rpc_net_options){0}, &options,
+                        UINT64_C(60) * HW_SEC, &r, why))
+        fail_msg("%s", why);
+    llm_tp_hash(m.file, &open.size, open.hash);
+    wire_enc_init(&e, 1 << 20);
+    llm_stage_open_put(&e, &open);
+    assert_int_equal(send_bytes(r, LLM_STAGE_SHARE, &e), 0);
+    assert_int_equal(send_slabs(r, LLM_STAGE_MAP, 0, 0), 0);
+    wire_enc_reset(&e);
+    llm_stage_step_put(&e, &part);
+    wire_put_u32(&e, 0); /* a token */
+    assert_int_equal(send_bytes(r, LLM_STAGE_STEP, &e), -EPROTO);
+    wire_enc_fini(&e);
+    llm_remote_close(r);
+    stop(&share);
+    model_close(&m);
+}
+
 /* A front without pings, as one whose address has changed: another one is refused while the first
  * may be there. */
 static void a_front_that_is_silent_gives_way(void **state)
@@ -1047,6 +1091,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_peers_are_refused),
         cmocka_unit_test(bad_stages_are_refused),
         cmocka_unit_test(a_stage_checks_what_a_front_says),
+        cmocka_unit_test(a_share_has_no_positions_past_a_learned_context),
         cmocka_unit_test(a_front_that_is_silent_gives_way),
         cmocka_unit_test(a_front_that_leaves_at_once_harms_nobody),
     };
