@@ -27,11 +27,10 @@ int llm_vk_kv_create(struct llm_vk_memory *m, const struct llm_kv_shape *shape,
                      struct llm_kv_memory **out, char *why)
 {
     uint64_t stride = (shape->row_values + UINT64_C(7)) / ROW_ALIGN * ROW_ALIGN * HALF;
-    uint64_t words = stride / WORD * LLM_KV_POSITIONS * 2;
     assert(shape->pages > 0 && shape->run > 0);
-    if (words > INT32_MAX) /* shaders count in 31 bits */
-        return llm_why(why, -ENOMEM, "a KV page of %llu words is too large for a Vulkan device",
-                       (unsigned long long)words);
+    if (stride * LLM_KV_POSITIONS > LLM_VK_MOVED_BYTES) /* one move may be half a page */
+        return llm_why(why, -ENOMEM, "KV rows of %u values are too wide for a Vulkan device",
+                       shape->row_values);
     uint32_t slabs = shape->pages / shape->run;
     struct llm_kv_memory *kv = calloc(1, sizeof *kv + slabs * sizeof kv->slabs[0]);
     if (!kv)
@@ -187,6 +186,7 @@ static uint32_t next_moves(const struct llm_kv_memory *kv, const struct llm_kv_r
         if (bytes > LLM_VK_MOVED_BYTES)
             break;
     }
+    assert(n > 0 || count == 0);
     return n;
 }
 

@@ -9,6 +9,7 @@
 #include "few_shaders.h"
 #include "llm/engine/backend.h"
 #include "llm/engine/engine.h"
+#include "llm/vulkan/memory.h"
 #include "model.h"
 
 #include <errno.h>
@@ -322,6 +323,36 @@ static void many_pages_move_at_once(void **state)
     free(read);
 }
 
+/* The K of a page travels in one piece. */
+static void the_widest_rows_are_moved_and_wider_ones_refused(void **state)
+{
+    (void)state;
+    enum { WIDEST = LLM_VK_MOVED_BYTES / LLM_KV_POSITIONS / sizeof(uint16_t) };
+    struct llm_backend_config config = {0};
+    struct llm_kv_shape shape = {.row_values = WIDEST, .pages = 1, .run = 1};
+    struct llm_kv_rows rows = {.v = 1, .count = LLM_KV_POSITIONS};
+    struct llm_backend *b;
+    struct llm_kv_memory *kv;
+    const uint32_t slab = 0;
+    size_t count = (size_t)LLM_KV_POSITIONS * WIDEST;
+    uint16_t *wrote = malloc(count * sizeof *wrote), *read = calloc(count, sizeof *read);
+    assert_int_equal(llm_backend_vulkan.open(&config, &b, why), 0);
+    assert_int_equal(b->ops->kv_create(b, &shape, &kv, why), 0);
+    assert_int_equal(b->ops->kv_map(kv, &slab, 1, why), 0);
+    for (size_t i = 0; i < count; i++)
+        wrote[i] = (uint16_t)(i * 31 + 7);
+    assert_int_equal(b->ops->kv_write(kv, &rows, wrote, why), 0);
+    assert_int_equal(b->ops->kv_read(kv, &rows, read, why), 0);
+    assert_memory_equal(wrote, read, count * sizeof *read);
+    b->ops->kv_destroy(b, kv);
+    shape.row_values++;
+    assert_int_equal(b->ops->kv_create(b, &shape, &kv, why), -ENOMEM);
+    assert_non_null(strstr(why, "KV rows of 65537 values are too wide"));
+    b->ops->close(b);
+    free(wrote);
+    free(read);
+}
+
 /* Pages of an odd width in slabs, which come and go in any order. */
 static void pages_come_and_go(void **state)
 {
@@ -559,6 +590,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(long_sequences_have_the_same_bits),
         cmocka_unit_test(kv_travels_as_bytes),
         cmocka_unit_test(many_pages_move_at_once),
+        cmocka_unit_test(the_widest_rows_are_moved_and_wider_ones_refused),
         cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(rows_are_written_in_order),
         cmocka_unit_test(logits_are_read_after_other_bytes),
