@@ -196,13 +196,18 @@ static VkDeviceAddress scratch(struct llm_vk_step *s, struct llm_vk_block *block
     assert(s->noting && s->retired_count < LLM_VK_RETIRED_MAX);
     int rc =
         llm_vk_block_create(s->memory->device, room, LLM_VK_LOCAL, "attention", &larger, s->why);
-    if (rc == 0) {
-        s->retired[s->retired_count++] = *block;
-        *block = larger;
-        rc = zeros ? llm_vk_zero(s->memory, block, s->why) : 0;
+    if (rc == 0 && zeros) {
+        rc = llm_vk_zero(s->memory, &larger, s->why);
+        if (rc)
+            llm_vk_block_destroy(s->memory->device, &larger);
     }
-    s->error = rc ? rc : s->error;
-    return rc ? 0 : block->address;
+    if (rc) {
+        s->error = rc;
+        return 0;
+    }
+    s->retired[s->retired_count++] = *block;
+    *block = larger;
+    return block->address;
 }
 
 VkDeviceAddress llm_vk_step_parts(struct llm_vk_step *s, uint64_t bytes)

@@ -9,6 +9,7 @@
 #include "few_shaders.h"
 #include "llm/engine/backend.h"
 #include "llm/engine/engine.h"
+#include "llm/model/why.h"
 #include "llm/vulkan/memory.h"
 #include "model.h"
 
@@ -542,6 +543,50 @@ static void every_allocation_may_fail(void **state)
     llm_file_close(file);
 }
 
+static uint32_t zeroed, zeroed_before_failure = UINT32_MAX;
+
+int __real_llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char *cause);
+int __wrap_llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char *cause);
+int __wrap_llm_vk_zero(struct llm_vk_memory *m, const struct llm_vk_block *block, char *cause)
+{
+    if (zeroed == zeroed_before_failure) {
+        zeroed_before_failure = UINT32_MAX;
+        return llm_why(cause, -EIO, "the memory was not zeroed");
+    }
+    zeroed++;
+    return __real_llm_vk_zero(m, block, cause);
+}
+
+/* How often memory is zeroed in a step where attention is shared out in chunks, which it counts.
+ * fails_at: that time it fails, and the step is repeated. */
+static uint32_t zeroed_in_step(const struct llm_file *file, uint32_t fails_at)
+{
+    struct llm_engine *engine = make_engine(file, "vulkan");
+    struct llm_seq *seq = new_seq(engine);
+    struct llm_row rows[LONG];
+    for (uint32_t i = 0; i < LONG; i++)
+        rows[i] = (struct llm_row){.seq = seq, .token = token_at(i)};
+    zeroed = 0;
+    zeroed_before_failure = fails_at;
+    if (fails_at != UINT32_MAX)
+        assert_int_equal(llm_engine_step(engine, rows, LONG, NULL, why), -EIO);
+    assert_int_equal(llm_engine_step(engine, rows, LONG, NULL, why), 0);
+    llm_seq_destroy(seq);
+    llm_engine_destroy(engine);
+    return zeroed;
+}
+
+static void memory_that_was_not_zeroed_is_not_used(void **state)
+{
+    (void)state;
+    struct llm_file *file = model_wide(LLM_LLAMA, LLM_F32, FFN, CONTEXT);
+    uint32_t count = zeroed_in_step(file, UINT32_MAX);
+    assert_true(count > 1);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(zeroed_in_step(file, i), count);
+    llm_file_close(file);
+}
+
 static void too_large_a_buffer_is_told_with_sizes(void **state)
 {
     (void)state;
@@ -596,6 +641,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(logits_are_read_after_other_bytes),
         cmocka_unit_test(a_warm_engine_makes_nothing_in_steps),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(memory_that_was_not_zeroed_is_not_used),
         cmocka_unit_test(too_large_a_buffer_is_told_with_sizes),
         cmocka_unit_test(no_device_is_told),
     };
