@@ -1,5 +1,6 @@
 #include "llm/tp/tp.h"
 
+#include "base/attr.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -57,6 +58,18 @@ static struct tp *tp_of(struct llm_backend *b)
 
 /* ---- which models can be split ---- */
 
+/* Each has a KV head, and a unit of the rows of every matrix. */
+static uint32_t ranks_most(const struct llm_config *c)
+{
+    const uint32_t rows[] = {c->width, c->ffn, c->vocab, c->shared_ffn ? c->shared_ffn : c->ffn};
+    uint32_t most = c->kv_heads;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        uint32_t units = (rows[i] + LLM_SPLIT_UNIT - 1) / LLM_SPLIT_UNIT;
+        most = units < most ? units : most;
+    }
+    return most;
+}
+
 int llm_tp_check(const struct llm_file *file, uint32_t ranks, char *why)
 {
     const struct llm_config *c = llm_file_config(file);
@@ -64,12 +77,12 @@ int llm_tp_check(const struct llm_file *file, uint32_t ranks, char *why)
     if (ranks < 2 || ranks > PAGE_RANKS_MAX)
         return llm_why(why, -EINVAL, "%u tensor-parallel workers; 2 to %d are possible", ranks,
                        PAGE_RANKS_MAX);
-    if (c->kv_heads < ranks)
-        return llm_why(
-            why, -EINVAL,
-            "%u tensor-parallel workers; the model has %u KV heads, and each worker needs "
-            "one: use --tp %u or less",
-            ranks, c->kv_heads, c->kv_heads);
+    uint32_t most = ranks_most(c);
+    if (ranks > most)
+        return llm_why(why, -EINVAL,
+                       "%u tensor-parallel workers; each needs one of the model's %u KV heads, and "
+                       "%d rows of each matrix: use --tp %u or less",
+                       ranks, c->kv_heads, LLM_SPLIT_UNIT, most);
     if (q_norm && q_norm->dims[0] != c->head_dim)
         return llm_why(why, -EOPNOTSUPP,
                        "this model norms the queries of all heads together, which tensor-parallel "

@@ -262,7 +262,7 @@ class Plan(Model):
     def test_what_is_not_possible_is_said(self):
         path = self.synth("m", "--like", "tiny")
         text = self.plan(path, "--link", "10us,8Gbit", "--step", "20ms", "--workers", 64)
-        self.assertIn("KV heads, and each worker needs one", text)
+        self.assertIn("each needs one of the model's", text)
         self.assertRegex(text, "pays +neither is possible with 64 workers")
         self.assertIn("measured here (cpu), median of", self.plan(path, "--link", "10us,8Gbit"))
         for link in ("1ms", "1ms,fast", "soon,1Gbit", "1ms,0", ","):

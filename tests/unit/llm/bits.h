@@ -28,6 +28,17 @@ struct model {
     struct llm_file *file;
 };
 
+static void synth_open(struct model *m, struct llm_synth *synth)
+{
+    strcpy(m->path, "/tmp/hawser-bits-XXXXXX");
+    int fd = mkstemp(m->path);
+    assert_true(fd >= 0);
+    close(fd);
+    llm_synth_complete(&synth->config);
+    if (llm_synth_write(synth, m->path, why) || llm_file_open(m->path, &m->file, why))
+        fail_msg("%s", why);
+}
+
 static void model_open(struct model *m, enum llm_arch arch, enum llm_dtype dtype)
 {
     bool slides = arch == LLM_GEMMA2 || arch == LLM_GEMMA3 || arch == LLM_PHI3;
@@ -43,13 +54,7 @@ static void model_open(struct model *m, enum llm_arch arch, enum llm_dtype dtype
                                          .tied_output = arch == LLM_GPT2},
                               .dtype = dtype,
                               .seed = 5};
-    strcpy(m->path, "/tmp/hawser-bits-XXXXXX");
-    int fd = mkstemp(m->path);
-    assert_true(fd >= 0);
-    close(fd);
-    llm_synth_complete(&synth.config);
-    if (llm_synth_write(&synth, m->path, why) || llm_file_open(m->path, &m->file, why))
-        fail_msg("%s", why);
+    synth_open(m, &synth);
 }
 
 static void model_close(struct model *m)

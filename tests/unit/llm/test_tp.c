@@ -391,6 +391,43 @@ static void what_cannot_be_split_is_refused(void **state)
     model_close(&m);
 }
 
+/* Each worker has at least one unit of the rows of every matrix. */
+static void too_many_workers_for_few_rows_are_refused(void **state)
+{
+    enum {
+        RANKS = 18,
+        FEW = (RANKS - 1) * LLM_SPLIT_UNIT,
+        ENOUGH = FEW + 1,
+        WIDE = RANKS * LLM_SPLIT_UNIT
+    };
+    static const struct {
+        uint32_t width, ffn, vocab;
+        int status;
+    } cases[] = {{WIDE, ENOUGH, ENOUGH, 0},
+                 {WIDE - RANKS, ENOUGH, ENOUGH, -EINVAL},
+                 {WIDE, FEW, ENOUGH, -EINVAL},
+                 {WIDE, ENOUGH, FEW, -EINVAL}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct llm_synth synth = {.config = {.arch = LLM_LLAMA,
+                                             .layers = 1,
+                                             .width = cases[i].width,
+                                             .heads = RANKS,
+                                             .kv_heads = RANKS,
+                                             .head_dim = 8,
+                                             .ffn = cases[i].ffn,
+                                             .vocab = cases[i].vocab,
+                                             .context = 64},
+                                  .dtype = LLM_F16};
+        struct model m;
+        synth_open(&m, &synth);
+        assert_int_equal(llm_tp_check(m.file, RANKS, why), cases[i].status);
+        if (cases[i].status)
+            assert_non_null(strstr(why, "--tp 17 or less"));
+        model_close(&m);
+    }
+}
+
 /* ---- what is written for the others ---- */
 
 static void a_step_is_checked(void **state)
@@ -452,6 +489,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_file_that_was_replaced_yields_no_tokens),
         cmocka_unit_test(the_limit_counts_the_memory_of_all_workers),
         cmocka_unit_test(what_cannot_be_split_is_refused),
+        cmocka_unit_test(too_many_workers_for_few_rows_are_refused),
         cmocka_unit_test(a_step_is_checked),
     };
     /* A GPU's workers compile their programs, which takes seconds: the rest is the same there. */
