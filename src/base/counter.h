@@ -8,7 +8,7 @@
  *     };
  *
  * Threads: register, unregister and print from any.  A value has one writer, which uses
- * hw_counter_bump or a relaxed store; printers load relaxed, so a print is no snapshot of one
+ * hw_counter_bump or hw_counter_store; printers load relaxed, so a print is no snapshot of one
  * instant: each value is right, their relation may be off by what happened in between.
  * Lifetime: the set and its values are the owner's and stay put while registered; defs are static.
  * When a set goes, its monotone values are folded into a total kept for its defs, so no total ever
@@ -68,6 +68,11 @@ static inline void hw_counter_bump(_Atomic uint64_t *value, uint64_t by)
 {
     uint64_t old = atomic_load_explicit(value, memory_order_relaxed);
     atomic_store_explicit(value, old + by, memory_order_relaxed);
+}
+
+static inline void hw_counter_store(_Atomic uint64_t *value, uint64_t to)
+{
+    atomic_store_explicit(value, to, memory_order_relaxed);
 }
 
 static inline uint64_t hw_counter_load(const _Atomic uint64_t *value)

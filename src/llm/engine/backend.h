@@ -34,6 +34,12 @@ enum {
     LLM_ARITHMETIC_CHARS = 160,
 };
 
+/* Of one layer. */
+static inline uint32_t llm_kv_pages_for(uint32_t positions)
+{
+    return (uint32_t)(((uint64_t)positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS);
+}
+
 struct llm_backend;
 struct llm_layers;
 struct llm_split;

@@ -128,8 +128,7 @@ static int choose_context(struct llm_engine *e, uint32_t asked, char *why)
 
 static uint64_t kv_bytes_for(const struct llm_engine *e, const struct llm_engine_options *options)
 {
-    uint64_t positions = e->context + (uint64_t)LLM_KV_POSITIONS - 1;
-    positions -= positions % LLM_KV_POSITIONS;
+    uint64_t positions = llm_kv_pages_for(e->context) * (uint64_t)LLM_KV_POSITIONS;
     uint64_t bytes =
         options->kv_bytes ? options->kv_bytes : positions * e->config->layers * llm_kv_row_bytes(e);
     return options->kv_most && options->kv_most < bytes ? options->kv_most : bytes;
@@ -235,8 +234,7 @@ bool llm_engine_kv_drop(struct llm_engine *e)
 
 uint32_t llm_engine_pages_for(const struct llm_engine *e, uint32_t positions)
 {
-    uint64_t each = ((uint64_t)positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS;
-    return (uint32_t)(each * e->config->layers);
+    return llm_kv_pages_for(positions) * e->config->layers;
 }
 
 uint32_t llm_engine_context(const struct llm_engine *e)
@@ -671,16 +669,11 @@ static uint32_t batch_index_of(struct llm_engine *e, struct llm_seq *seq, struct
     return seq->batch_index;
 }
 
-static uint32_t pages_needed(const struct llm_seq *seq)
-{
-    return (uint32_t)(((uint64_t)seq->next + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS);
-}
-
 static int list_pages(struct arrays *a, struct llm_batch *batch)
 {
     for (uint32_t s = 0; s < batch->seq_count; s++) {
         a->page_first[s] = batch->page_count;
-        batch->page_count += pages_needed(a->owners[s]);
+        batch->page_count += llm_kv_pages_for(a->owners[s]->next);
     }
     size_t count = (size_t)batch->layers * batch->page_count;
     if (count > a->pages_room) {
@@ -691,7 +684,7 @@ static int list_pages(struct arrays *a, struct llm_batch *batch)
         a->pages_room = count;
     }
     for (uint32_t s = 0; s < batch->seq_count; s++) {
-        uint32_t each = pages_needed(a->owners[s]);
+        uint32_t each = llm_kv_pages_for(a->owners[s]->next);
         for (uint32_t l = 0; l < batch->layers; l++) {
             const struct llm_pages *pages = &a->owners[s]->layers[l].pages;
             assert(pages->count >= each);

@@ -271,11 +271,6 @@ static struct pool *pool_of_page(struct llm_kv_cache *cache, uint32_t page)
     return &cache->pools[i];
 }
 
-static uint32_t pages_for(uint32_t positions)
-{
-    return (uint32_t)(((uint64_t)positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS);
-}
-
 static int make_room(struct llm_pages *pages, uint32_t count)
 {
     return hw_grow(&pages->ids, &pages->room, count, sizeof *pages->ids) ? 0 : -ENOMEM;
@@ -327,7 +322,7 @@ static bool leave(struct llm_kv_cache *cache, uint32_t id)
 int llm_kv_cache_extend(struct llm_kv_cache *cache, uint32_t layer, struct llm_pages *pages,
                         uint32_t positions, char *why)
 {
-    uint32_t before = pages->count, needed = pages_for(positions);
+    uint32_t before = pages->count, needed = llm_kv_pages_for(positions);
     if (needed <= before)
         return 0;
     if (make_room(pages, needed))
@@ -347,7 +342,7 @@ int llm_kv_cache_extend(struct llm_kv_cache *cache, uint32_t layer, struct llm_p
 
 void llm_kv_cache_shorten(struct llm_kv_cache *cache, struct llm_pages *pages, uint32_t positions)
 {
-    uint32_t keep = pages_for(positions);
+    uint32_t keep = llm_kv_pages_for(positions);
     while (pages->count > keep) {
         uint32_t rest = pages->count - keep, freed = 0;
         uint32_t count = rest < PAGE_BATCH_MAX ? rest : PAGE_BATCH_MAX;

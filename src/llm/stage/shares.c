@@ -383,13 +383,8 @@ static int meet(struct llm_tp_side *side, const struct llm_gather *op, uint32_t 
     return s->is_broken ? -EOWNERDEAD : 0;
 }
 
-/* The end of the connections tells the others, when the step is finished here. */
-static void fail(struct llm_tp_side *side)
-{
-    (void)side;
-}
-
-static const struct llm_tp_meetings over_links = {.room = gather_room, .meet = meet, .fail = fail};
+/* The end of the connections tells the others of a failure, when the step is finished here. */
+static const struct llm_tp_meetings over_links = {.room = gather_room, .meet = meet};
 
 /* ---- steps ---- */
 

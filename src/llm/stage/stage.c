@@ -340,14 +340,8 @@ static int meet_front(struct llm_tp_side *side, const struct llm_gather *op, uin
     return rc;
 }
 
-/* The front hears of it when the step ends, which is at once. */
-static void fail_gather(struct llm_tp_side *side)
-{
-    (void)side;
-}
-
-static const struct llm_tp_meetings with_front = {
-    .room = gather_room, .meet = meet_front, .fail = fail_gather};
+/* The front hears of a failure when the step ends, which is at once. */
+static const struct llm_tp_meetings with_front = {.room = gather_room, .meet = meet_front};
 
 /* ---- steps ---- */
 

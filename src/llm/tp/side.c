@@ -105,7 +105,7 @@ static int gather(void *user, const struct llm_gather *op, char *why)
     struct llm_tp_side *side = user;
     int rc = side->ops->host ? exchange_rows(side, op, side->ops->host(op->place))
                              : gather_from_device(side, op, why);
-    if (rc) /* the others must not wait for this rank */
+    if (rc && side->meetings->fail) /* the others must not wait for this rank */
         side->meetings->fail(side);
     return rc == -EOWNERDEAD ? llm_why(why, rc, "a tensor-parallel worker failed") : rc;
 }

@@ -20,7 +20,7 @@ struct llm_tp_meetings {
     /* The own share of some rows is in the room; then those of the others are, at least at ranks
      * that need them.  goes_on: more rows of the same gather follow.  0, or -EOWNERDEAD. */
     int (*meet)(struct llm_tp_side *side, const struct llm_gather *op, uint32_t rows, bool goes_on);
-    /* This rank cannot go on. */
+    /* This rank cannot go on.  NULL: the others hear of it otherwise. */
     void (*fail)(struct llm_tp_side *side);
 };
 

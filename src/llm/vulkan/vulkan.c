@@ -856,7 +856,7 @@ static void vulkan_append(struct llm_backend *b, const struct llm_op_append *op)
 /* No row with so many positions or fewer has more chunks: chunks_of in common.glsl. */
 static uint32_t chunks_most(uint32_t positions)
 {
-    uint32_t pages = (positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS;
+    uint32_t pages = llm_kv_pages_for(positions);
     uint32_t chunks = (pages + ATTEND_CHUNK_PAGES - 1) / ATTEND_CHUNK_PAGES;
     return chunks < ATTEND_CHUNKS_MAX ? chunks : ATTEND_CHUNKS_MAX;
 }

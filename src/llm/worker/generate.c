@@ -56,7 +56,7 @@ static void put_sampling(struct wire_enc *e, const struct llm_sampling *s)
     }
 }
 
-static void put_tokens(struct wire_enc *e, const uint32_t *tokens, uint32_t count)
+void llm_put_tokens(struct wire_enc *e, const uint32_t *tokens, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         wire_put_varint(e, tokens[i]);
@@ -73,12 +73,12 @@ void llm_generate_put(struct wire_enc *e, uint64_t id, const struct llm_generate
     wire_put_varint(e, g->sampled);
     put_sampling(e, &g->sampling);
     wire_put_varint(e, g->stop_count);
-    put_tokens(e, g->stops, g->stop_count);
+    llm_put_tokens(e, g->stops, g->stop_count);
     wire_put_varint(e, g->tops);
     put_text(e, g->grammar);
     if (g->scored)
         wire_put_varint(e, g->scored);
-    put_tokens(e, g->tokens, g->token_count);
+    llm_put_tokens(e, g->tokens, g->token_count);
 }
 
 /* A copy with its NUL; an empty text is NULL. */

@@ -132,6 +132,7 @@ void llm_end_fini(struct llm_generate_end *end); /* of a decoded one */
 
 /* Reading sets the decoder's error. */
 uint32_t llm_get_varint32(struct wire_dec *d);
+void llm_put_tokens(struct wire_enc *e, const uint32_t *tokens, uint32_t count);
 void llm_served_put(struct wire_enc *e, const struct llm_served *served);
 void llm_served_get(struct wire_dec *d, struct llm_served *served);
 /* "up", "draining" or "incomplete". */

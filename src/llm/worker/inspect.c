@@ -5,11 +5,6 @@
 #include <assert.h>
 #include <string.h>
 
-static uint32_t pages_of(uint32_t positions)
-{
-    return (positions + LLM_KV_POSITIONS - 1) / LLM_KV_POSITIONS;
-}
-
 static uint32_t side_of(uint32_t count)
 {
     return count < LLM_MAP_SIDE_MAX ? count : LLM_MAP_SIDE_MAX;
@@ -17,7 +12,7 @@ static uint32_t side_of(uint32_t count)
 
 void llm_kv_map_init(struct llm_kv_map *map, uint32_t layers, uint32_t positions)
 {
-    uint32_t pages = pages_of(positions);
+    uint32_t pages = llm_kv_pages_for(positions);
     memset(map, 0, sizeof *map);
     map->layers = layers;
     map->pages = pages;
@@ -42,7 +37,7 @@ static void add_pages(const struct llm_kv_map *map, uint32_t *cells, uint32_t fr
 void llm_kv_map_add(struct llm_kv_map *map, uint32_t layer, uint32_t rows, uint32_t length)
 {
     assert(layer < map->layers);
-    uint32_t has = pages_of(rows), wants = pages_of(length);
+    uint32_t has = llm_kv_pages_for(rows), wants = llm_kv_pages_for(length);
     size_t row = (size_t)layer * map->rows / map->layers * map->columns;
     has = has < map->pages ? has : map->pages;
     wants = wants < map->pages ? wants : map->pages;

@@ -109,12 +109,6 @@ void llm_put_layers(struct wire_enc *e, const struct llm_layers *layers)
         wire_put_u8(e, (uint8_t)(layers->words[i / 8] >> i % 8 * 8));
 }
 
-static void put_tokens(struct wire_enc *e, const uint32_t *tokens, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        wire_put_varint(e, tokens[i]);
-}
-
 void llm_put_wish(struct wire_enc *e, const struct llm_wish *w)
 {
     wire_put_u8(e, (uint8_t)w->kind);
@@ -167,7 +161,7 @@ static void put_field(struct wire_enc *e, const struct llm_request *r, enum fiel
         wire_put_u32(e, r->positions);
         break;
     case TOKENS:
-        put_tokens(e, r->tokens, r->token_count);
+        llm_put_tokens(e, r->tokens, r->token_count);
         break;
     case HANDLE:
         wire_put_bytes(e, r->handle, sizeof r->handle);

@@ -136,11 +136,6 @@ int llm_sequence_by_id(struct llm_worker *w, struct llm_job *job, struct llm_seq
     return 0;
 }
 
-static void gauge(struct llm_worker *w, enum llm_worker_count which, uint64_t value)
-{
-    atomic_store_explicit(&w->counts[which], value, memory_order_relaxed);
-}
-
 uint64_t llm_worker_expire(struct llm_worker *w, uint64_t now_ns)
 {
     uint64_t due_ns = HW_NEVER, orphans = 0;
@@ -158,9 +153,9 @@ uint64_t llm_worker_expire(struct llm_worker *w, uint64_t now_ns)
         if (!s->job && s->due_ns < due_ns)
             due_ns = s->due_ns;
     }
-    gauge(w, LLM_COUNT_SEQUENCES, w->sequence_count);
-    gauge(w, LLM_COUNT_ORPHANS, orphans);
-    gauge(w, LLM_COUNT_MODELS, w->model_count);
+    hw_counter_store(&w->counts[LLM_COUNT_SEQUENCES], w->sequence_count);
+    hw_counter_store(&w->counts[LLM_COUNT_ORPHANS], orphans);
+    hw_counter_store(&w->counts[LLM_COUNT_MODELS], w->model_count);
     return due_ns;
 }
 

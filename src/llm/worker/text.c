@@ -253,11 +253,6 @@ static void admit_those(struct llm_worker *w, bool began,
     }
 }
 
-static void gauge(struct llm_worker *w, enum llm_worker_count which, uint64_t value)
-{
-    atomic_store_explicit(&w->counts[which], value, memory_order_relaxed);
-}
-
 void llm_texts_admit(struct llm_worker *w,
                      void (*end)(struct llm_worker *w, struct llm_job *job, int status))
 {
@@ -273,8 +268,8 @@ void llm_texts_publish(struct llm_worker *w)
         waiting += llm_text_waits(job);
         under_way += llm_job_is_text(job) && !llm_text_waits(job);
     }
-    gauge(w, LLM_COUNT_TEXTS, under_way);
-    gauge(w, LLM_COUNT_TEXTS_WAITING, waiting);
+    hw_counter_store(&w->counts[LLM_COUNT_TEXTS], under_way);
+    hw_counter_store(&w->counts[LLM_COUNT_TEXTS_WAITING], waiting);
 }
 
 /* ---- memory is short ---- */

@@ -31,7 +31,7 @@ static void tell(struct llm_worker *w, struct llm_model *m)
         aside |= (uint32_t)w->served[i]->is_aside << i;
     }
     atomic_store_explicit(&w->aside, aside, memory_order_relaxed);
-    atomic_store_explicit(&w->counts[LLM_COUNT_WEIGHTS_ASIDE], bytes, memory_order_relaxed);
+    hw_counter_store(&w->counts[LLM_COUNT_WEIGHTS_ASIDE], bytes);
     llm_kv_share_tell(w, m);
 }
 
