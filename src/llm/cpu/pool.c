@@ -167,7 +167,8 @@ static void stop(struct llm_pool *pool, unsigned started)
 
 int llm_pool_create(unsigned threads, struct llm_pool **out)
 {
-    unsigned n = threads ? threads : hw_cores();
+    unsigned cores = hw_cores(), most = cores < LLM_THREADS_MAX ? cores : LLM_THREADS_MAX;
+    unsigned n = threads ? threads : most;
     if (n > LLM_THREADS_MAX)
         return -EINVAL;
     size_t bytes = sizeof(struct llm_pool) + (n - 1) * sizeof(struct member);

@@ -21,8 +21,8 @@ struct llm_pool;
 /* Does piece `piece`; `thread` is below the pool's threads and nobody else's meanwhile. */
 typedef void llm_pool_work(void *user, uint32_t piece, unsigned thread);
 
-/* threads: with the caller's own; 0: the cores there are.  At most LLM_THREADS_MAX.  0, -EINVAL,
- * -ENOMEM, or the errno of a thread that could not be started. */
+/* threads: with the caller's own, at most LLM_THREADS_MAX; 0: the cores there are, if not more.  0,
+ * -EINVAL, -ENOMEM, or the errno of a thread that could not be started. */
 int llm_pool_create(unsigned threads, struct llm_pool **out) MUST_CHECK;
 void llm_pool_destroy(struct llm_pool *pool);
 

@@ -55,6 +55,26 @@ static void every_piece_is_done_once(void **state)
         run_jobs(threads);
 }
 
+static unsigned cores; /* 0: those there are */
+
+unsigned __real_hw_cores(void);
+unsigned __wrap_hw_cores(void);
+unsigned __wrap_hw_cores(void)
+{
+    return cores ? cores : __real_hw_cores();
+}
+
+static void a_machine_may_have_more_cores_than_a_pool(void **state)
+{
+    (void)state;
+    struct llm_pool *pool;
+    cores = LLM_THREADS_MAX + 1;
+    assert_int_equal(llm_pool_create(0, &pool), 0);
+    assert_int_equal(llm_pool_threads(pool), LLM_THREADS_MAX);
+    llm_pool_destroy(pool);
+    cores = 0;
+}
+
 static void pools_come_and_go(void **state)
 {
     (void)state;
@@ -75,6 +95,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_piece_is_done_once),
         cmocka_unit_test(pools_come_and_go),
+        cmocka_unit_test(a_machine_may_have_more_cores_than_a_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
