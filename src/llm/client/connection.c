@@ -54,13 +54,19 @@ struct llm_connection {
 
 /* ---- what arrives ---- */
 
+/* After what breaks the connection only ends count. */
 static void append(struct llm_connection *c, struct event *e)
 {
     pthread_mutex_lock(&c->lock);
+    if (c->broken && !e->ends) {
+        pthread_mutex_unlock(&c->lock);
+        free(e);
+        return;
+    }
     e->next = NULL;
     *c->end = e;
     c->end = &e->next;
-    c->event_bytes += e->len;
+    c->event_bytes += sizeof *e + e->len;
     if (c->event_bytes > EVENT_BYTES_MAX && !c->broken)
         c->broken = -ENOBUFS;
     pthread_cond_signal(&c->wake);
