@@ -58,6 +58,24 @@ class TwoHosts(Losing):
         far = run_vkt(program, case, address, **env)
         self.assertEqual((far.returncode, far.stdout), (0, run_native(program, case)), far.stderr)
 
+    def move_during(self, case, server, env):
+        """Moves this host while the program uploads; what it prints is as ever."""
+        before = bytes_sent()
+        # So slow that a busy machine has a minute for the move; what is left then goes fast.
+        _ = run("tc qdisc add dev cut0 root tbf rate 2mbit burst 64k latency 100ms")
+        moving = subprocess.Popen([VKT / "vkt-uploads", case],
+                                  env=vkt_environment(server.addresses[0],
+                                                      {"VENUS_LOG_LEVEL": "INFO",
+                                                       "VENUS_UPLOAD_CACHE": "0", **env}),
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(moving.kill)
+        until(lambda: bytes_sent() - before > 1 << 18, "an upload under way")
+        self.move(NEAR, MOVED)
+        _ = run("tc qdisc del dev cut0 root")
+        said, errors = moving.communicate(timeout=support.TIMEOUT)
+        self.assertEqual((moving.returncode, said), (0, run_native("vkt-uploads", case)), errors)
+        self.assertIn(b"resumed after", errors)
+
     def test_the_same_bytes_over_tls(self):
         """With all of its defaults, through a line with delay; then its address changes.  A program
         that is killed holds its memory for seconds, not for the window."""
@@ -80,23 +98,19 @@ class TwoHosts(Losing):
         for program, case in [("vkt-memory", "coherent"), ("vkt-compute", "dispatch"),
                               ("vkt-uploads", "staged"), ("vkt-draws", "plain")]:
             self.expect_the_same(program, case, relay.address, env)
-        before = bytes_sent()
-        # So slow that a busy machine has a minute for the move; what is left then goes fast.
-        _ = run("tc qdisc add dev cut0 root tbf rate 2mbit burst 64k latency 100ms")
-        moving = subprocess.Popen([VKT / "vkt-uploads", "staged"],
-                                  env=vkt_environment(server.addresses[0],
-                                                      {"VENUS_LOG_LEVEL": "INFO",
-                                                       "VENUS_UPLOAD_CACHE": "0", **env}),
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.addCleanup(moving.kill)
-        until(lambda: bytes_sent() - before > 1 << 18, "an upload under way")
-        self.move(NEAR, MOVED)
-        _ = run("tc qdisc del dev cut0 root")
-        said, errors = moving.communicate(timeout=support.TIMEOUT)
-        self.assertEqual((moving.returncode, said), (0, run_native("vkt-uploads", "staged")), errors)
-        self.assertIn(b"resumed after", errors)
+        self.move_during("staged", server, env)
         server.wait_sessions(0)
         self.assertIn("not resumed within 5 s", server.log())
+
+    def test_a_stripe_moves_while_it_sends(self):
+        """Its line has no room and says nothing, so only the session's own shows that it is cut."""
+        server = GpuServer(self.dir / "log", "--listen", "0.0.0.0:0", "--insecure",
+                           "--resume-window", "3600s", "--heartbeat", "1s", prefix=["unshare", "-n"])
+        self.addCleanup(server.stop)
+        self.connect(server)
+        self.move_during("rewritten_at_once", server,
+                         {"VENUS_UPLOAD_STRIPES": "1", "VENUS_COMPRESS": "0"})
+        server.wait_sessions(0)
 
     def test_network_cut_and_joined(self):
         server = GpuServer(self.dir / "log", "--listen", "0.0.0.0:0", "--insecure",

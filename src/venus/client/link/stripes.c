@@ -31,6 +31,7 @@ struct stripe {
     struct vnc_stripes *all;
     uint32_t number;
     struct rpc_transport *transport;
+    uint64_t resumes;     /* of the session's own connection, when this one was last tended */
     pthread_mutex_t turn; /* of who uses the transport */
     pthread_t thread;     /* but for the first, which is the caller's */
 };
@@ -63,7 +64,7 @@ struct vnc_stripes {
     void (*lose)(void *user, const char *why);
     const struct rpc_stats *stats; /* of the session's own connection */
     pthread_t tender;              /* mends stripes that are cut between uploads */
-    bool tended;                   /* it runs: they are pipes */
+    bool tended;                   /* it runs: they are pipes; written before there are threads */
     struct stripe stripes[VN_STRIPES_MAX];
 };
 
@@ -74,6 +75,17 @@ static bool is_set(const _Atomic bool *flag)
 
 /* ---- sending ---- */
 
+/* With the turn.  Where the session's own connection was silent, so is this one.  0, -EAGAIN while
+ * it is cut, or its end. */
+static int tend(struct stripe *stripe)
+{
+    struct vnc_stripes *l = stripe->all;
+    uint64_t now = hw_counter_load(&l->stats->resumes);
+    int rc = rpc_pipe_tend(stripe->transport, now != stripe->resumes);
+    stripe->resumes = now;
+    return rc;
+}
+
 static int send_all(struct stripe *stripe, struct iovec *iov, int count)
 {
     struct rpc_transport *t = stripe->transport;
@@ -82,7 +94,9 @@ static int send_all(struct stripe *stripe, struct iovec *iov, int count)
         if (n == -EAGAIN) {
             if (is_set(&stripe->all->stopping) || stripe->all->has_ended(stripe->all->user))
                 return -ESHUTDOWN;
-            (void)t->ops->wait(t, RPC_WAIT_SEND, slice_ns);
+            /* The tender leaves a stripe alone that sends.  An end is what the next send says. */
+            if (t->ops->wait(t, RPC_WAIT_SEND, slice_ns) && stripe->all->tended)
+                (void)tend(stripe);
             continue;
         }
         if (n < 0)
@@ -328,32 +342,30 @@ const uint8_t *vnc_stripes_key(const struct vnc_stripes *l)
     return l->key;
 }
 
-/* Where the session's own connection was silent, so are they. */
-static void tend_all(struct vnc_stripes *l, uint64_t *resumes)
+static void tend_all(struct vnc_stripes *l)
 {
     struct pollfd fds[VN_STRIPES_MAX];
-    uint64_t now = hw_counter_load(&l->stats->resumes);
     bool whole = true;
     for (unsigned i = 0; i < l->count; i++) {
         struct stripe *stripe = &l->stripes[i];
-        pthread_mutex_lock(&stripe->turn);
-        int rc = rpc_pipe_tend(stripe->transport, now != *resumes);
+        fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
+        if (pthread_mutex_trylock(&stripe->turn))
+            continue; /* who sends on it tends it */
+        int rc = tend(stripe);
         whole = whole && rc == 0;
         if (rc && rc != -EAGAIN)
             l->lose(l->user, "an upload stripe was cut and cannot be resumed");
-        fds[i] = (struct pollfd){.fd = rpc_pipe_poll_fd(stripe->transport), .events = POLLIN};
+        fds[i].fd = rpc_pipe_poll_fd(stripe->transport);
         pthread_mutex_unlock(&stripe->turn);
     }
-    *resumes = now;
     (void)poll(fds, l->count, (int)((whole ? tend_ns : slice_ns) / HW_MS));
 }
 
 static void *tend_main(void *arg)
 {
     struct vnc_stripes *l = arg;
-    uint64_t resumes = hw_counter_load(&l->stats->resumes);
     while (!is_set(&l->stopping) && !l->has_ended(l->user))
-        tend_all(l, &resumes);
+        tend_all(l);
     return NULL;
 }
 
@@ -363,6 +375,7 @@ static int make_pipes(struct vnc_stripes *l)
     int rc = 0;
     for (unsigned i = 0; i < l->count && rc == 0; i++) {
         struct stripe *stripe = &l->stripes[i];
+        stripe->resumes = hw_counter_load(&l->stats->resumes);
         rc = rpc_pipe_sender(stripe->transport, dial_again, stripe, &stripe->transport);
     }
     if (rc == 0)
