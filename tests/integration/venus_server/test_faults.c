@@ -47,7 +47,8 @@ static void an_unknown_id_costs_its_command(void **state)
     vn_enc_cmd_vkDestroyImage(&b.c.out, b.device, (VkImage)b.buffer, NULL);
     client_post(&b.c);
     assert_int_equal(bench_fill(&b, 3), VK_SUCCESS);
-    server_expect_log(&server, "vkDestroyBuffer: id 1009 is unknown or of another type", 1);
+    assert_int_equal(b.share->bytes[0], 3);
+    server_expect_log(&server, "vkDestroyBuffer: id 1009 is unknown, or of another type", 1);
     assert_int_equal(server_log_lines(&server, "is unknown"), 1);
     bench_end(&b);
     server_stop(&server);
@@ -74,6 +75,38 @@ static void an_unknown_id_costs_its_recording(void **state)
     assert_int_equal(b.share->bytes[0], 3);
     assert_int_equal(bench_fill(&b, 6), VK_SUCCESS);
     assert_int_equal(b.share->bytes[0], 6);
+    bench_end(&b);
+    server_stop(&server);
+}
+
+/* A command buffer of one device from the pool of another would outlive the queue it ran on. */
+static void an_id_of_another_device_is_unknown(void **state)
+{
+    struct bench b;
+    (void)state;
+    server_start(&server, "unix:%s/s", plain);
+    bench_start(&b, &server);
+    float priority = 1;
+    VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                     .queueCount = 1,
+                                     .pQueuePriorities = &priority};
+    VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                               .queueCreateInfoCount = 1,
+                               .pQueueCreateInfos = &queue};
+    VkDevice other = client_object(&b.c, VK_OBJECT_TYPE_DEVICE);
+    vn_enc_cmd_vkCreateDevice(&b.c.out, b.c.physical, &info, NULL, &other);
+    assert_int_equal(client_call_result(&b.c), VK_SUCCESS);
+    VkCommandBufferAllocateInfo buffers = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                           .commandPool = b.pool,
+                                           .commandBufferCount = 1};
+    VkCommandBuffer commands = client_object(&b.c, VK_OBJECT_TYPE_COMMAND_BUFFER);
+    vn_enc_cmd_vkAllocateCommandBuffers(&b.c.out, other, &buffers, &commands);
+    assert_int_equal(client_call_result(&b.c), VK_ERROR_UNKNOWN);
+    server_expect_log(&server, "vkAllocateCommandBuffers: id", 1);
+    vn_enc_cmd_vkDestroyDevice(&b.c.out, other, NULL);
+    vn_enc_cmd_vkResetCommandPool(&b.c.out, b.device, b.pool, 0);
+    assert_int_equal(bench_fill(&b, 3), VK_SUCCESS);
+    assert_int_equal(b.share->bytes[0], 3);
     bench_end(&b);
     server_stop(&server);
 }
@@ -622,6 +655,7 @@ static void objects_over_the_limit_end_the_session(void **state)
     for (int i = 0; i < 20; i++) {
         VkBuffer buffer = client_object(&b.c, VK_OBJECT_TYPE_BUFFER);
         vn_enc_cmd_vkCreateBuffer(&b.c.out, b.device, &info, NULL, &buffer);
+        vn_enc_cmd_vkDestroyImage(&b.c.out, b.device, (VkImage)buffer, NULL); /* destroys nothing */
     }
     client_post(&b.c);
     expect_ended(&b.c, "over a limit (--max-objects");
@@ -885,6 +919,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unknown_id_costs_its_command),
         cmocka_unit_test(an_unknown_id_costs_its_recording),
+        cmocka_unit_test(an_id_of_another_device_is_unknown),
         cmocka_unit_test(a_freed_id_is_unknown),
         cmocka_unit_test(an_id_given_twice_ends_the_session),
         cmocka_unit_test(a_member_of_a_destroyed_pool_is_unknown),

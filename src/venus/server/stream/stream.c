@@ -56,6 +56,18 @@ static bool is_unusable(const struct vns_session *s, const struct vns_thing *thi
            (thing->incomplete && (is_submission(id) || id == VN_CMD_vkCmdExecuteCommands));
 }
 
+/* A command takes what is of its own device: the driver's objects of two are no match, and each
+ * ends with its own. */
+static bool is_elsewhere(const struct vns_session *s, const struct vns_thing *thing)
+{
+    const struct vns_command *c = &s->command;
+    const struct vns_device *device = c->recording          ? c->recording->device
+                                      : c->queue            ? c->queue->device
+                                      : s->named.count == 0 ? NULL
+                                                            : s->named.things[0]->device;
+    return device && thing->device && thing->device != device;
+}
+
 /* Remembers what the command names, for when it is decoded. */
 static void note_named(struct vns_session *s, struct vns_thing *thing)
 {
@@ -72,7 +84,7 @@ static void *on_lookup(void *objects, uint64_t id, uint32_t type)
     struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
     if (thing)
         vns_pipelines_use(s, thing);
-    if (!thing || is_unusable(s, thing))
+    if (!thing || is_unusable(s, thing) || is_elsewhere(s, thing))
         return NULL;
     note_named(s, thing);
     return thing->handle;
@@ -161,7 +173,9 @@ static void on_destroyed(void *objects, uint32_t type, uint64_t id)
 {
     struct vns_session *s = objects;
     const struct vns_thing *thing = vns_objects_find(&s->objects, id, type);
-    if (thing && thing->handle && s->decoder.poisoned)
+    if (!thing)
+        return; /* the id is nobody's, or what has it is of another type and stays */
+    if (thing->handle && s->decoder.poisoned)
         vns_session_fault(s, -EPROTO);
     vns_objects_remove(&s->objects, id);
 }
@@ -357,7 +371,7 @@ static void warn_of_id(struct vns_session *s)
         return;
     s->warned_of_id = true;
     hw_warn(HW_CAT_VULKAN,
-            "%s: %s: id %llu is unknown or of another type; such commands are skipped",
+            "%s: %s: id %llu is unknown, or of another type or device; such commands are skipped",
             rpc_ep_peer(s->channel.ep), vns_stream_where(s), (unsigned long long)s->decoder.bad_id);
 }
 
