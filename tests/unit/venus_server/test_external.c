@@ -91,6 +91,23 @@ static void test_other_allocations_need_none(void **state)
     close(fd);
 }
 
+/* The second has a number that the client chose. */
+static void test_a_second_import_is_refused(void **state)
+{
+    VkImportMemoryFdInfoKHR first = {.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR,
+                                     .pNext = &import,
+                                     .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT};
+    const VkMemoryAllocateInfo two = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .pNext = &first, .allocationSize = BYTES};
+    (void)state;
+    (void)give(-1);
+    int fd = memory_of(BYTES, F_SEAL_SHRINK);
+    assert_false(vns_external_give(&two, fd));
+    first.handleType = 0; /* as if it were not there */
+    assert_false(vns_external_give(&two, fd));
+    close(fd);
+}
+
 /* Semaphores and fences: devices, and what has no type. */
 static void test_what_is_no_semaphore_is_refused(void **state)
 {
@@ -133,6 +150,7 @@ int main(void)
         cmocka_unit_test(test_what_no_driver_exports_is_refused),
         cmocka_unit_test(test_a_driver_gets_a_copy),
         cmocka_unit_test(test_other_allocations_need_none),
+        cmocka_unit_test(test_a_second_import_is_refused),
         cmocka_unit_test(test_what_is_no_semaphore_is_refused),
         cmocka_unit_test(test_a_driver_gets_a_copy_of_a_semaphore),
     };

@@ -16,6 +16,14 @@ static VkImportMemoryFdInfoKHR *find_import(const VkMemoryAllocateInfo *info)
     return import && import->handleType ? import : NULL;
 }
 
+/* Where a chain has more than one, a driver may take another than the first. */
+static bool has_several(const VkMemoryAllocateInfo *info)
+{
+    const VkStructureType type = VK_STRUCTURE_TYPE_IMPORT_MEMORY_FD_INFO_KHR;
+    const VkImportMemoryFdInfoKHR *first = vn_chain_find(info->pNext, type);
+    return first && vn_chain_find(first->pNext, type);
+}
+
 /* Drivers of hardware export devices or dma-bufs, which have no type; software ones files in memory
  * that cannot shrink. */
 static bool is_memory(int fd, VkDeviceSize bytes)
@@ -38,6 +46,8 @@ static bool is_memory(int fd, VkDeviceSize bytes)
 bool vns_external_give(const VkMemoryAllocateInfo *info, int fd)
 {
     VkImportMemoryFdInfoKHR *import = find_import(info);
+    if (has_several(info))
+        return false;
     if (!import)
         return true;
     if (import->handleType != VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT || fd < 0 ||
