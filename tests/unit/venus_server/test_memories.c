@@ -6,6 +6,8 @@
 #include "venus/common/protocol.h"
 #include "venus/server/memory/memory.h"
 
+#include <pthread.h>
+
 enum { WINDOW = 1 << 20, SMALL_HEAP = 1000, LARGE_HEAP = 100000 };
 
 static int place;
@@ -86,9 +88,9 @@ static void a_limit_that_was_given_is_for_all_together(void **state)
     assert_int_equal(take(0, 1, 3, 1), VK_ERROR_OUT_OF_DEVICE_MEMORY);
 }
 
-enum { PAGES = 32, BYTES = PAGES * VN_PAGE_BYTES };
+enum { PAGES = 32, BYTES = PAGES * VN_PAGE_BYTES, MANY_BYTES = 4 * WINDOW };
 
-static uint8_t live[BYTES] __attribute__((aligned(4096)));
+static uint8_t live[MANY_BYTES] __attribute__((aligned(4096)));
 
 static VKAPI_ATTR VkResult VKAPI_CALL map_live(VkDevice device, VkDeviceMemory memory,
                                                VkDeviceSize offset, VkDeviceSize bytes,
@@ -99,17 +101,22 @@ static VKAPI_ATTR VkResult VKAPI_CALL map_live(VkDevice device, VkDeviceMemory m
     return VK_SUCCESS;
 }
 
-static void map_first(void)
+static void map_first_of(size_t bytes)
 {
     start_with(1 << 30);
-    duet_share(&duet, BYTES);
-    memset(live, 0, BYTES);
+    duet_share(&duet, bytes);
+    memset(live, 0, bytes);
     devices[0].map_memory = map_live;
     devices[0].memory.memoryTypes[0].propertyFlags = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                                                      VK_MEMORY_PROPERTY_HOST_COHERENT_BIT |
                                                      VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-    assert_int_equal(take(0, 0, 1, BYTES), VK_SUCCESS);
+    assert_int_equal(take(0, 0, 1, bytes), VK_SUCCESS);
     assert_int_equal(vns_memories_map(memories, 1), VK_SUCCESS);
+}
+
+static void map_first(void)
+{
+    map_first_of(BYTES);
 }
 
 static void expect_pushes(size_t count)
@@ -173,6 +180,56 @@ static void what_memory_held_before_it_was_taken_over_is_not_sent(void **state)
     assert_in_range(duet.pushes[0].len, 1, VN_PAGE_BYTES);
 }
 
+static void *read_all(void *arg)
+{
+    const struct vns_range all = {
+        .memory = 1, .bytes = MANY_BYTES, .filled = true, .awaited = true};
+    (void)arg;
+    assert_int_equal(vns_memories_expose(memories, &all, 1), 1);
+    assert_int_equal(vns_memories_read(memories, &all, 1, 1), 0);
+    vns_memories_conceal(memories, 1);
+    return NULL;
+}
+
+static void *page_on_demand(void *arg)
+{
+    (void)arg;
+    assert_int_equal(vns_memories_set_demand_paged(memories, 1), 0);
+    return NULL;
+}
+
+/* Until the client has been sent or told of the last page. */
+static void take_all(void)
+{
+    for (uint64_t end = 0; end < MANY_BYTES;) {
+        duet_wait(&duet, duet.count + 1);
+        const struct duet_push *last = &duet.pushes[duet.count - 1];
+        bool drops = last->method == VN_PUSH_DROP;
+        end = wire_load64(last->head + 8) +
+              (drops ? wire_load64(last->head + 16) : last->len - 2 * sizeof(uint64_t));
+        assert_in_range(end, 1, MANY_BYTES);
+    }
+}
+
+/* Awaited pages go in parts that end where no block of demand-paged memory does.  The reader waits
+ * for room with the turn, and mostly so long that the other thread is the next to have it. */
+static void memory_becomes_demand_paged_while_it_is_read(void **state)
+{
+    pthread_t reader, other;
+    for (int round = 0; round < 16; round++) {
+        if (round > 0)
+            end(state);
+        map_first_of(MANY_BYTES);
+        memset(live, 1, MANY_BYTES);
+        assert_int_equal(pthread_create(&reader, NULL, read_all, NULL), 0);
+        duet_wait(&duet, 1);
+        assert_int_equal(pthread_create(&other, NULL, page_on_demand, NULL), 0);
+        take_all();
+        pthread_join(reader, NULL);
+        pthread_join(other, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +238,7 @@ int main(void)
         cmocka_unit_test_teardown(pages_that_a_copy_filled_go_together, end),
         cmocka_unit_test_teardown(wherever_they_begin, end),
         cmocka_unit_test_teardown(what_memory_held_before_it_was_taken_over_is_not_sent, end),
+        cmocka_unit_test_teardown(memory_becomes_demand_paged_while_it_is_read, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -616,13 +616,14 @@ static struct vn_pages eager_pages(const struct vns_memories *m, const struct me
 }
 
 /* With the turn and the lock: pushes or tells of some pages of demand-paged memory, and moves *page
- * on. */
+ * on.  Memory that was not demand-paged when the read began may be read up to the midst of a block:
+ * the client asks for the rest. */
 static int tell_some(struct vns_memories *m, struct memory *memory, const struct vns_range *range,
                      size_t *page, size_t end)
 {
     struct vn_pages eager = eager_pages(m, memory, range);
     size_t first = *page;
-    if (first >= eager.first && first < eager.end) {
+    if (first >= eager.first && first < eager.end && first % BLOCK_PAGES == 0) {
         *page += BLOCK_PAGES;
         vn_pageset_remove_span(&memory->gone, first, BLOCK_PAGES);
         return push_whole(m, memory, first, memory->live + first * VN_PAGE_BYTES,
