@@ -184,6 +184,18 @@ static void the_keeper_ends_a_process_that_is_stuck(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* What it does then, as keeping what the client uploaded last, may take longer than any driver. */
+static void the_keeper_leaves_an_executor_alone_that_found_the_end(void **state)
+{
+    (void)state;
+    duet_start(&duet, RPC_WINDOW_MIN, 0);
+    rpc_client_destroy(duet.client);
+    duet.client = NULL;
+    assert_null(vns_channel_receive(&duet.channel));
+    assert_false(duet.channel.executing);
+    duet_end(&duet);
+}
+
 static void a_push_to_a_client_that_is_gone_ends(void **state)
 {
     uint8_t body[BODY] = {0};
@@ -290,6 +302,7 @@ int main(void)
         cmocka_unit_test(pushes_pass_a_reader_that_waits),
         cmocka_unit_test(the_keeper_answers_for_a_busy_executor),
         cmocka_unit_test(the_keeper_ends_a_process_that_is_stuck),
+        cmocka_unit_test(the_keeper_leaves_an_executor_alone_that_found_the_end),
         cmocka_unit_test(a_push_to_a_client_that_is_gone_ends),
         cmocka_unit_test(a_client_that_is_turned_away_reads_why),
         cmocka_unit_test(a_goodbye_waits_for_room),

@@ -84,7 +84,7 @@ struct rpc_msg *vns_channel_receive(struct vns_channel *c)
     (void)rpc_flush(c->ep);
     while (may_execute(c) && (msg = rpc_recv(c->ep)) == NULL && rpc_ep_status(c->ep) == 0)
         wait_once(c);
-    c->executing = true;
+    c->executing = msg != NULL; /* what follows the end may take its time */
     vns_channel_unlock(c);
     return msg;
 }

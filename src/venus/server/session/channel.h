@@ -27,7 +27,7 @@ struct vns_channel {
     pthread_mutex_t lock;
     pthread_cond_t arrived; /* somebody polled: there may be a message, credit or room */
     bool reading;           /* a thread is in rpc_wait_bytes, without the lock */
-    bool executing;         /* the executor is not in vns_channel_receive */
+    bool executing;         /* the executor has a message, and may be in a driver */
     bool gave_up;           /* vns_channel_give_up has ended the connection */
     bool owes;              /* this side has ended it, and its goodbye may not be written */
     bool bulk;              /* the send queue refers to memory of who pushes */

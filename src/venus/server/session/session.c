@@ -357,16 +357,6 @@ static int start(struct vns_session *s, struct rpc_ep *ep)
     return rc;
 }
 
-/* For the layer's last words.  It may take its time: the heartbeat thread must not take it for
- * stuck. */
-static void close_instance(struct vns_session *s)
-{
-    vns_channel_lock(&s->channel);
-    s->channel.executing = false;
-    vns_channel_unlock(&s->channel);
-    vns_instance_close(&s->instance);
-}
-
 int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
                     const struct vns_session_options *options)
 {
@@ -388,7 +378,7 @@ int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
     else
         vns_channel_leave(&s->channel);
     if (!rc && s->options.validate && !s->devices)
-        close_instance(s);
+        vns_instance_close(&s->instance); /* for the layer's last words */
     end_stripes(s);                  /* before the memory goes with the process */
     vns_uploads_destroy(s->uploads); /* what the client sent last is kept, too */
     return rc ? 1 : 0;
