@@ -67,6 +67,19 @@ static void an_address_that_the_program_chooses_is_asked_for(void **state)
     assert_int_equal(exchanges_of_address(rig, buffer), 1);
 }
 
+/* Those of devices that are gone take no room from it. */
+static void what_the_latest_device_tells_is_known(void **state)
+{
+    struct rig *rig = *state;
+    struct vnc_regular kind = {.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT}, found;
+    for (uint64_t device = 1; device <= 1000; device++) {
+        kind.grain = device;
+        vnc_push_handlers.regular(rig->pushes, device, &kind);
+        assert_true(vnc_pushes_find_regular(rig->pushes, device, kind.usage, &found));
+        assert_int_equal(found.grain, device);
+    }
+}
+
 #ifdef VK_KHR_maintenance5
 static void a_chained_usage_is_a_usage(void **state)
 {
@@ -139,6 +152,7 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(an_address_that_the_program_chooses_is_asked_for, rig_start,
                                         rig_end),
+        cmocka_unit_test_setup_teardown(what_the_latest_device_tells_is_known, rig_start, rig_end),
 #ifdef VK_KHR_maintenance5
         cmocka_unit_test_setup_teardown(a_chained_usage_is_a_usage, rig_start, rig_end),
 #endif

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 enum {
-    REGULAR_MAX = 256,    /* of all devices; the rest is asked for */
+    REGULAR_MAX = 256,    /* the latest, of all devices; the rest is asked for */
     FAILED_MAX = 1024,    /* devices that are lost and not destroyed; after that all are */
     ADDRESSES_MAX = 1024, /* not fetched: of allocations under way in other threads */
 };
@@ -30,7 +30,7 @@ struct vnc_pushes {
         uint64_t device;
         struct vnc_regular kind;
     } regular[REGULAR_MAX];
-    uint32_t regular_count;
+    uint32_t regular_count; /* so far */
     struct vn_delta_codec *codec;
     pthread_mutex_t debug_lock; /* guards debug, and is held while it is told something */
     struct vnc_debug *debug;    /* NULL: nobody listens */
@@ -134,7 +134,7 @@ bool vnc_pushes_find_regular(struct vnc_pushes *pushes, uint64_t device, uint32_
     if (pushes->forks != vn_kernel_forks())
         return false;
     pthread_mutex_lock(&pushes->lock);
-    for (uint32_t i = 0; i < pushes->regular_count && !found; i++) {
+    for (uint32_t i = 0; i < pushes->regular_count && i < REGULAR_MAX && !found; i++) {
         found = pushes->regular[i].device == device && pushes->regular[i].kind.usage == usage;
         if (found)
             *out = pushes->regular[i].kind;
@@ -285,10 +285,9 @@ static void on_regular(void *user, uint64_t device, const struct vnc_regular *ki
 {
     struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
-    if (pushes->regular_count < REGULAR_MAX) {
-        pushes->regular[pushes->regular_count].device = device;
-        pushes->regular[pushes->regular_count++].kind = *kind;
-    }
+    uint32_t at = pushes->regular_count++ % REGULAR_MAX;
+    pushes->regular[at].device = device;
+    pushes->regular[at].kind = *kind;
     pthread_mutex_unlock(&pushes->lock);
 }
 

@@ -379,7 +379,7 @@ int vns_session_run(struct rpc_ep *ep, struct rpc_msg *open,
         vns_channel_leave(&s->channel);
     if (!rc && s->options.validate && !s->devices)
         vns_instance_close(&s->instance); /* for the layer's last words */
-    end_stripes(s);                  /* before the memory goes with the process */
-    vns_uploads_destroy(s->uploads); /* what the client sent last is kept, too */
+    end_stripes(s);                       /* before the memory goes with the process */
+    vns_uploads_destroy(s->uploads);      /* what the client sent last is kept, too */
     return rc ? 1 : 0;
 }
