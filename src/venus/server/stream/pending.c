@@ -1,6 +1,7 @@
 /* Command buffers in place of pending ones; see pending.h. */
 #include "venus/server/stream/pending.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "venus/server/stream/recordings.h"
@@ -16,8 +17,8 @@ struct vns_spare {
 
 void vns_pending_note(struct vns_thing *buffer, struct vns_queue *queue)
 {
-    if (buffer->device == queue->device) /* else it is no submission that a driver takes */
-        buffer->use = (struct vns_use){queue, queue->next_number - 1};
+    assert(buffer->device == queue->device); /* a submission names no other */
+    buffer->use = (struct vns_use){queue, queue->next_number - 1};
 }
 
 static bool is_under_way(const struct vns_use *use)
