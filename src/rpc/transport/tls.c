@@ -2,7 +2,8 @@
  * one send(2) takes a batch of them.  So SSL_write never stops half way, and OpenSSL's rule that a
  * stopped write must be repeated as it was never comes up.  What the socket did not take stays in
  * `out`; then the last plaintext byte of the batch is reported as not taken, so that the caller
- * knows it must come again, and it is skipped when it does.
+ * knows it must come again, and it is skipped when it does.  Until then the end of that byte's
+ * record stays here: whoever resumes counts on it that the peer has no byte that was not reported.
  *
  * During the handshake send takes up to one record and keeps it until the end.  A hello fits, so an
  * owner that sleeps on the descriptor has nothing to send: the socket is writable all through the
@@ -62,6 +63,7 @@ struct rpc_tls {
 
     size_t out_start, out_end; /* ciphertext in out that the socket has not taken */
     size_t held;               /* 0 or 1: plaintext bytes that are in out, reported as not taken */
+    size_t held_at;            /* the last byte of their record in out */
     uint8_t out[OUT_BYTES];
     size_t early;                          /* bytes of staging taken before TLS was up */
     uint8_t staging[RPC_TLS_RECORD_BYTES]; /* small segments become one record here */
@@ -153,12 +155,18 @@ static bool out_empty(const struct rpc_tls *t)
     return t->out_start == t->out_end;
 }
 
-/* Hands out to the socket.  0 when all went, -EAGAIN, or send_end. */
-static int out_flush(struct rpc_tls *t)
+/* Up to where out may go without a send. */
+static size_t out_free(const struct rpc_tls *t)
 {
-    while (!out_empty(t) && t->send_end == 0) {
-        ssize_t n = send(t->fd, t->out + t->out_start, t->out_end - t->out_start,
-                         MSG_DONTWAIT | MSG_NOSIGNAL);
+    return t->held ? t->held_at : t->out_end;
+}
+
+/* Hands out to the socket, up to there.  0 when that went, -EAGAIN, or send_end. */
+static int out_flush_to(struct rpc_tls *t, size_t end)
+{
+    while (t->out_start < end && t->send_end == 0) {
+        ssize_t n =
+            send(t->fd, t->out + t->out_start, end - t->out_start, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n >= 0)
             t->out_start += (size_t)n;
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
@@ -166,8 +174,14 @@ static int out_flush(struct rpc_tls *t)
         else if (errno != EINTR)
             t->send_end = rpc_sock_gone(errno);
     }
-    t->out_start = t->out_end = 0;
+    if (out_empty(t) || t->send_end != 0)
+        t->out_start = t->out_end = t->held = 0;
     return t->send_end;
+}
+
+static int out_flush(struct rpc_tls *t)
+{
+    return out_flush_to(t, out_free(t));
 }
 
 /* ---- failure ---- */
@@ -359,9 +373,10 @@ static int send_batch(struct rpc_tls *t, struct cursor *c, size_t *taken)
             return rc;
         *taken += len;
     }
-    int rc = out_flush(t);
+    int rc = out_flush_to(t, t->out_end);
     if (rc == -EAGAIN) {
         t->held = 1;
+        t->held_at = t->out_end - 1;
         *taken -= 1;
     }
     return rc;
@@ -377,13 +392,13 @@ static int send_turn(struct rpc_tls *t, struct cursor *c, size_t *taken)
         *taken += t->early - before;
         return -EAGAIN;
     }
+    size_t held = t->held;
     if (rc == 0)
-        rc = out_flush(t);
+        rc = out_flush_to(t, t->out_end);
     if (rc != 0)
         return rc;
-    c->offset += t->held;
-    *taken += t->held;
-    t->held = 0;
+    c->offset += held;
+    *taken += held;
     return send_batch(t, c, taken);
 }
 
@@ -475,7 +490,7 @@ static ssize_t tls_recv(struct rpc_transport *transport, const struct iovec *iov
         ssize_t n = read_segments(t, iov, count);
         /* What send left, or a KeyUpdate that reading caused; send reports a failure. */
         (void)out_flush(t);
-        short events = (short)(POLLIN | (out_empty(t) ? 0 : POLLOUT));
+        short events = (short)(POLLIN | (t->out_start < out_free(t) ? POLLOUT : 0));
         pthread_mutex_unlock(&t->lock);
         if (n != -EAGAIN || timeout_ns == 0)
             return n;
@@ -501,7 +516,7 @@ static bool wait_answered(struct rpc_tls *t, unsigned events, short *poll_for, s
     } else {
         return true;
     }
-    if (!out_empty(t))
+    if (t->out_start < out_free(t))
         *poll_for |= POLLOUT;
     return false;
 }
