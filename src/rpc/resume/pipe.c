@@ -94,7 +94,7 @@ static int sender_listen(struct sender *s)
             continue;
         s->have = 0;
         uint64_t number = wire_load64(s->number);
-        if (rpc_kept_ack(s->kept, number))
+        if ((!s->hears && number > s->next) || rpc_kept_ack(s->kept, number))
             return -EPROTO;
         if (s->hears)
             s->next = number;

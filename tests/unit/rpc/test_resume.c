@@ -898,6 +898,76 @@ static void a_pipe_believes_no_number_that_cannot_be(void **state)
     }
 }
 
+struct raw_end {
+    struct world w;
+    struct rpc_transport *receiver;
+};
+
+static int dial_raw(void *user, struct rpc_transport **out)
+{
+    struct raw_end *r = user;
+    struct rpc_transport *ends[2];
+    pair(&r->w, ends);
+    *out = ends[CLIENT];
+    rpc_transport_destroy(r->receiver);
+    r->receiver = ends[SERVER];
+    return 0;
+}
+
+static void say_number(struct rpc_transport *t, uint64_t number)
+{
+    uint8_t said[8];
+    struct iovec iov = {said, sizeof said};
+    wire_store64(said, number);
+    assert_int_equal(t->ops->send(t, &iov, 1), sizeof said);
+}
+
+static void drain(struct rpc_transport *t)
+{
+    uint8_t scrap[4096];
+    struct iovec iov = {scrap, sizeof scrap};
+    while (t->ops->recv(t, &iov, 1, 0) > 0)
+        ;
+}
+
+/* On a connection that has not brought them again: they were lost with the one before. */
+static void a_pipe_believes_no_number_of_bytes_that_were_not_sent_again(void **state)
+{
+    (void)state;
+    enum { TOTAL = 300000, BUFFER = 100000 };
+    struct rpc_loopnet_options options = {
+        .seed = 1, .delay_ns = 20 * HW_US, .buffer_bytes = BUFFER};
+    struct raw_end r = {0};
+    struct rpc_transport *first, *sender;
+    static uint8_t bytes[TOTAL];
+    assert_int_equal(rpc_loopnet_create(&options, &r.w.net), 0);
+    (void)dial_raw(&r, &first);
+    assert_int_equal(rpc_pipe_sender(first, dial_raw, &r, &sender), 0);
+    for (size_t sent = 0; sent < TOTAL;) {
+        struct iovec iov = {bytes + sent, TOTAL - sent};
+        ssize_t n = sender->ops->send(sender, &iov, 1);
+        sent += n > 0 ? (size_t)n : 0;
+        drain(r.receiver);
+        rpc_loopnet_spend(r.w.net, HW_MS);
+    }
+    assert_int_equal(rpc_pipe_tend(sender, true), 0);
+    say_number(r.receiver, 0);
+    for (int i = 0; i < 50; i++) { /* it sends what the connection takes */
+        rpc_loopnet_spend(r.w.net, HW_MS);
+        assert_int_equal(rpc_pipe_tend(sender, false), 0);
+    }
+    say_number(r.receiver, TOTAL - 1);
+    int rc = 0;
+    for (int i = 0; i < 50 && rc == 0; i++) {
+        rpc_loopnet_spend(r.w.net, HW_MS);
+        rc = rpc_pipe_tend(sender, false);
+    }
+    assert_int_equal(rc, -EPROTO);
+    rpc_transport_destroy(sender);
+    rpc_transport_destroy(r.receiver);
+    rpc_loopnet_destroy(r.w.net);
+}
+
 /* ---- what is kept, beside a model of it ---- */
 
 static uint64_t dropped;
@@ -1129,6 +1199,7 @@ int main(void)
         cmocka_unit_test(a_request_is_checked),
         cmocka_unit_test(a_pipe_loses_nothing),
         cmocka_unit_test(a_pipe_believes_no_number_that_cannot_be),
+        cmocka_unit_test(a_pipe_believes_no_number_of_bytes_that_were_not_sent_again),
         cmocka_unit_test(cut_at_every_byte),
         cmocka_unit_test(cut_at_every_byte_of_a_resumption),
         cmocka_unit_test(many_cuts_of_large_traffic),
