@@ -3,8 +3,10 @@
 import array
 import asyncio
 import enum
+import gc
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import time
@@ -133,6 +135,54 @@ class Library(Case):
         value.release()
         with self.assertRaisesRegex(hawser_kv.Error, "closed"):
             write.__exit__(None, None, None)
+
+    def test_memory_stays_mapped_under_who_uses_it(self):
+        store = hawser_kv.Store(self.socket)
+        store.put("name", b"bytes" * 1000)
+        with store.get("name") as value:
+            part, array = value.data[:5], value.array() if numpy else None
+        with store.write("other", 5) as buffer:
+            kept = buffer[1:]
+        del value, buffer
+        store.close()
+        store = None
+        gc.collect()
+        kept[0] = 1
+        self.assertEqual((len(bytes(part)), kept[0]), (5, 1))
+        if numpy:
+            self.assertEqual(array.nbytes, 5000)
+
+    def test_a_write_whose_memory_is_used_still_is_none(self):
+        with hawser_kv.Store(self.socket) as store:
+            with self.assertRaises(BufferError), store.write("name", 5) as buffer:
+                kept = pickle.PickleBuffer(buffer)  # as an array does
+            self.assertFalse(store.exists("name"))
+            del kept
+            with store.write("name", 5) as buffer:
+                buffer[:] = b"bytes"
+            self.assertEqual(bytes(store.get("name")), b"bytes")
+
+    def test_a_child_leaves_what_it_inherits(self):
+        store = hawser_kv.Store(self.socket)
+        store.put("name", b"bytes")
+        held, released, dropped = (store.get("name") for _ in range(3))
+        child = os.fork()
+        if child == 0:
+            try:
+                released.release()
+                del dropped
+                store.exists("name")
+            except hawser_kv.Error as error:
+                store.close()
+                del store, held
+                os._exit(0 if "before a fork" in str(error) else 1)
+            finally:
+                os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        for _ in range(100):  # its requests would lie in the same memory, under the same numbers
+            self.assertEqual(bytes(held), b"bytes")
+            self.assertTrue(store.exists("name"))
+        held.renew()
 
     def test_the_connector_is_what_lmcache_calls(self):
         torch, format_ = stand_in()

@@ -84,13 +84,27 @@ class _Handle:
 
     def __init__(self, library, pointer):
         self.library, self.pointer, self.lock = library, pointer, threading.RLock()
+        self.process = os.getpid()
+
+    def is_ours(self, getpid=os.getpid):  # at the interpreter's exit the module may have no os any more
+        """Not after fork: then it is the parent's."""
+        return self.process == getpid()
 
     def __del__(self):
-        self.library.hawser_kv_close(self.pointer)
+        if self.is_ours():
+            self.library.hawser_kv_close(self.pointer)
 
     def release(self, raw):
+        if not self.is_ours():
+            return
         with self.lock:
             self.library.hawser_kv_release(self.pointer, ctypes.byref(raw))
+
+    def memory(self, address, size):
+        """Memory of the store, which stays mapped as long as anything refers to it."""
+        memory = (ctypes.c_char * size).from_address(address)
+        memory.handle = self
+        return memory
 
 
 class Value:
@@ -98,7 +112,7 @@ class Value:
     refers to its memory any more, neither a slice of `data` nor an array."""
 
     def __init__(self, store, handle, raw):
-        memory = (ctypes.c_char * raw.len).from_address(raw.data) if raw.len else self
+        memory = handle.memory(raw.data, raw.len) if raw.len else self
         self._store, self._raw = store, raw
         self._end = weakref.finalize(memory, handle.release, raw)
         self._end.atexit = False
@@ -153,6 +167,8 @@ class Store:
         handle = self._handle
         if not handle:
             raise Error(-1, "the store is closed")
+        if not handle.is_ours():
+            raise Error(-1, "the store was opened before a fork: open it in this process")
         return handle
 
     def _call(self, name, *arguments, fine=(OK,)):
@@ -185,15 +201,16 @@ class Store:
         with handle.lock:
             self._call("write_start", name, len(name), size, ttl_ms, _ONLY_NEW if only_new else 0,
                        ctypes.byref(raw))
-            memory = (ctypes.c_char * size).from_address(raw.data) if size else b""
-            view = memoryview(memory).cast("B")
+            view = memoryview(handle.memory(raw.data, size) if size else b"").cast("B")
             try:
                 yield view
+                view.release()  # BufferError: somebody uses it still, and could change what is stored
             except BaseException:
-                self._call("write_abort")
+                with contextlib.suppress(BufferError):
+                    view.release()
+                with contextlib.suppress(Error):  # what happened first is told
+                    self._call("write_abort")
                 raise
-            finally:
-                view.release()
             self._call("write_commit", None)
 
     def get(self, name):
