@@ -2,7 +2,9 @@
 
 import array
 import asyncio
+import contextlib
 import enum
+import functools
 import gc
 import os
 import pathlib
@@ -33,9 +35,12 @@ class Library(Case):
     def setUp(self):
         super().setUp()
         self.socket = str(self.dir / "kvd")
+        self.start()
+        self.addCleanup(self.stop)
+
+    def start(self):
         self.kvd = subprocess.Popen([HAWSER, "kvd", "--socket", self.socket, "--blocks", "128MiB"],
                                     stdout=subprocess.PIPE, env=clean_environment())
-        self.addCleanup(self.stop)
         self.assertIn("attach at", next(lines_of(self.kvd.stdout.fileno())))
 
     def stop(self):
@@ -211,6 +216,28 @@ class Library(Case):
         asyncio.run(use())
 
 
+    def test_the_connector_goes_on_with_another_daemon(self):
+        torch, format_ = stand_in()
+        from hawser_kv.lmcache import HawserConnector
+        config = types.SimpleNamespace(extra_config={"hawser_kv_socket": self.socket})
+        key, chunk = Key("key"), Chunk((2, 3, 4), torch.bfloat16, format_.KV_2LTD, os.urandom(48))
+
+        async def use():
+            connector = HawserConnector(loop=asyncio.get_running_loop(), local_cpu_backend=Backend(), config=config)
+            await connector.put(key, chunk)
+            for first in (connector.get, connector.exists, connector.put, connector.list):
+                self.stop()
+                self.assertFalse(await connector.exists(key))  # there is none
+                self.start()
+                with contextlib.suppress(hawser_kv.Error):  # a put tells
+                    await (first(key, chunk) if first == connector.put else first() if first == connector.list
+                           else first(key))
+                await connector.put(key, chunk)
+                self.assertEqual(bytes((await connector.get(key)).byte_array), bytes(chunk.byte_array))
+            await connector.close()
+        asyncio.run(use())
+
+
 class Key:
     def __init__(self, text):
         self.text = text
@@ -248,6 +275,7 @@ class Backend:
         return None if self.full else Chunk(shape, dtype, format_, bytes(size))
 
 
+@functools.cache
 def stand_in():
     """The names that the connector imports of torch and LMCache, with the interface that is documented."""
     import abc

@@ -19,7 +19,7 @@ import weakref
 
 __all__ = ["Error", "Store", "Value"]
 
-OK, MISS = 0, 1
+OK, MISS, LOST = 0, 1, 4
 _ONLY_NEW = 1
 _WHY_CHARS = 256
 

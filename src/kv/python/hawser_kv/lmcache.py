@@ -8,13 +8,14 @@ In LMCache's configuration, with the daemon's socket in extra_config:
 A value is a line of JSON (shape, type and format of the chunk) and then the chunk.
 """
 import asyncio
+import contextlib
 import json
 
 import torch
 from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 
-from . import Error, Store
+from . import LOST, Error, Store
 
 _PREFIX = "lmcache:"
 
@@ -27,14 +28,28 @@ class HawserConnector(RemoteConnector):
         self.loop = loop
         self.local_cpu_backend = local_cpu_backend
         extra = getattr(config, "extra_config", None) or {}
-        self._store = Store(extra.get("hawser_kv_socket"))
+        self._socket = extra.get("hawser_kv_socket")
+        self._store = Store(self._socket)
         self._names = set()  # of this process: the store keeps hashes of names
+
+    def _failed(self, error):
+        """A handle whose daemon has ended stays lost: the next call has another, if there is a daemon again."""
+        if error.result == LOST:
+            with contextlib.suppress(Error):
+                self._store = Store(self._socket)
 
     async def exists(self, key):
         return await asyncio.to_thread(self.exists_sync, key)
 
     def exists_sync(self, key):
-        return self._store.exists(_PREFIX + key.to_string())
+        return self._exists(key.to_string())
+
+    def _exists(self, name):
+        try:
+            return self._store.exists(_PREFIX + name)
+        except Error as error:
+            self._failed(error)
+            return False
 
     async def get(self, key):
         return await asyncio.to_thread(self._get, key)
@@ -42,7 +57,8 @@ class HawserConnector(RemoteConnector):
     def _get(self, key):
         try:
             value = self._store.get(_PREFIX + key.to_string())
-        except Error:
+        except Error as error:
+            self._failed(error)
             return None  # a cache: what cannot be had is computed again
         if value is None:
             return None
@@ -69,15 +85,19 @@ class HawserConnector(RemoteConnector):
                 "format": memory_obj.get_memory_format().value}
         head = json.dumps(meta).encode() + b"\n"
         chunk = memoryview(memory_obj.byte_array).cast("B")
-        with self._store.write(_PREFIX + key.to_string(), len(head) + len(chunk)) as buffer:
-            buffer[:len(head)] = head
-            buffer[len(head):] = chunk
+        try:
+            with self._store.write(_PREFIX + key.to_string(), len(head) + len(chunk)) as buffer:
+                buffer[:len(head)] = head
+                buffer[len(head):] = chunk
+        except Error as error:
+            self._failed(error)
+            raise
         self._names.add(key.to_string())
 
     async def list(self):
         """The keys that this process put and the store still has."""
         def there():
-            return [name for name in sorted(self._names) if self._store.exists(_PREFIX + name)]
+            return [name for name in sorted(self._names) if self._exists(name)]
         return await asyncio.to_thread(there)
 
     async def close(self):
