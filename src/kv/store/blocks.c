@@ -81,8 +81,7 @@ struct kv_blocks {
     uint32_t bucket_mask, spare;
     struct tenant tenants[KV_BLOCK_TENANTS_MAX + 1]; /* the last: cached replicas, no limit */
     struct deleted deleted[DELETED_PLACES];
-    uint64_t *evicted;     /* hashes of keys of our own that were evicted, each at its bucket */
-    uint32_t entries_used; /* every entry in use is below it */
+    uint64_t *evicted; /* hashes of keys of our own that were evicted, each at its bucket */
     struct kv_blocks_stat stat; /* counts; the rest is filled in when asked for */
 };
 
@@ -350,7 +349,6 @@ static void entry_open(struct kv_blocks *b, const struct entry *start)
     uint32_t at = b->spare;
     struct entry *e = &b->entries[at];
     b->spare = e->chain;
-    b->entries_used = at < b->entries_used ? b->entries_used : at + 1;
     *e = *start;
     e->state = ENTRY_OPEN;
     b->tenants[e->tenant].entries++;
@@ -1028,14 +1026,21 @@ bool kv_blocks_may_restore(const struct kv_blocks *b, const struct kv_block_key 
 uint32_t kv_blocks_walk(const struct kv_blocks *b, uint32_t from, uint32_t steps,
                         struct kv_block_key *keys, uint32_t *count)
 {
-    uint32_t at = from, max = *count, n = 0;
-    for (; at < b->entries_used && n < max && at - from < steps; at++) {
-        const struct entry *e = &b->entries[at];
-        if (e->state == ENTRY_READY && !is_cached(e))
-            keys[n++] = e->key;
+    enum { HEADS = 16 }; /* of buckets in a cache line: that many empty ones are a step */
+    uint32_t bucket = from, max = *count, n = 0;
+    for (uint32_t looked = 0; bucket <= b->bucket_mask && looked < steps; bucket++) {
+        uint32_t before = n, at = b->buckets[bucket];
+        looked += bucket % HEADS == 0;
+        for (; at != NONE && n < max; at = b->entries[at].chain, looked++)
+            if (!is_cached(&b->entries[at]))
+                keys[n++] = b->entries[at].key;
+        if (at != NONE && before > 0) {
+            n = before; /* the next call has all of this bucket */
+            break;
+        }
     }
     *count = n;
-    return at < b->entries_used ? at : 0;
+    return bucket <= b->bucket_mask ? bucket : 0;
 }
 
 /* ---- figures ---- */

@@ -267,8 +267,11 @@ enum kv_result kv_blocks_adopt(struct kv_blocks *blocks, const struct kv_block_k
  * The length may be foreign: none of which there is no block comes back. */
 bool kv_blocks_may_restore(const struct kv_blocks *blocks, const struct kv_block_key *key,
                            uint64_t len);
-/* The keys of blocks of our own, at most *count, from a place on (0: the first) that is at most
- * `steps` further.  *count: how many; returns the next place, 0: that was the last. */
+/* The keys of blocks of our own, at most *count, from a place on (0: the first); looks at some
+ * `steps` blocks.  *count: how many; returns the next place, 0: that was the last.  A key that has
+ * a block all the time is told of once, also if that one was replaced: places are buckets.  Of one
+ * bucket *count are told of at most; more than 15 in one are less likely than 1 in 10^7 for the
+ * largest store, and nobody can choose keys for it. */
 uint32_t kv_blocks_walk(const struct kv_blocks *blocks, uint32_t from, uint32_t steps,
                         struct kv_block_key *keys, uint32_t *count);
 /* Of the key's block; 0: none. */

@@ -543,6 +543,46 @@ static void *scarce(void *user, size_t bytes)
     return allocations_left-- > 0 ? calloc(1, bytes) : NULL;
 }
 
+/* Values that are set while somebody lists them: each has a block all the time. */
+static void a_walk_tells_of_each_key_once_although_its_block_is_replaced(void **state)
+{
+    (void)state;
+    enum { KEYS = 600, PAGE = 15, REPLACED = 8 };
+    struct fixture f;
+    struct kv_blocks_config config = config_of();
+    config.entries = 1024;
+    config.secret = 7;
+    start_with(&f, &config);
+    for (int i = 0; i < KEYS; i++)
+        assert_int_equal(put_of(&f, i, 64, 1), KV_OK);
+    unsigned told[KEYS] = {0}, calls = 0;
+    uint32_t place = 0, replaced = 0;
+    do {
+        struct kv_block_key keys[PAGE];
+        uint32_t count = PAGE;
+        place = kv_blocks_walk(f.b, place, 64, keys, &count);
+        for (uint32_t i = 0; i < count; i++)
+            for (int k = 0; k < KEYS; k++) {
+                struct kv_block_key key = key_of(k);
+                told[k] += kv_block_key_equal(&key, &keys[i]);
+            }
+        for (int i = 0; i < REPLACED; i++, replaced += 7) {
+            uint8_t data[64] = {0};
+            struct kv_block_key key = key_of((int)(replaced % KEYS));
+            uint64_t ticket;
+            assert_int_equal(
+                kv_blocks_replace_start(f.b, &f.me, &key, 1, sizeof(data), f.now, &ticket), KV_OK);
+            assert_int_equal(kv_blocks_put_write(f.b, &f.me, ticket, 0, data, sizeof(data), f.now),
+                             KV_OK);
+            assert_int_equal(kv_blocks_put_commit(f.b, &f.me, ticket, f.now), KV_OK);
+        }
+        assert_true(++calls < KEYS);
+    } while (place);
+    for (int k = 0; k < KEYS; k++)
+        assert_int_equal(told[k], 1);
+    stop(&f);
+}
+
 static void every_failed_allocation_is_an_answer(void **state)
 {
     (void)state;
@@ -902,6 +942,7 @@ int main(void)
         cmocka_unit_test(bytes_from_afar_must_have_the_checksum_that_came_with_them),
         cmocka_unit_test(of_two_named_values_the_newer_one_stays),
         cmocka_unit_test(a_delete_of_a_value_past_its_end_is_a_miss),
+        cmocka_unit_test(a_walk_tells_of_each_key_once_although_its_block_is_replaced),
         cmocka_unit_test(every_failed_allocation_is_an_answer),
         cmocka_unit_test(bad_configurations_are_refused),
     };
