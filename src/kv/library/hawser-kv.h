@@ -26,7 +26,8 @@ enum hawser_kv_result {
     HAWSER_KV_MISS = 1,      /* the owner lives and has no such value */
     HAWSER_KV_FULL = 2,      /* no room */
     HAWSER_KV_TOO_LARGE = 3, /* than HAWSER_KV_VALUE_MAX, HAWSER_KV_NAME_MAX, the store */
-    HAWSER_KV_LOST = 4,      /* a daemon is gone: a change may have happened */
+    HAWSER_KV_LOST = 4,      /* a daemon is gone: a change may have happened; if it is the one of
+                                this host, open another handle */
     HAWSER_KV_TIMEOUT = 5,   /* the same */
     HAWSER_KV_REFUSED = 6,   /* the daemon keeps no blocks, or a call is out of order */
     HAWSER_KV_EXPIRED = 7,   /* the lease ended: what was read may be anything */
@@ -38,8 +39,9 @@ const char *hawser_kv_result_name(int result);
 
 struct hawser_kv;
 
-/* `socket` is kvd's --socket; NULL: its default.  timeout_ms is of each call; 0: 2 s.  NULL, with
- * cause and remedy in `why`, which may be NULL. */
+/* `socket` is kvd's --socket; NULL: its default.  timeout_ms is of each request to a daemon, an hour
+ * at most; 0: 2 s.  A call may make several.  NULL, with cause and remedy in `why`, which may be
+ * NULL. */
 struct hawser_kv *hawser_kv_open(const char *socket, uint32_t timeout_ms,
                                  char why[HAWSER_KV_WHY_CHARS]);
 void hawser_kv_close(struct hawser_kv *kv); /* NULL is fine */

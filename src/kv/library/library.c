@@ -16,7 +16,7 @@ _Static_assert((int)HAWSER_KV_WHY_CHARS == (int)RPC_WHY_CHARS, "one buffer");
 struct hawser_kv {
     struct kv_client *client;
     struct kv_block_put put;
-    bool writing, only_new;
+    bool writing;
 };
 
 static int result_of(enum kv_result result)
@@ -112,7 +112,6 @@ PUBLIC int hawser_kv_write_start(struct hawser_kv *kv, const void *name, size_t 
     enum kv_result result = kv_named_set_start(kv->client, &set, &kv->put);
     if (result == KV_OK) {
         kv->writing = true;
-        kv->only_new = set.only_new;
         *out = (struct hawser_kv_write){.data = kv->put.data + KV_NAMED_HEAD, .len = len};
     }
     return result_of(result);
@@ -126,8 +125,7 @@ PUBLIC int hawser_kv_write_commit(struct hawser_kv *kv, uint32_t *copies)
     enum kv_result result = kv_block_put_commit(kv->client, &kv->put);
     if (result == KV_OK && copies)
         *copies = kv->put.copies;
-    /* Another put came between: it counts as the later one. */
-    return result == KV_EXISTS && !kv->only_new ? HAWSER_KV_OK : result_of(result);
+    return result_of(result);
 }
 
 PUBLIC int hawser_kv_write_abort(struct hawser_kv *kv)
