@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -55,6 +56,12 @@ int kv_socket_path(const char *base, uint32_t index, char out[KV_SOCKET_CHARS])
     int n = index ? snprintf(out, KV_SOCKET_CHARS, "%s.%u", base, index)
                   : snprintf(out, KV_SOCKET_CHARS, "%s", base);
     return n < KV_SOCKET_CHARS ? 0 : -ENAMETOOLONG;
+}
+
+static int no_memory(char why[RPC_WHY_CHARS])
+{
+    snprintf(why, RPC_WHY_CHARS, "out of memory");
+    return -ENOMEM;
 }
 
 /* ---- attaching ---- */
@@ -151,7 +158,7 @@ static int link_open(struct kv_client *c, uint32_t index, char why[RPC_WHY_CHARS
     }
     struct link *l = calloc(1, sizeof(*l));
     if (!l)
-        return -ENOMEM;
+        return no_memory(why);
     l->attachment = (struct kv_attachment){.memfd = -1, .daemon_bell = -1, .client_bell = -1};
     l->blocks.arena.fd = -1;
     rc = rpc_dial(&addr, NULL, &l->socket, why);
@@ -191,7 +198,7 @@ int kv_client_open(const struct kv_client_options *options, struct kv_client **o
 {
     struct kv_client *c = calloc(1, sizeof(*c));
     if (!c)
-        return -ENOMEM;
+        return no_memory(why);
     c->options = *options;
     if (c->options.depth == 0)
         c->options.depth = DEPTH_DEFAULT;
@@ -199,6 +206,8 @@ int kv_client_open(const struct kv_client_options *options, struct kv_client **o
         c->options.value_max = KV_VALUE_DEFAULT;
     if (c->options.timeout_ns == 0)
         c->options.timeout_ns = KV_TIMEOUT_DEFAULT_NS;
+    if (c->options.timeout_ns > KV_TIMEOUT_MAX_NS)
+        c->options.timeout_ns = KV_TIMEOUT_MAX_NS;
     c->next_deadline_ns = HW_NEVER;
     c->daemons = 1;
     hw_wait_init(&c->wait, rpc_spin_budget(options->wait));
@@ -228,6 +237,15 @@ void kv_client_close(struct kv_client *c)
     if (c->epoll >= 0)
         close(c->epoll);
     free(c);
+}
+
+void kv_client_rest(struct kv_client *c)
+{
+    for (uint32_t i = 0; c && i < c->link_count; i++) {
+        const struct kv_block_link *b = &c->links[i]->blocks;
+        if (b->staged && kv_extents_used(b->staged) == 0)
+            (void)madvise(b->staging, c->options.staging_bytes, MADV_REMOVE);
+    }
 }
 
 /* ---- asking ---- */

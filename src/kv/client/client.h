@@ -27,7 +27,7 @@ struct kv_client_options {
     uint32_t depth;          /* in flight to each daemon; 0: 16 */
     uint32_t value_max;      /* 0: KV_VALUE_DEFAULT */
     uint32_t staging_bytes;  /* room for the blocks being put, with each daemon; 0: no blocks */
-    uint64_t timeout_ns;     /* of a request; 0: KV_TIMEOUT_DEFAULT_NS */
+    uint64_t timeout_ns;     /* of a request, an hour at most; 0: KV_TIMEOUT_DEFAULT_NS */
     enum rpc_wait_mode wait; /* adaptive unless told otherwise */
     uint64_t tenant;         /* whose named values (kv/client/named.h); 0: nobody's in particular */
 };
@@ -36,6 +36,8 @@ struct kv_client_options {
 int kv_client_open(const struct kv_client_options *options, struct kv_client **out,
                    char why[RPC_WHY_CHARS]) MUST_CHECK;
 void kv_client_close(struct kv_client *client);
+/* Gives back the memory of a staging area in which nothing is put; the next put has fresh pages. */
+void kv_client_rest(struct kv_client *client); /* NULL is fine */
 
 struct kv_ask {
     enum kv_op op; /* of values, not KV_BLOCK */

@@ -188,12 +188,25 @@ enum resp_turn resp_session_turn(struct resp_session *s)
     return s->must_wait || s->need > TURN_MAX ? RESP_TURN_WAIT : RESP_TURN_MORE;
 }
 
+/* Nothing came for LOOK_S: memory that waits for the next request goes back. */
+static void rest(struct resp_session *s)
+{
+    kv_client_rest(s->client);
+    if (s->in_len > s->in_at || s->placed.block)
+        return;
+    free(s->in);
+    s->in = NULL;
+    s->in_size = s->in_at = s->in_len = 0;
+}
+
 /* Waits for more.  False: the end. */
 static bool read_more(struct resp_session *s)
 {
     ssize_t n = make_room(s) ? read_some(s, 0) : 0;
     if (n == 0 || (n < 0 && errno != EAGAIN) || hw_now_ns() > resp_session_auth_end(s))
         return false;
+    if (n < 0)
+        rest(s);
     bool late = s->placed.block && hw_now_ns() > s->placed.expires_ns;
     return !late || take_back(s);
 }

@@ -351,6 +351,39 @@ static void what_a_put_had_staged_is_used_again_after_its_daemon_stalled(void **
     rank_stop(&r);
 }
 
+/* Whether the kernel has pages of that memory. */
+static bool has_pages(const uint8_t *at, size_t bytes)
+{
+    unsigned char there[STAGING / 4096];
+    bool any = false;
+    assert_int_equal(mincore((void *)((uintptr_t)at & ~(uintptr_t)4095), bytes, there), 0);
+    for (size_t i = 0; i < bytes / 4096; i++)
+        any |= there[i] & 1;
+    return any;
+}
+
+static void an_idle_client_gives_the_staging_areas_memory_back(void **state)
+{
+    (void)state;
+    struct rank r;
+    rank_start(&r, 1, ARENA, 0);
+    struct kv_client *c = open_client(r.socket, STAGING);
+    struct kv_block_put open;
+    struct kv_block_key key = key_of(1);
+    assert_int_equal(put(c, 0, MIB), KV_OK);
+    assert_int_equal(kv_block_put_start(c, &key, 1, MIB, &open), KV_OK);
+    memset(open.data, 1, MIB);
+    kv_client_rest(c);
+    assert_true(has_pages(open.data, MIB)); /* it is being put */
+    const uint8_t *at = open.data;
+    assert_int_equal(kv_block_put_commit(c, &open), KV_OK);
+    kv_client_rest(c);
+    assert_false(has_pages(at, MIB));
+    assert_int_equal(put(c, 2, MIB), KV_OK);
+    kv_client_close(c);
+    rank_stop(&r);
+}
+
 static void nobody_but_the_daemon_can_write_the_arena(void **state)
 {
     (void)state;
@@ -388,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_damaged_block_is_a_miss_and_is_counted),
         cmocka_unit_test(a_client_that_goes_leaves_no_lease_and_no_put),
         cmocka_unit_test(what_a_put_had_staged_is_used_again_after_its_daemon_stalled),
+        cmocka_unit_test(an_idle_client_gives_the_staging_areas_memory_back),
         cmocka_unit_test(nobody_but_the_daemon_can_write_the_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
