@@ -125,26 +125,37 @@ void resp_scan(struct resp_session *s, const struct resp_arg *args, uint32_t cou
     free(n.data);
 }
 
+/* False: told why not. */
+static bool delete_names(struct resp_session *s, const struct names *n)
+{
+    uint32_t len;
+    for (size_t at = 0; at < n->len; at += sizeof(len) + len) {
+        memcpy(&len, n->data + at, sizeof(len));
+        enum kv_result result = kv_named_delete(resp_client(s), n->data + at + sizeof(len), len);
+        if (result != KV_OK && result != KV_MISS) {
+            resp_result_error(s, result);
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The values of its tenant, or those of none; never what workers keep. */
 void resp_flush(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     struct names n = {.pattern = NULL};
     uint64_t cursor = 0;
-    uint32_t len;
+    bool ok;
     (void)args;
     (void)count;
     if (!s->options.may_flush) {
         resp_error(s, "NOPERM start kvd with --allow-flush, or delete by name");
         return;
     }
-    bool ok = find_names(s, &n, &cursor, SIZE_MAX);
-    for (size_t at = 0; at < n.len && ok; at += sizeof(len) + len) {
-        memcpy(&len, n.data + at, sizeof(len));
-        enum kv_result result = kv_named_delete(resp_client(s), n.data + at + sizeof(len), len);
-        ok = result == KV_OK || result == KV_MISS;
-        if (!ok)
-            resp_result_error(s, result);
-    }
+    do {
+        n.len = n.count = 0;
+        ok = find_names(s, &n, &cursor, 1) && delete_names(s, &n);
+    } while (ok && cursor);
     if (ok)
         resp_status(s, "OK");
     free(n.data);

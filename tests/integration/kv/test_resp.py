@@ -311,6 +311,15 @@ class RespCase(RespDoor):
         unknown.socket.sendall(b"*1\r\n$100000\r\n")
         self.error(unknown.reply(), "Protocol error")
 
+    def test_more_names_than_a_connection_may_list_can_be_flushed(self):
+        red = self.connect(self.start("--resp", f"unix:{self.dir}/redis", "--allow-flush"))
+        names, batch = 18000, 500
+        for start in range(0, names, batch):  # of 4,006 bytes, 72 MB together
+            red.socket.sendall(b"".join(red.request("SET", b"%06d" % (start + i) + b"n" * 4000, "v") for i in range(batch)))
+            self.assertEqual([red.reply() for _ in range(batch)], ["OK"] * batch)
+        self.error(red("KEYS", "*"), "too many names")
+        self.assertEqual((red("DBSIZE"), red("FLUSHDB"), red("DBSIZE")), (names, "OK", 0))
+
     def test_tenants_do_not_see_each_other(self):
         tenants = self.dir / "tenants"
         tenants.write_text(f"# name token\nred {'r' * 32}\n\nblue {'b' * 32}\n")
