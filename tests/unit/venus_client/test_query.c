@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "venus/client/object/objects.h"
 #include "venus/client/object/query.h"
 #include "vn_client.gen.h"
@@ -199,137 +198,6 @@ static void results_outside_of_the_pool_are_refused(void **state)
     vnc_object_destroy((struct vn_object *)pool);
 }
 
-/* ---- polls ---- */
-
-static const uint64_t pace_ns = 5 * HW_MS; /* as query.c has it: none is asked for more often */
-
-static uint64_t exchanges(const struct rig *rig)
-{
-    return rig_sent(rig).exchanges;
-}
-
-static VkResult read_one(struct rig *rig, struct vnc_query_pool *pool, uint32_t which)
-{
-    uint64_t value;
-    PFN_vkGetQueryPoolResults get =
-        (PFN_vkGetQueryPoolResults)rig_entry(vnc_entries_query, "vkGetQueryPoolResults");
-    return get(VNC_HANDLE(VkDevice, rig->device), VNC_HANDLE(VkQueryPool, pool), which, 1, 8,
-               &value, 8, VK_QUERY_RESULT_64_BIT);
-}
-
-/* Its queries come with batch 1 of queue 0, which is under way. */
-static struct vnc_query_pool *awaited_pool(struct rig *rig)
-{
-    struct vnc_query_pool *pool = pool_new(rig);
-    uint64_t values[2];
-    assert_int_equal(read_two(rig, pool, values), VK_NOT_READY);
-    assert_int_equal(exchanges(rig), 1);
-    rig_submit(rig, 0, NULL, NULL, rig->timeline, rig->fence);
-    assert_true(use(rig, 0, pool, 2, true));
-    return pool;
-}
-
-/* Polls until the server was asked. */
-static VkResult poll_until_asked(struct rig *rig, struct vnc_query_pool *pool, uint32_t which)
-{
-    uint64_t before = exchanges(rig), deadline = hw_now_ns() + RIG_PATIENCE_MS * HW_MS;
-    VkResult result = VK_NOT_READY;
-    while (exchanges(rig) == before) {
-        assert_true(hw_now_ns() < deadline);
-        result = read_one(rig, pool, which);
-    }
-    return result;
-}
-
-static void what_will_come_is_not_asked_for(void **state)
-{
-    struct rig *rig = *state;
-    uint64_t start = hw_now_ns(), values[2];
-    struct vnc_query_pool *pool = awaited_pool(rig);
-    for (int i = 0; i < 8; i++) {
-        assert_int_equal(read_two(rig, pool, values), VK_NOT_READY);
-        assert_int_equal(read_one(rig, pool, 1), VK_NOT_READY);
-        assert_true(exchanges(rig) == 1 || hw_now_ns() - start >= pace_ns);
-    }
-    assert_int_equal(results(pool, 1, 5, 1), 0);
-    assert_int_equal(read_two(rig, pool, values), VK_SUCCESS);
-    assert_int_equal(values[1], 5);
-    vnc_object_destroy((struct vn_object *)pool);
-}
-
-/* Each of them: their results may be there before the batch is done. */
-static void what_is_polled_for_long_is_asked_for(void **state)
-{
-    struct rig *rig = *state;
-    struct vnc_query_pool *pool = awaited_pool(rig);
-    bool asked[2] = {false, false};
-    uint64_t deadline = hw_now_ns() + RIG_PATIENCE_MS * HW_MS;
-    while (!asked[0] || !asked[1]) {
-        assert_true(hw_now_ns() < deadline);
-        for (uint32_t i = 0; i < 2; i++) {
-            uint64_t before = exchanges(rig);
-            assert_int_equal(read_one(rig, pool, i), VK_NOT_READY);
-            asked[i] |= exchanges(rig) > before;
-        }
-    }
-    vnc_object_destroy((struct vn_object *)pool);
-}
-
-static void what_was_there_once_is_not_said_to_be_missing(void **state)
-{
-    struct rig *rig = *state;
-    struct vnc_query_pool *pool = awaited_pool(rig);
-    pthread_mutex_lock(&rig->server.lock);
-    wire_store32(rig->server.answer, VK_SUCCESS);
-    pthread_mutex_unlock(&rig->server.lock);
-    assert_int_equal(poll_until_asked(rig, pool, 0), VK_SUCCESS);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(read_one(rig, pool, 0), VK_SUCCESS);
-    vnc_object_destroy((struct vn_object *)pool);
-}
-
-static void a_batch_that_is_done_has_brought_what_it_had(void **state)
-{
-    struct rig *rig = *state;
-    struct vnc_query_pool *pool = awaited_pool(rig);
-    rig_report(rig, 0, 1); /* and no results */
-    uint64_t before = exchanges(rig);
-    assert_int_equal(read_one(rig, pool, 0), VK_NOT_READY);
-    assert_int_equal(exchanges(rig), before + 1);
-    vnc_object_destroy((struct vn_object *)pool);
-}
-
-/* It may have waited for the batch, and then the results are there. */
-static void the_report_of_another_queue_is_a_reason_to_ask(void **state)
-{
-    struct rig *rig = *state;
-    struct vnc_query_pool *pool = awaited_pool(rig);
-    rig_submit(rig, 1, NULL, NULL, rig->binary, NULL);
-    rig_report(rig, 1, 1);
-    uint64_t before = exchanges(rig);
-    assert_int_equal(read_one(rig, pool, 0), VK_NOT_READY);
-    assert_int_equal(exchanges(rig), before + 1);
-    vnc_object_destroy((struct vn_object *)pool);
-}
-
-static void availability_and_partial_results_are_asked_for(void **state)
-{
-    struct rig *rig = *state;
-    struct vnc_query_pool *pool = awaited_pool(rig);
-    PFN_vkGetQueryPoolResults get =
-        (PFN_vkGetQueryPoolResults)rig_entry(vnc_entries_query, "vkGetQueryPoolResults");
-    const VkQueryResultFlags flags[] = {VK_QUERY_RESULT_WITH_AVAILABILITY_BIT,
-                                        VK_QUERY_RESULT_PARTIAL_BIT};
-    for (uint32_t i = 0; i < 2; i++) {
-        uint64_t values[2], before = exchanges(rig);
-        assert_int_equal(get(VNC_HANDLE(VkDevice, rig->device), VNC_HANDLE(VkQueryPool, pool), 0, 1,
-                             16, values, 16, flags[i] | VK_QUERY_RESULT_64_BIT),
-                         VK_NOT_READY);
-        assert_int_equal(exchanges(rig), before + 1);
-    }
-    vnc_object_destroy((struct vn_object *)pool);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,16 +210,6 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(pools_of_two_queues_are_not_followed, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(results_outside_of_the_pool_are_refused, rig_start,
-                                        rig_end),
-        cmocka_unit_test_setup_teardown(what_will_come_is_not_asked_for, rig_start, rig_end),
-        cmocka_unit_test_setup_teardown(what_is_polled_for_long_is_asked_for, rig_start, rig_end),
-        cmocka_unit_test_setup_teardown(what_was_there_once_is_not_said_to_be_missing, rig_start,
-                                        rig_end),
-        cmocka_unit_test_setup_teardown(a_batch_that_is_done_has_brought_what_it_had, rig_start,
-                                        rig_end),
-        cmocka_unit_test_setup_teardown(the_report_of_another_queue_is_a_reason_to_ask, rig_start,
-                                        rig_end),
-        cmocka_unit_test_setup_teardown(availability_and_partial_results_are_asked_for, rig_start,
                                         rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

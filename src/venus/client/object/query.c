@@ -1,7 +1,6 @@
 /* Query pools; see query.h. */
 #include "venus/client/object/query.h"
 
-#include "base/clock.h"
 #include "base/grow.h"
 #include "venus/client/locks.h"
 #include "venus/client/object/ask.h"
@@ -14,30 +13,11 @@
 
 enum { VIEWS_MAX = 32 }; /* a query in a render pass with several views takes one of each */
 
-/* Between two polls of a pool that the server is asked about: at least as long, and so many times
- * what the last question took.  A batch may wait for the host behind its queries, so they can be
- * there long before it is done. */
-static const uint64_t pace_least_ns = 5 * HW_MS, pace_most_ns = 125 * HW_MS;
-enum { PACE_TIMES = 8 };
-/* As with fences (sync.c): a thread that polls all the time takes the core from what it waits for.
- */
-enum { POLLS_MAX = 16 };
-static const uint64_t polls_apart_ns = 10 * HW_US, rest_ns = 200 * HW_US;
-
 struct query {
     uint64_t use;  /* number of the last */
     bool expected; /* the program reads it */
     bool known;    /* its result is here */
     bool read;     /* by the program, since the last use */
-
-    /* The batch that its result comes with.  0: none does, or the server may have said since that
-     * the result is there. */
-    uint64_t batch;
-    uint64_t others;   /* batches that other queues had done when the result was not there */
-    uint64_t asked_ns; /* for the batch */
-    uint64_t polled_ns;
-    uint32_t polls; /* in a row */
-    uint32_t round; /* of the pool, when it last had its turn */
 };
 
 struct vnc_query_pool {
@@ -50,10 +30,8 @@ struct vnc_query_pool {
     const struct vnc_queue *queue;
     bool scattered; /* over several queues */
     uint64_t uses;
-    uint64_t asked_ns, took_ns; /* of the last question to the server */
-    uint32_t round;             /* in which each query that is polled has a turn to be asked for */
-    struct query *queries;      /* from the first read on */
-    uint64_t *results;          /* of each query: values, then whether they are there */
+    struct query *queries; /* from the first read on */
+    uint64_t *results;     /* of each query: values, then whether they are there */
 };
 
 struct vnc_query_use {
@@ -169,7 +147,6 @@ static void forget(struct vnc_query_pool *pool, uint32_t first, uint32_t end)
         struct query *query = &pool->queries[i];
         query->expected &= !query->known || query->read;
         query->known = query->read = false;
-        query->batch = 0;
         query->use = pool->uses;
     }
 }
@@ -188,30 +165,14 @@ static void put_question(const struct vnc_query_pool *pool, uint32_t first, uint
     wire_fill_len(e, hole);
 }
 
-/* Who waited for another queue may know by that what this one has done. */
-static uint64_t done_elsewhere(const struct vnc_query_pool *pool)
-{
-    uint64_t done = 0;
-    for (uint32_t i = 0; i < pool->device->queue_count; i++) {
-        const struct vnc_queue *queue = pool->device->queues[i];
-        if (queue != pool->queue)
-            done += atomic_load_explicit(&queue->done, memory_order_relaxed);
-    }
-    return done;
-}
-
 /* Those that the program has read are not uninitialized, so it is allowed to read them. */
-static void put_questions(struct vnc_query_pool *pool, uint32_t first, uint32_t end,
+static void put_questions(const struct vnc_query_pool *pool, uint32_t first, uint32_t end,
                           const struct vnc_queue *queue, uint64_t batch, struct wire_enc *e)
 {
-    uint64_t now = hw_now_ns(), others = done_elsewhere(pool);
     while (first < end) {
         uint32_t stop = first;
-        for (; stop < end && pool->queries[stop].expected; stop++) {
-            pool->queries[stop].batch = batch;
-            pool->queries[stop].others = others;
-            pool->queries[stop].asked_ns = now;
-        }
+        while (stop < end && pool->queries[stop].expected)
+            stop++;
         if (stop > first)
             put_question(pool, first, stop - first, queue, batch, e);
         first = stop + 1;
@@ -276,7 +237,6 @@ int vnc_query_pool_results(struct vnc_query_pool *pool, uint64_t use, uint32_t f
             continue;
         memcpy(to, results + i * size, size);
         query->known = to[pool->values] != 0;
-        query->batch = query->known ? 0 : query->batch;
     }
     pthread_mutex_unlock(&pool->lock);
     return 0;
@@ -290,7 +250,6 @@ struct question {
     void *data;
     VkDeviceSize stride;
     VkQueryResultFlags flags;
-    bool waits;
 };
 
 /* Under the lock.  Without memory everything is asked for, as ever. */
@@ -364,15 +323,11 @@ static bool look(struct vnc_query_pool *pool, const struct question *q)
     return known;
 }
 
-static bool is_followed(const struct vnc_query_pool *pool, const struct question *q)
+static bool find(const struct question *q)
 {
-    return pool->values && q->count > 0 && q->first < pool->count &&
-           q->count <= pool->count - q->first;
-}
-
-static bool find(struct vnc_query_pool *pool, const struct question *q)
-{
-    if (!is_followed(pool, q))
+    struct vnc_query_pool *pool = VNC_OBJECT(vnc_query_pool, q->pool);
+    if (!pool->values || q->count == 0 || q->first >= pool->count ||
+        q->count > pool->count - q->first)
         return false;
     if (look(pool, q))
         return true;
@@ -380,105 +335,13 @@ static bool find(struct vnc_query_pool *pool, const struct question *q)
     return look(pool, q);
 }
 
-/* ---- results that are not there yet ---- */
-
-/* Under the lock: whether the results of all will come, and nothing that the program may know says
- * that they could be there.  What comes with a batch is here before anybody hears that it is done.
- * Other processes, of which programs hear over sockets that pass descriptors, are not followed. */
-static bool will_come(const struct vnc_query_pool *pool, const struct question *q, uint64_t others)
-{
-    bool simple = !q->waits && !(q->flags & ~(VkQueryResultFlags)VK_QUERY_RESULT_64_BIT);
-    bool will =
-        simple && pool->queries && !pool->scattered && !vnc_link_passes_fds(vnc_link_of(q->device));
-    for (uint32_t i = q->first; will && i < q->first + q->count; i++) {
-        const struct query *query = &pool->queries[i];
-        will = query->batch && query->others == others &&
-               !vnc_queue_has_done(pool->queue, query->batch);
-    }
-    return will;
-}
-
-/* Under the lock: whether the server is asked nevertheless.  Each query that is polled has a turn
- * before any has the next. */
-static bool takes_turn(struct vnc_query_pool *pool, const struct question *q, uint64_t now)
-{
-    struct query *query = &pool->queries[q->first];
-    uint64_t pace = pool->took_ns * PACE_TIMES;
-    uint64_t last = pool->asked_ns > query->asked_ns ? pool->asked_ns : query->asked_ns;
-    pace = pace < pace_least_ns ? pace_least_ns : pace > pace_most_ns ? pace_most_ns : pace;
-    bool had_turn = query->round == pool->round;
-    if (now - last < (had_turn ? 2 * pace : pace))
-        return false;
-    pool->round += had_turn;
-    query->round = pool->round;
-    pool->asked_ns = now;
-    return true;
-}
-
-/* Under the lock: whether the thread does nothing but poll. */
-static bool spins(struct query *query, uint64_t now)
-{
-    query->polls = now - query->polled_ns < polls_apart_ns ? query->polls + 1 : 0;
-    query->polled_ns = now;
-    return query->polls > POLLS_MAX;
-}
-
-struct awaited {
-    const struct vnc_queue *queue;
-    uint64_t batch;
-};
-
-static bool is_done(void *user)
-{
-    const struct awaited *awaited = user;
-    return vnc_queue_has_done(awaited->queue, awaited->batch);
-}
-
-/* Whether it is known without the server that the results are not there.  *others: see note_answer.
- */
-static bool is_pending(struct vnc_query_pool *pool, const struct question *q, uint64_t *others)
-{
-    if (!is_followed(pool, q))
-        return false;
-    uint64_t now = hw_now_ns();
-    pthread_mutex_lock(&pool->lock);
-    *others = done_elsewhere(pool);
-    bool pending = will_come(pool, q, *others) && !takes_turn(pool, q, now);
-    struct query *query = pending ? &pool->queries[q->first] : NULL;
-    bool rests = pending && spins(query, now);
-    struct awaited awaited = {pool->queue, pending ? query->batch : 0};
-    pthread_mutex_unlock(&pool->lock);
-    if (!rests)
-        return pending;
-    vnc_link_rest(vnc_link_of(q->device), is_done, &awaited, rest_ns);
-    pthread_mutex_lock(&pool->lock);
-    query->polled_ns = hw_now_ns();
-    pthread_mutex_unlock(&pool->lock);
-    return true;
-}
-
-/* The server has said something about the queries; when it was asked, other queues had done so
- * much.  Once a result may have been there it must not seem to be gone. */
-static void note_answer(struct vnc_query_pool *pool, const struct question *q, VkResult result,
-                        uint64_t start, uint64_t others)
-{
-    if (!is_followed(pool, q))
-        return;
-    bool none = q->count == 1 && result == VK_NOT_READY;
-    pthread_mutex_lock(&pool->lock);
-    pool->asked_ns = hw_now_ns();
-    pool->took_ns = pool->asked_ns - start;
-    for (uint32_t i = q->first; pool->queries && i < q->first + q->count; i++) {
-        pool->queries[i].batch = none ? pool->queries[i].batch : 0;
-        pool->queries[i].others = others;
-    }
-    pthread_mutex_unlock(&pool->lock);
-}
-
 /* The server never waits; see queue.h. */
-static VkResult ask_server(const struct question *q)
+static VkResult ask(void *user)
 {
+    const struct question *q = user;
     struct vnc_link *link = vnc_link_of(q->device);
+    if (find(q))
+        return VK_SUCCESS;
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
@@ -493,28 +356,14 @@ static VkResult ask_server(const struct question *q)
     return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
 }
 
-static VkResult ask(void *user)
-{
-    const struct question *q = user;
-    struct vnc_query_pool *pool = VNC_OBJECT(vnc_query_pool, q->pool);
-    if (find(pool, q))
-        return VK_SUCCESS;
-    uint64_t others = 0, start = hw_now_ns();
-    if (is_pending(pool, q, &others))
-        return VK_NOT_READY;
-    VkResult result = ask_server(q);
-    note_answer(pool, q, result, start, others);
-    return result;
-}
-
 static VKAPI_ATTR VkResult VKAPI_CALL get_query_pool_results(VkDevice handle, VkQueryPool pool,
                                                              uint32_t first, uint32_t count,
                                                              size_t size, void *data,
                                                              VkDeviceSize stride,
                                                              VkQueryResultFlags flags)
 {
+    struct question question = {handle, pool, first, count, size, data, stride, flags};
     bool waits = flags & VK_QUERY_RESULT_WAIT_BIT;
-    struct question question = {handle, pool, first, count, size, data, stride, flags, waits};
     /* A caller that waits gets final results: a driver that was asked for partial ones need not say
      * that they are not ready. */
     if (waits)

@@ -9,10 +9,6 @@
  * such use has a number, and a result counts that was asked for with or after the last one.  Of a
  * pool that several queues use nothing is asked: a batch may still run that was submitted before.
  *
- * A program that polls results which will come is told VK_NOT_READY without an exchange, while the
- * batch runs.  Now and then the server is asked nevertheless: a batch may wait for the host behind
- * its queries.
- *
  * Trust: the program's own; results are the server's.
  * Threads: as Vulkan; a pool has a lock, taken last.
  * Lifetime: of the handle and of recordings that name the pool. */
