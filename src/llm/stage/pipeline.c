@@ -291,14 +291,11 @@ static int exchange_part(struct pipeline *p, uint32_t stage, const struct llm_st
     return wire_dec_end(&answer) ? llm_link_lose(&p->links, link, "a malformed answer", why) : 0;
 }
 
-/* A later part of the rows attends to what an earlier one appended, as in one batch.  A server of
- * an older version may refuse so many rows: then half of them are tried, and from then on no more.
- */
+/* A later part of the rows attends to what an earlier one appended, as in one batch. */
 static int exchange(struct pipeline *p, const struct llm_pass *op, float *x, char *why)
 {
     const struct llm_stage_layers *layers = &p->stages.items[op->stage];
-    size_t row = p->width * sizeof *x;
-    uint32_t most = (uint32_t)(p->config.rows_bytes / row), done = 0;
+    uint32_t most = (uint32_t)(p->config.rows_bytes / (p->width * sizeof *x)), done = 0;
     const uint32_t *wanted = op->wanted, *end = op->wanted + op->wanted_count;
     int rc = 0;
     while (done < p->batch->rows && rc == 0) {
@@ -314,14 +311,6 @@ static int exchange(struct pipeline *p, const struct llm_pass *op, float *x, cha
             wanted++;
         part.wanted_count = (uint32_t)(wanted - part.wanted);
         rc = exchange_part(p, op->stage, &part, x, why);
-        if (rc == -EPROTO && part.rows > 1) {
-            most = part.rows / 2;
-            done = part.first;
-            wanted = part.wanted;
-            rc = 0;
-        } else if (rc == 0 && most * row < p->config.rows_bytes) {
-            p->config.rows_bytes = (uint32_t)(most * row);
-        }
     }
     return rc;
 }

@@ -244,51 +244,6 @@ static void same_bits_of(const struct model *m, const char *layers, uint32_t row
                  layers);
 }
 
-/* Servers of an older version take so many rows in a message. */
-static _Atomic uint32_t rows_taken = UINT32_MAX, rows_refused;
-
-int __real_llm_stage_step_get(const void *bytes, size_t len, const struct llm_stage_limits *limits,
-                              struct llm_stage_step *step);
-int __wrap_llm_stage_step_get(const void *bytes, size_t len, const struct llm_stage_limits *limits,
-                              struct llm_stage_step *step);
-int __wrap_llm_stage_step_get(const void *bytes, size_t len, const struct llm_stage_limits *limits,
-                              struct llm_stage_step *step)
-{
-    int rc = __real_llm_stage_step_get(bytes, len, limits, step);
-    bool refused = rc == 0 && step->batch.rows > rows_taken;
-    rows_refused += refused;
-    return refused ? -EPROTO : rc;
-}
-
-static void a_stage_that_takes_fewer_rows_gets_fewer(void **state)
-{
-    struct model m;
-    struct stage_server rest;
-    (void)state;
-    model_open(&m, LLM_LLAMA, LLM_Q8_0);
-    compute_alone(&m);
-    start(&rest, &m, 1, 3, 0);
-    rows_taken = 10;
-    struct llm_engine *engine = front(&m, "0@local,1-2@", 0);
-    for (int i = 0; i < 2; i++) {
-        forget(&got);
-        compute(engine, &got);
-        assert_memory_equal(&wanted, &got, sizeof got);
-        assert_true((rows_refused > 0) == (i == 0)); /* it is learned once */
-        rows_refused = 0;
-    }
-    rows_taken = 0; /* not for want of rows */
-    struct llm_seq *seq = seq_open(engine);
-    struct llm_row row = {.seq = seq, .token = 1};
-    assert_int_equal(llm_engine_step(engine, &row, 1, NULL, why), -EPROTO);
-    llm_seq_destroy(seq);
-    rows_taken = UINT32_MAX;
-    rows_refused = 0;
-    llm_engine_destroy(engine);
-    stop(&rest);
-    model_close(&m);
-}
-
 /* One stage is the front's, or none is; a step of one message or of several. */
 static void any_number_of_stages_computes_the_same_bits(void **state)
 {
@@ -1075,7 +1030,6 @@ int main(int argc, char **argv)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_stages_computes_the_same_bits),
-        cmocka_unit_test(a_stage_that_takes_fewer_rows_gets_fewer),
         cmocka_unit_test(any_number_of_shares_computes_the_same_bits),
         cmocka_unit_test(many_logits_are_gathered),
         cmocka_unit_test(every_kind_of_model_can_be_staged),
