@@ -145,12 +145,12 @@ void kv_block_let_go(struct kv_client *client, struct kv_block_ref *ref);
 
 enum kv_result kv_block_delete(struct kv_client *client, const struct kv_block_key *key);
 /* The same for the block of that checksum only, and for older ones of the key. */
+enum kv_result kv_block_delete_seen(struct kv_client *client, const struct kv_block_key *key,
+                                    uint64_t checksum);
 /* The end of a named value and the length of its block, without its bytes and unverified.  KV_OK,
  * KV_MISS. */
 enum kv_result kv_block_look(struct kv_client *client, const struct kv_block_key *key,
                              uint64_t *end_ms, uint32_t *len);
-enum kv_result kv_block_delete_seen(struct kv_client *client, const struct kv_block_key *key,
-                                    uint64_t checksum);
 /* Which of many keys have a block.  Written only with KV_OK. */
 enum kv_result kv_block_exists(struct kv_client *client, const struct kv_block_key *keys,
                                uint32_t count, bool *there);
