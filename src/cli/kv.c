@@ -72,7 +72,7 @@ static int result_of(struct store *s, enum kv_result result)
             "the value is longer than the store takes: 64 MiB, --blocks or --tenant-max",
         [KV_PEER_LOST] = "the member that owns it is gone: try again",
         [KV_TIMEOUT] = "no answer in time: try again, or with a longer --timeout",
-        [KV_REFUSED] = "the daemon keeps no blocks: start it with --blocks",
+        [KV_REFUSED] = "the daemon keeps no blocks",
         [KV_PUT_EXPIRED] = "the put took too long: try again",
         [KV_NOT_OWNER] = "the members are changing: try again",
         [KV_TOO_FEW] = "fewer members than kvd's --min-copies have it: try again when more are up",

@@ -1,4 +1,4 @@
-/* hawser kvd - the daemons of one rank of the key-value store. */
+/* hawser kvd - the daemons of one member of the key-value store. */
 #include "cli/commands.h"
 
 #include "base/clock.h"
@@ -11,7 +11,6 @@
 #include "kv/daemon/host.h"
 #include "kv/resp/door.h"
 #include "kv/store/extents.h"
-#include "kv/store/store.h"
 #include "serve/metrics.h"
 #include "serve/ready.h"
 
@@ -22,15 +21,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS_MIN = 4096 }; /* less is a unit that was forgotten */
+enum {
+    BLOCKS_MIN = 4096, /* less is a unit that was forgotten */
+    /* Of each daemon, for small values: what its clients store are blocks. */
+    SMALL_BYTES = 1 << 20,
+    SMALL_ENTRIES = 1 << 12
+};
 
 struct kvd_options {
     const char *socket;
-    struct cmd_list peers;
     struct cmd_members_options members;
-    const char *rank;
     uint64_t daemons;
-    uint64_t store_bytes, entries, max_clients, heartbeat_ns;
+    uint64_t max_clients, heartbeat_ns;
     uint64_t arena_bytes, block_entries, copies, min_copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
     bool numa, insecure, may_flush;
@@ -45,15 +47,9 @@ struct kvd_options {
 static const struct cmd_option options[] = {
     {"socket", 's', CMD_STRING, AT(socket), "where local clients attach; only this user may",
      "PATH", "/tmp/hawser-kvd.sock"},
-    {"peers", 0, CMD_LIST, AT(peers),
-     "the address of every rank, this one too, in order; each further daemon of a rank takes the "
-     "next port, or PATH.1 and so on",
-     "ADDR"},
-    {"rank", 0, CMD_STRING, AT(rank),
-     "which of --peers this is [default: what mpirun or srun says; 0]", "N"},
     {"members", 0, CMD_LIST, AT(members.list),
-     "instead of --peers: the cluster's members, this one too, each with the address of its first "
-     "daemon; blocks are divided among them",
+     "the cluster's members, this one too, which divide the blocks among themselves; each with the "
+     "address of its first daemon: each further one takes the next port, or PATH.1 and so on",
      "NAME=ADDR"},
     CMD_ETCD_OPTION(struct kvd_options, members.etcd,
                     "instead of --members: register in etcd and follow who else does"),
@@ -71,19 +67,13 @@ static const struct cmd_option options[] = {
      KV_MEMBER_TTL_MIN, KV_MEMBER_TTL_MAX},
     {"daemons", 0, CMD_U64, AT(daemons), "daemon threads; the keys are divided among them", "N",
      "1", 1, KV_DAEMONS_MAX},
-    {"store", 0, CMD_SIZE, AT(store_bytes), "values of each daemon; a put past it is FULL", "SIZE",
-     "256MiB", 4096, UINT64_C(1) << 46},
-    {"entries", 0, CMD_U64, AT(entries), "keys of each daemon; 64 bytes each once used", "N",
-     "1000000", 1, KV_STORE_ENTRIES_MAX},
     {"blocks", 0, CMD_SIZE, AT(arena_bytes),
-     "room for blocks of up to 64MiB, of each daemon; 0: none.  Memory is taken as it is used.  "
-     "Blocks are divided among ranks or members",
-     "SIZE", "0", 0, KV_ARENA_MAX},
+     "room for blocks of up to 64MiB, of each daemon.  Memory is taken as it is used", "SIZE",
+     "1GiB", BLOCKS_MIN, KV_ARENA_MAX},
     {"block-entries", 0, CMD_U64, AT(block_entries), "blocks of each daemon; about 250 bytes each",
      "N", "65536", 1, KV_BLOCK_ENTRIES_MAX},
     {"copies", 0, CMD_U64, AT(copies),
-     "of each block, at as many ranks or members; the same for all of them", "N", "1", 1,
-     KV_COPIES_MAX},
+     "of each block, at as many members; the same for all of them", "N", "1", 1, KV_COPIES_MAX},
     {"min-copies", 0, CMD_U64, AT(min_copies),
      "of --copies, what a client's put must reach at once; with fewer it is TOO_FEW.  The others "
      "come later",
@@ -99,17 +89,18 @@ static const struct cmd_option options[] = {
     {"max-clients", 0, CMD_U64, AT(max_clients),
      "attached at a time, beside the connections of --resp; the next is refused", "N", "256", 1,
      KV_CLIENTS_MAX},
-    {"flush", 0, CMD_CHOICE, AT(flush), "when messages to other ranks are written", NULL,
+    {"flush", 0, CMD_CHOICE, AT(flush), "when messages to other members are written", NULL,
      "adaptive", 0, 0, cmd_flush_names},
     {"wait", 0, CMD_CHOICE, AT(wait), "how an idle daemon waits", NULL, "adaptive", 0, 0,
      cmd_wait_names},
-    {"heartbeat", 0, CMD_DURATION, AT(heartbeat_ns), "a rank that is silent for so long is lost",
+    {"heartbeat", 0, CMD_DURATION, AT(heartbeat_ns), "a member that is silent for so long is lost",
      "TIME", "2s", 100 * HW_MS, 3600 * HW_SEC},
     {"numa-isolate", 0, CMD_FLAG, AT(numa), "pin each daemon to a core of one memory node"},
     {"cert", 0, CMD_STRING, AT(cert),
-     "TLS certificate (PEM) for other ranks; hawser keygen makes one", "FILE"},
+     "TLS certificate (PEM) for other members; hawser keygen makes one", "FILE"},
     {"key", 0, CMD_STRING, AT(key), "its private key (PEM, mode 0600)", "FILE"},
-    {"ca", 0, CMD_STRING, AT(ca), "other ranks' certificates must chain to this PEM file", "FILE"},
+    {"ca", 0, CMD_STRING, AT(ca), "other members' certificates must chain to this PEM file",
+     "FILE"},
     {"fingerprint", 0, CMD_STRING, AT(fingerprint), "or must have this SHA-256", "HEX"},
     {"token-file", 0, CMD_STRING, AT(token_file),
      "daemons prove to each other that they know this token (mode 0600) [default: this user's on "
@@ -152,8 +143,6 @@ struct unit {
 
 struct kvd {
     const struct kvd_options *o;
-    uint32_t rank, ranks;
-    struct rpc_addr addrs[KV_RANKS_MAX];
     struct rpc_security listen, dial;
     struct cmd_members members;
     struct metrics *metrics;
@@ -189,33 +178,17 @@ static enum cmd_exit check_listen(struct kvd *k, const char *option, const struc
     return ensure_token(k, listen);
 }
 
-/* A cluster of members: this one is the only rank, as far as small values go. */
-static enum cmd_exit check_member(struct kvd *k)
+static bool is_member(const struct kvd *k)
 {
-    if (k->o->peers.count)
-        return cmd_fail(CMD_USAGE, "kvd: --peers is for ranks; a cluster has members instead");
-    k->rank = 0;
-    k->ranks = 1;
-    k->addrs[0] = k->members.listen;
-    return check_listen(k, k->o->members.listen ? "--listen" : "--members", &k->addrs[0]);
+    return k->members.name[0] != '\0';
 }
 
-static enum cmd_exit check_addresses(struct kvd *k)
+static enum cmd_exit check_member(struct kvd *k)
 {
-    char why[RPC_WHY_CHARS];
     enum cmd_exit code = cmd_members_check(&k->o->members, &k->members);
-    if (code != CMD_DONE || k->members.name[0])
-        return code == CMD_DONE ? check_member(k) : code;
-    k->ranks = k->o->peers.count ? (uint32_t)k->o->peers.count : 1;
-    for (uint32_t i = 0; i < k->o->peers.count; i++)
-        if (rpc_addr_parse(k->o->peers.items[i], &k->addrs[i], why))
-            return cmd_fail(CMD_USAGE, "kvd: --peers: %s", why);
-    if (k->rank >= k->ranks)
-        return cmd_fail(CMD_USAGE, "kvd: --rank %u, but --peers names %u ranks; name all of them",
-                        k->rank, k->ranks);
-    if (k->ranks == 1)
-        return CMD_DONE;
-    return check_listen(k, "--peers", &k->addrs[k->rank]);
+    if (code != CMD_DONE || !is_member(k))
+        return code;
+    return check_listen(k, k->o->members.listen ? "--listen" : "--members", &k->members.listen);
 }
 
 static enum cmd_exit check_all(struct kvd *k)
@@ -225,10 +198,6 @@ static enum cmd_exit check_all(struct kvd *k)
     if (o->min_copies > o->copies)
         return cmd_fail(CMD_USAGE, "kvd: --min-copies %llu is more than --copies %llu",
                         (unsigned long long)o->min_copies, (unsigned long long)o->copies);
-    if (o->arena_bytes > 0 && o->arena_bytes < BLOCKS_MIN)
-        return cmd_fail(CMD_USAGE,
-                        "kvd: --blocks %llu: that is too few bytes; use a size such as 1GiB",
-                        (unsigned long long)o->arena_bytes);
     if (!o->cert != !o->key)
         return cmd_fail(CMD_USAGE, "kvd: --cert and --key go together");
     if (k->o->resp.count > RESP_DOORS_MAX)
@@ -240,7 +209,7 @@ static enum cmd_exit check_all(struct kvd *k)
     if (rpc_security_load(&k->listen, &listen, true, why) ||
         rpc_security_load(&k->dial, &dial, false, why))
         return cmd_fail(CMD_FAILED, "kvd: %s", why);
-    return check_addresses(k);
+    return check_member(k);
 }
 
 /* ---- running ---- */
@@ -260,20 +229,19 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
     uint32_t sessions = (uint32_t)o->resp.count * RESP_SESSIONS_MAX; /* each may be a client */
     uint32_t clients = (uint32_t)o->max_clients + sessions;
     struct kv_host_options host = {
-        .rank = k->rank,
-        .ranks = k->ranks,
+        .ranks = 1,
         .index = index,
         .daemons = (uint32_t)o->daemons,
         .socket = o->socket,
-        .addrs = k->addrs,
-        .member = k->members.name[0] ? k->members.name : NULL,
+        .addrs = is_member(k) ? &k->members.listen : NULL,
+        .member = is_member(k) ? k->members.name : NULL,
         .fixed_members = o->members.list.count > 0,
         .copies = (uint32_t)o->copies,
         .min_copies = (uint32_t)o->min_copies,
         .listen_security = &k->listen,
         .dial_security = &k->dial,
-        .store_bytes = o->store_bytes,
-        .store_entries = (uint32_t)o->entries,
+        .store_bytes = SMALL_BYTES,
+        .store_entries = SMALL_ENTRIES,
         .max_clients = clients < KV_CLIENTS_MAX ? clients : KV_CLIENTS_MAX,
         .arena_bytes = o->arena_bytes,
         .blocks = {.entries = (uint32_t)o->block_entries,
@@ -334,8 +302,6 @@ static enum cmd_exit check_resp(const struct kvd *k, const char *at,
         return cmd_fail(CMD_USAGE,
                         "kvd: --resp: '%s' is neither host:port nor tls:host:port nor unix:PATH",
                         at);
-    if (k->o->arena_bytes == 0)
-        return cmd_fail(CMD_USAGE, "kvd: --resp: values are blocks: give --blocks, too");
     if (o->open || k->o->insecure || (token && (o->tls || rpc_addr_is_local(&o->addr))))
         return CMD_DONE;
     return cmd_fail(CMD_REFUSED,
@@ -409,14 +375,11 @@ static void on_view(void *user, const struct kv_view *view)
 
 static enum cmd_exit say_ready(const struct kvd *k)
 {
-    bool member = k->members.name[0] != '\0';
     printf("attach at %s, ", k->o->socket);
-    if (member)
+    if (is_member(k))
         printf("member %s, ", k->members.name);
-    else
-        printf("rank %u of %u, ", k->rank, k->ranks);
     printf("%u daemon%s", k->unit_count, k->unit_count == 1 ? "" : "s");
-    for (uint32_t i = 0; i < k->unit_count && (k->ranks > 1 || member); i++)
+    for (uint32_t i = 0; i < k->unit_count && is_member(k); i++)
         printf("%s%s", i ? ", " : ", listening on ", kv_host_address(k->units[i].host));
     printf("\n");
     return serve_say_ready("kvd", (int)k->o->ready_fd);
@@ -441,7 +404,7 @@ static enum cmd_exit serve(struct kvd *k)
             code = cmd_fail(CMD_FAILED, "kvd: cannot start a thread");
         }
     }
-    if (code == CMD_DONE && k->members.name[0])
+    if (code == CMD_DONE && is_member(k))
         code = cmd_members_start(&k->members, on_view, k);
     if (code == CMD_DONE && !k->members.stopping)
         code = open_resps(k);
@@ -464,9 +427,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
         return cmd_fail(CMD_FAILED, "out of memory");
     k->o = values;
     cmd_raise_files();
-    enum cmd_exit code = cmd_rank("kvd", k->o->rank, &k->rank);
-    if (code == CMD_DONE)
-        code = serve(k);
+    enum cmd_exit code = serve(k);
     for (size_t i = 0; i < RESP_DOORS_MAX; i++)
         resp_door_close(k->resp[i]);
     resp_tenants_free(k->tenants);
@@ -485,20 +446,19 @@ const struct cmd_command cmd_kvd = {
     .summary = "run the key-value store, alone or as a member of a cluster",
     .operands = "",
     .description =
-        "Serves local clients through shared memory and other ranks through copyrpc, "
-        "until SIGINT, SIGTERM or SIGHUP; then removes its sockets.  Every rank must be given "
-        "the same --peers and --daemons.  With --members or --etcd blocks are shared by "
-        "a cluster whose members may change; docs/design/cluster.md says how.  Prints "
-        "one line, \"attach at ...\", when clients can attach.",
+        "Serves local clients through shared memory and other members through copyrpc, until "
+        "SIGINT, SIGTERM or SIGHUP; then removes its sockets.  With --members or --etcd blocks are "
+        "shared by a cluster, whose members must be given the same --daemons and --copies; "
+        "docs/design/cluster.md says how.  Prints one line, \"attach at ...\", when clients can "
+        "attach.",
     .options = options,
     .environment = environment,
     .examples = "hawser kvd\n"
                 "hawser kvd --blocks 64GiB --etcd http://10.0.0.9:2379 --cluster kv \\\n"
                 "    --name kv0 --listen 10.0.0.1:28200 --cert server.crt --key server.key \\\n"
                 "    --token-file token\n"
-                "hawser kvd --peers shm:/run/kv0,shm:/run/kv1 --rank 1 --socket /run/kvd1.sock\n"
-                "hawser kvd --peers 10.0.0.1:28200,10.0.0.2:28200 --rank 0 --cert server.crt \\\n"
-                "    --key server.key --ca server.crt --token-file token",
+                "hawser kvd --members a=10.0.0.1:28200,b=10.0.0.2:28200 --name a --copies 2 \\\n"
+                "    --cert server.crt --key server.key --ca server.crt --token-file token",
     .values_size = sizeof(struct kvd_options),
     .run = run,
 };

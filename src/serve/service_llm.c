@@ -82,7 +82,7 @@ const struct cmd_option service_llm_table[] = {
      LLM_SEQUENCES_MAX},
     {"shadow", 0, CMD_STRING, AT(shadow),
      "where KV is evicted to when memory is short: host, this process's memory; kvd:SOCKET, a KV "
-     "daemon with --blocks; redis://HOST:PORT,..., Redis or Valkey, a cluster or one server, or "
+     "daemon; redis://HOST:PORT,..., Redis or Valkey, a cluster or one server, or "
      "rediss:// with TLS [default: nowhere, clients are refused]",
      "WHERE"},
     {"shadow-ca", 0, CMD_STRING, AT(shadow_ca),

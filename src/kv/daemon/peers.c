@@ -423,8 +423,7 @@ static void say_refused(struct kv_peer *peer, int status)
                 name_of(peer));
     else
         hw_warn(HW_CAT_KV,
-                "%s does not let us join: %s; do all daemons have the same --peers, "
-                "--daemons and --copies?",
+                "%s does not let us join: %s; do all daemons have the same --daemons and --copies?",
                 name_of(peer), strerror(-status));
 }
 

@@ -65,8 +65,7 @@ static int kvd_open(const struct llm_shadow_config *config, struct llm_shadow_st
     enum kv_result result = kv_block_stat(s->clients[0], &stat);
     if (result != KV_OK) {
         kvd_close(s);
-        return llm_why(why, -EOPNOTSUPP,
-                       "the KV daemon keeps no blocks (%s): start it with --blocks",
+        return llm_why(why, -EOPNOTSUPP, "the KV daemon keeps no blocks (%s)",
                        kv_result_name(result));
     }
     *out = s;

@@ -114,7 +114,6 @@ class Options(Members):
         self.refuse(FAILED, "NAME:PASSWORD", *etcd, "--etcd-login", login, *listen, "--name", "a")
         self.refuse(REFUSED, "use https://", "--etcd", "http://10.255.0.1:1", "--etcd-login", login,
                     *listen, "--name", "a")
-        self.refuse(USAGE, "--peers", *etcd, *listen, "--name", "a", "--peers", "unix:/tmp/a")
         self.refuse(USAGE, "--member-ttl", *etcd, *listen, "--name", "a", "--member-ttl", "1s")
         self.refuse(USAGE, "name a host and a port", *etcd, "--listen", "127.0.0.1:0", "--name", "a")
         self.refuse(USAGE, "are for --members", "--name", "a")

@@ -453,7 +453,6 @@ class RespCase(RespDoor):
         self.expect(hawser(*base, "tls:0.0.0.0:0", *server), REFUSED, "--token-file")
         self.expect(hawser(*base, f"tls:unix:{self.dir}/r", *server), USAGE, "tls:host:port")
         self.expect(hawser(*base, "shm:/tmp/x"), USAGE, "unix:PATH")
-        self.expect(hawser("kvd", "--socket", self.dir / "kvd", "--resp", "unix:/tmp/x"), USAGE, "--blocks")
 
 
 if __name__ == "__main__":
