@@ -11,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_BYTES_MAX = 1 << 20 };
-
-static const char blanks[] = " \t\r";
-
 static int refuse(char why[RPC_WHY_CHARS], const char *what)
 {
     snprintf(why, RPC_WHY_CHARS, "%s", what);
@@ -39,61 +35,22 @@ static int set(struct tenant *tenant, const char *word, char why[RPC_WHY_CHARS])
     return refuse(why, "it is not NAME TOKEN [weight=N] [max-memory=SIZE]");
 }
 
-static bool is_known(const struct tenants *t, const char *name, const char *token, size_t len)
+static int add(void *user, const char *name, struct rpc_bytes token, char *words,
+               char why[RPC_WHY_CHARS])
 {
-    for (size_t i = 0; i < t->count; i++) {
-        if (strcmp(t->list[i].name, name) == 0 || (i > 0 && t->tokens[i - 1].len == len &&
-                                                   memcmp(t->tokens[i - 1].bytes, token, len) == 0))
-            return true;
-    }
-    return false;
-}
-
-static int add(struct tenants *t, char *line, char why[RPC_WHY_CHARS])
-{
-    char *rest = NULL, *name = strtok_r(line, blanks, &rest),
-         *token = strtok_r(NULL, blanks, &rest), *word;
-    if (!name || name[0] == '#')
-        return 0;
-    size_t len = token ? strlen(token) : 0;
-    if (strlen(name) >= TENANT_NAME_CHARS || len < RPC_TOKEN_BYTES_MIN || len > RPC_TOKEN_BYTES_MAX)
-        return refuse(why, "a name has at most 63 characters, and its token 16 to 256; make one "
-                           "with: openssl rand -hex 32");
-    if (t->count > TENANTS_MAX)
-        return refuse(why, "there are more than 256 tenants");
-    if (is_known(t, name, token, len))
-        return refuse(why, "its name or token is another tenant's, too");
+    struct tenants *t = user;
     struct tenant *tenant = &t->list[t->count];
+    struct rpc_token *own = &t->tokens[t->count - 1];
+    if (strcmp(name, t->list[0].name) == 0)
+        return refuse(why, "its name is that of who comes with the server's own token");
     *tenant = (struct tenant){.weight = 1};
     strcpy(tenant->name, name);
-    int rc = 0;
-    while (rc == 0 && (word = strtok_r(NULL, blanks, &rest)) != NULL)
-        rc = set(tenant, word, why);
-    t->tokens[t->count - 1].len = len;
-    memcpy(t->tokens[t->count - 1].bytes, token, len);
+    own->len = token.len;
+    memcpy(own->bytes, token.data, token.len);
     t->count++;
-    return rc;
-}
-
-static int load(struct tenants *t, const char *path, char why[RPC_WHY_CHARS])
-{
-    char *text, cause[RPC_WHY_CHARS];
-    size_t len;
-    unsigned number = 0;
-    int rc = rpc_security_read("--tenants", path, true, FILE_BYTES_MAX, &text, &len, why);
-    if (rc)
-        return rc;
-    char *rest = text;
-    for (char *line = strsep(&rest, "\n"); line && rc == 0; line = strsep(&rest, "\n"), number++)
-        rc = add(t, line, cause);
-    if (rc)
-        snprintf(why, RPC_WHY_CHARS, "--tenants %.80s: line %u: %.140s", path, number, cause);
-    else if (t->count == 1) {
-        snprintf(why, RPC_WHY_CHARS, "--tenants %.120s: there is no tenant", path);
-        rc = -EINVAL;
-    }
-    explicit_bzero(text, len);
-    free(text);
+    int rc = 0;
+    for (char *word; rc == 0 && (word = strtok_r(NULL, RPC_TENANT_BLANKS, &words)) != NULL;)
+        rc = set(tenant, word, why);
     return rc;
 }
 
@@ -107,7 +64,7 @@ int tenants_load(const char *path, uint32_t own_weight, struct tenants **out,
     }
     t->count = 1;
     t->list[0] = (struct tenant){.name = "own", .weight = own_weight};
-    int rc = path ? load(t, path, why) : 0;
+    int rc = path ? rpc_tenants_read(path, add, t, why) : 0;
     if (rc) {
         tenants_free(t);
         return rc;
@@ -140,7 +97,7 @@ int server_usage_decode(const void *data, size_t len, struct server_usage *out)
     struct wire_dec dec;
     wire_dec_init(&dec, data, len);
     usage.measured = wire_get_u8(&dec) != 0;
-    usage.count = wire_dec_count(&dec, 1 + 4 + 8, 1 + TENANTS_MAX);
+    usage.count = wire_dec_count(&dec, 1 + 4 + 8, 1 + RPC_TENANTS_MAX);
     for (uint32_t i = 0; i < usage.count; i++) {
         server_text_get(&dec, usage.tenants[i].name, sizeof(usage.tenants[i].name));
         usage.tenants[i].sessions = wire_get_u32(&dec);

@@ -1,8 +1,7 @@
 /* serve/tenants.h - whose tokens a server takes, and what each of them may have.
  *
- * A file has a line for each tenant: NAME TOKEN [weight=N] [max-memory=SIZE]; empty lines and those
- * that begin with # do not count.  Tenant 0 is not in it: who comes with the server's own token, or
- * as its own user.
+ * A file has a line for each tenant: NAME TOKEN [weight=N] [max-memory=SIZE].  Tenant 0 is not in
+ * it: who comes with the server's own token, or as its own user.
  *
  * Trust: the file is the operator's, mode 0600; usage is decoded from a peer's bytes.  Threads:
  * immutable once loaded.  Lifetime: load/free. */
@@ -11,21 +10,16 @@
 
 #include "rpc/security/security.h"
 
-enum {
-    TENANTS_MAX = 256, /* each costs a handshake a hash */
-    TENANT_NAME_CHARS = 64
-};
-
 struct tenant {
-    char name[TENANT_NAME_CHARS];
+    char name[RPC_TENANT_NAME_CHARS];
     uint32_t weight;           /* of its share of a GPU's time */
     uint64_t max_memory_bytes; /* of each of its sessions; 0: the server's --max-memory */
 };
 
 struct tenants {
     size_t count; /* with tenant 0 */
-    struct tenant list[1 + TENANTS_MAX];
-    struct rpc_token tokens[TENANTS_MAX]; /* of tenant 1 and so on */
+    struct tenant list[1 + RPC_TENANTS_MAX];
+    struct rpc_token tokens[RPC_TENANTS_MAX]; /* of tenant 1 and so on */
 };
 
 /* path: the file, or NULL: there is tenant 0 only, with this weight.  0, or a negative errno with
@@ -44,10 +38,10 @@ struct server_usage {
     bool measured; /* else gpu_ns says nothing: there are no time slices */
     uint32_t count;
     struct {
-        char name[TENANT_NAME_CHARS];
+        char name[RPC_TENANT_NAME_CHARS];
         uint32_t sessions; /* now */
         uint64_t gpu_ns;   /* ever */
-    } tenants[1 + TENANTS_MAX];
+    } tenants[1 + RPC_TENANTS_MAX];
 };
 
 /* The encoder holds the error. */

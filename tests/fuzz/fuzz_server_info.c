@@ -37,7 +37,7 @@ static void check_info(void)
 
 static void check_usage(void)
 {
-    require(usage.count <= 1 + TENANTS_MAX);
+    require(usage.count <= 1 + RPC_TENANTS_MAX);
     for (uint32_t i = 0; i < usage.count; i++) {
         check_text(usage.tenants[i].name, sizeof(usage.tenants[i].name));
         usage.tenants[i].name[0] = 0;

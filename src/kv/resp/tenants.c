@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_BYTES_MAX = 1 << 20 };
-
 struct tenant {
-    char name[RESP_TENANT_NAME_MAX + 1];
+    char name[RPC_TENANT_NAME_CHARS];
     uint8_t token[RPC_TOKEN_BYTES_MAX];
     size_t token_len;
     uint64_t number;
@@ -19,7 +17,7 @@ struct tenant {
 
 struct resp_tenants {
     uint32_t count;
-    struct tenant list[RESP_TENANTS_MAX];
+    struct tenant list[RPC_TENANTS_MAX];
 };
 
 static uint64_t number_of(const char *name)
@@ -29,62 +27,31 @@ static uint64_t number_of(const char *name)
     return wire_load64(digest) | 1; /* not 0 */
 }
 
-static int refuse(char why[RPC_WHY_CHARS], unsigned line, const char *what)
+static int add(void *user, const char *name, struct rpc_bytes token, char *words,
+               char why[RPC_WHY_CHARS])
 {
-    snprintf(why, RPC_WHY_CHARS, "line %u: %s", line, what);
-    return -EINVAL;
-}
-
-static int add(struct resp_tenants *t, unsigned number, char *line, char why[RPC_WHY_CHARS])
-{
-    char *rest = NULL, *name = strtok_r(line, " \t\r", &rest),
-         *token = strtok_r(NULL, " \t\r", &rest);
-    if (!name || name[0] == '#')
-        return 0;
-    if (!token || strtok_r(NULL, " \t\r", &rest))
-        return refuse(why, number, "it is not NAME TOKEN");
-    size_t name_len = strlen(name), token_len = strlen(token);
-    if (name_len > RESP_TENANT_NAME_MAX || token_len < RPC_TOKEN_BYTES_MIN ||
-        token_len > RPC_TOKEN_BYTES_MAX)
-        return refuse(why, number, "a name has at most 63 characters, a token 16 to 256");
-    if (t->count == RESP_TENANTS_MAX)
-        return refuse(why, number, "there are more than 256 tenants");
-    struct tenant *one = &t->list[t->count];
-    memcpy(one->name, name, name_len + 1);
-    memcpy(one->token, token, token_len);
-    one->token_len = token_len;
+    struct resp_tenants *t = user;
+    if (strtok_r(NULL, RPC_TENANT_BLANKS, &words)) {
+        snprintf(why, RPC_WHY_CHARS, "it is not NAME TOKEN");
+        return -EINVAL;
+    }
+    struct tenant *one = &t->list[t->count++];
+    strcpy(one->name, name);
+    memcpy(one->token, token.data, token.len);
+    one->token_len = token.len;
     one->number = number_of(name);
-    for (uint32_t i = 0; i < t->count; i++)
-        if (t->list[i].number == one->number ||
-            resp_tenants_find(t, NULL, 0, token, token_len) != 0)
-            return refuse(why, number, "its name or token is another tenant's, too");
-    t->count++;
     return 0;
 }
 
 int resp_tenants_load(const char *path, struct resp_tenants **out, char why[RPC_WHY_CHARS])
 {
-    char *text, cause[RPC_WHY_CHARS];
-    size_t len;
-    int rc = rpc_security_read("--tenants", path, true, FILE_BYTES_MAX, &text, &len, why);
-    if (rc)
-        return rc;
     struct resp_tenants *t = calloc(1, sizeof(*t));
-    unsigned number = 1;
-    rc = t ? 0 : -ENOMEM;
-    snprintf(cause, sizeof(cause), "out of memory");
-    for (char *line = text, *next; line && rc == 0; line = next, number++) {
-        next = strchr(line, '\n');
-        if (next)
-            *next++ = '\0';
-        rc = add(t, number, line, cause);
+    if (!t) {
+        snprintf(why, RPC_WHY_CHARS, "out of memory");
+        return -ENOMEM;
     }
-    if (rc == 0 && t->count == 0)
-        rc = refuse(cause, 1, "there is no tenant");
-    explicit_bzero(text, len);
-    free(text);
+    int rc = rpc_tenants_read(path, add, t, why);
     if (rc) {
-        snprintf(why, RPC_WHY_CHARS, "--tenants: %.100s: %.120s", path, cause);
         resp_tenants_free(t);
         return rc;
     }

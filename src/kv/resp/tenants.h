@@ -1,7 +1,7 @@
 /* kv/resp/tenants.h - who may use the store through Redis' protocol, each with values of its own.
  *
- * A file has a line for each tenant, NAME TOKEN; empty lines and those that begin with # do not
- * count.  A tenant has a number, made of its name: the same on every host and after every restart.
+ * A file has a line for each tenant, NAME TOKEN.  A tenant has a number, made of its name: the same
+ * on every host and after every restart.
  *
  * Trust: the file is the operator's, mode 0600.  Threads: immutable once loaded.  Lifetime:
  * load/free. */
@@ -9,8 +9,6 @@
 #define HAWSER_KV_RESP_TENANTS_H
 
 #include "rpc/security/security.h"
-
-enum { RESP_TENANTS_MAX = 256, RESP_TENANT_NAME_MAX = 63 };
 
 struct resp_tenants;
 

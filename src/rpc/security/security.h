@@ -16,8 +16,12 @@
 enum {
     RPC_TOKEN_BYTES_MIN = 16, /* below this, guessing the token offline is thinkable */
     RPC_TOKEN_BYTES_MAX = 256,
-    RPC_FINGERPRINT_BYTES = 32 /* SHA-256 of the certificate's DER form */
+    RPC_FINGERPRINT_BYTES = 32, /* SHA-256 of the certificate's DER form */
+    RPC_TENANTS_MAX = 256,      /* each costs a handshake a hash */
+    RPC_TENANT_NAME_CHARS = 64
 };
+
+#define RPC_TENANT_BLANKS " \t\r"
 
 struct rpc_tls_context; /* wraps SSL_CTX; reference counted */
 
@@ -94,6 +98,16 @@ int rpc_token_mac(struct rpc_bytes token, const char *label, const struct rpc_by
                   size_t count, uint8_t out[32]) MUST_CHECK;
 /* Constant time. */
 bool rpc_token_mac_equal(const uint8_t a[32], const uint8_t b[32]);
+
+/* A tenant.  What is behind its token: strtok_r(NULL, RPC_TENANT_BLANKS, &words).  0, or a negative
+ * errno with the cause in why. */
+typedef int rpc_tenant_fn(void *user, const char *name, struct rpc_bytes token, char *words,
+                          char why[RPC_WHY_CHARS]);
+/* Reads a private file of --tenants: a line for each, NAME TOKEN and maybe more words; empty lines
+ * and those that begin with # do not count.  No two have the same name or token.  0, or a negative
+ * errno with cause and remedy in why, after any number of calls. */
+int rpc_tenants_read(const char *path, rpc_tenant_fn *each, void *user,
+                     char why[RPC_WHY_CHARS]) MUST_CHECK;
 
 enum {
     RPC_KEYGEN_NAMES_MAX = 64,   /* more belong into certificates of their own */

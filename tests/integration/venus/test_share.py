@@ -100,6 +100,7 @@ class Share(GpuCase):
         for text, cause in (("", "there is no tenant"),
                             ("team short", "line 1: a name has at most 63 characters"),
                             (f"a {'t' * 16}\nb {'t' * 16}\n", "line 2: its name or token"),
+                            (f"own {'t' * 16}", "line 1: its name"),
                             (f"a {'t' * 16} weight=0", "line 1: a weight is a number from 1"),
                             (f"a {'t' * 16} max-memory=lots", "line 1: max-memory is a size"),
                             (f"a {'t' * 16} colour=red", "line 1: it is not NAME TOKEN")):

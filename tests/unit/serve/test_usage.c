@@ -12,11 +12,11 @@
 
 static void every_tenant_fits(void **state)
 {
-    static struct server_usage said = {.measured = true, .count = 1 + TENANTS_MAX}, heard;
+    static struct server_usage said = {.measured = true, .count = 1 + RPC_TENANTS_MAX}, heard;
     struct wire_enc e;
     (void)state;
     for (uint32_t i = 0; i < said.count; i++) {
-        memset(said.tenants[i].name, 'n', TENANT_NAME_CHARS - 1);
+        memset(said.tenants[i].name, 'n', RPC_TENANT_NAME_CHARS - 1);
         said.tenants[i].sessions = i;
         said.tenants[i].gpu_ns = UINT64_MAX - i;
     }
@@ -54,8 +54,8 @@ static void more_than_there_can_be_is_refused(void **state)
     (void)state;
     wire_enc_init(&e, SERVER_USAGE_BYTES_MAX);
     wire_put_u8(&e, 1);
-    wire_put_u32(&e, 2 + TENANTS_MAX);
-    for (int i = 0; i < 2 + TENANTS_MAX; i++) {
+    wire_put_u32(&e, 2 + RPC_TENANTS_MAX);
+    for (int i = 0; i < 2 + RPC_TENANTS_MAX; i++) {
         wire_put_str(&e, "name");
         wire_put_u32(&e, 1);
         wire_put_u64(&e, 1);
