@@ -1,15 +1,13 @@
 #include "serve/devices.h"
 
 #include "base/clock.h"
+#include "base/process/child.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define VK_NO_PROTOTYPES
@@ -144,36 +142,22 @@ static void list_devices(struct serve_devices *out)
     vk.destroy(vk.instance, NULL);
 }
 
-static int write_all(int fd, const void *data, size_t len)
+static void say_devices(int fd, void *user)
 {
-    for (size_t at = 0; at < len;) {
-        ssize_t n = write(fd, (const char *)data + at, len - at);
+    (void)user;
+    struct serve_devices *found = calloc(1, sizeof(*found));
+    if (!found)
+        return;
+    list_devices(found);
+    for (size_t at = 0; at < sizeof(*found);) {
+        ssize_t n = write(fd, (const char *)found + at, sizeof(*found) - at);
         if (n < 0 && errno != EINTR)
-            return -errno;
+            return;
         at += n > 0 ? (size_t)n : 0;
     }
-    return 0;
 }
 
 /* ---- in the parent ---- */
-
-/* 0, -ETIMEDOUT, or -EPIPE when the child ended before it had said all. */
-static int read_all(int fd, void *data, size_t len, uint64_t deadline_ns)
-{
-    for (size_t at = 0; at < len;) {
-        uint64_t now = hw_now_ns();
-        if (now >= deadline_ns)
-            return -ETIMEDOUT;
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, (int)((deadline_ns - now) / HW_MS) + 1) <= 0)
-            continue;
-        ssize_t n = read(fd, (char *)data + at, len - at);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return -EPIPE;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
 
 static void bound(struct serve_devices *out)
 {
@@ -194,42 +178,17 @@ static void fail(struct serve_devices *out, const char *note)
     snprintf(out->note, sizeof(out->note), "%s", note);
 }
 
-static void run_child(int fd)
-{
-    struct serve_devices *found = calloc(1, sizeof(*found));
-    int rc = -ENOMEM;
-    if (found) {
-        list_devices(found);
-        rc = write_all(fd, found, sizeof(*found));
-    }
-    /* Not exit: a driver's atexit handlers belong to nobody here. */
-    _exit(rc ? 1 : 0);
-}
-
 void serve_devices_find(struct serve_devices *out)
 {
-    int fds[2];
-    if (pipe(fds)) {
-        fail(out, "cannot look for devices: no pipe");
-        return;
-    }
-    pid_t pid = fork();
-    if (pid == 0)
-        run_child(fds[1]);
-    close(fds[1]);
-    int rc = pid < 0 ? -EPIPE : read_all(fds[0], out, sizeof(*out), hw_now_ns() + FIND_TIMEOUT_NS);
-    close(fds[0]);
-    int status = 0;
-    if (pid > 0) {
-        if (rc)
-            kill(pid, SIGKILL);
-        waitpid(pid, &status, 0);
-    }
-    if (rc == -ETIMEDOUT)
+    ssize_t n = hw_child_try(say_devices, NULL, FIND_TIMEOUT_NS, out, sizeof(*out));
+    if (n == (ssize_t)sizeof(*out))
+        bound(out);
+    else if (n == -ETIMEDOUT)
         fail(out, "a Vulkan driver did not answer in 20 s; VK_DRIVER_FILES can leave it out");
-    else if (rc)
+    else if (n >= 0 || n == -EFAULT)
         fail(out, "a Vulkan driver crashed while it was loaded; VK_DRIVER_FILES can leave it out");
-    bound(out);
+    else
+        fail(out, "cannot look for devices: no pipe or no process for it");
 }
 
 /* ---- choosing ---- */

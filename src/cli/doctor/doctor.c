@@ -2,16 +2,12 @@
 #include "cli/doctor/doctor.h"
 
 #include "base/clock.h"
+#include "base/process/child.h"
 #include "cli/commands.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { CHECK_COLUMN = 15, DETAIL_CHARS = 1024 };
 #define CHILD_NS (20 * HW_SEC) /* a GPU wakes up in seconds; a hung driver never answers */
@@ -94,53 +90,12 @@ void doctor_fail(struct doctor *d, enum cmd_exit code, const char *check, const 
 
 /* ---- work in a child ---- */
 
-/* What the child says until it closes its end. */
-static int listen_to(int fd, char *out, size_t size)
-{
-    uint64_t end = hw_now_ns() + CHILD_NS;
-    size_t at = 0;
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        uint64_t now = hw_now_ns();
-        int ready = now < end ? poll(&p, 1, (int)((end - now) / HW_MS) + 1) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready <= 0)
-            return -ETIMEDOUT;
-        char rest[256];
-        bool full = at + 1 >= size;
-        ssize_t n = read(fd, full ? rest : out + at, full ? sizeof(rest) : size - 1 - at);
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            return 0;
-        at += full ? 0 : (size_t)n;
-        out[at] = '\0';
-    }
-}
-
 int doctor_try(void (*work)(int fd, void *user), void *user, char *out, size_t size)
 {
-    int fds[2], status = 0;
-    out[0] = '\0';
-    if (pipe(fds))
-        return -errno;
     fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0) {
-        close(fds[0]);
-        work(fds[1], user);
-        _exit(0);
-    }
-    close(fds[1]);
-    int rc = pid < 0 ? -EAGAIN : listen_to(fds[0], out, size);
-    close(fds[0]);
-    if (pid > 0) {
-        if (rc)
-            kill(pid, SIGKILL);
-        waitpid(pid, &status, 0);
-    }
-    return rc == 0 && WIFSIGNALED(status) ? -EFAULT : rc;
+    ssize_t n = hw_child_try(work, user, CHILD_NS, out, size - 1);
+    out[n < 0 ? 0 : n] = '\0';
+    return n < 0 ? (int)n : 0;
 }
 
 /* ---- the command ---- */

@@ -1,6 +1,7 @@
 #include "llm/tp/rank.h"
 
 #include "base/log.h"
+#include "base/process/child.h"
 #include "llm/engine/graph.h"
 #include "llm/tp/kv_pages.h"
 #include "llm/tp/side.h"
@@ -163,7 +164,7 @@ static void *await_parent(void *unused)
     ssize_t n;
     (void)unused;
     do
-        n = read(LLM_TP_SOCKET_FD, &byte, 1);
+        n = read(HW_CHILD_SOCKET, &byte, 1);
     while (n > 0 || (n < 0 && errno == EINTR));
     _exit(0);
 }
@@ -187,13 +188,13 @@ int llm_tp_rank_main(char **argv)
     unsigned long rank = strtoul(argv[2], &end, 10);
     int rc = *end || rank == 0 || rank >= PAGE_RANKS_MAX ? -EINVAL : prepare_process();
     if (rc == 0)
-        rc = llm_tp_exchange_attach(LLM_TP_MEMORY_FD, (uint32_t)rank, &r.x);
+        rc = llm_tp_exchange_attach(HW_CHILD_FD, (uint32_t)rank, &r.x);
     if (rc) {
         hw_error(HW_CAT_LLM, "hawser serve --tp starts this command, and a user cannot: %s",
                  strerror(-rc));
         return 1;
     }
-    close(LLM_TP_MEMORY_FD);
+    close(HW_CHILD_FD);
     r.rank = (uint32_t)rank;
     r.ranks = llm_tp_exchange_ranks(r.x);
     r.command = llm_tp_exchange_command(r.x);

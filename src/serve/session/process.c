@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +15,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process/child.h"
 #include "rpc/security/security.h"
 #include "rpc/transport/net.h"
 #include "rpc/transport/sock.h"
 #include "venus/common/protocol.h"
-
-enum { ORDER_SOCKET = STDERR_FILENO + 1 };
 
 static const uint64_t door_ns = 10 * HW_SEC; /* twice what a dial may take */
 
@@ -29,52 +27,10 @@ static_assert((int)SESSION_FDS_MAX <= (int)RPC_SOCK_FDS_MAX, "an order is one me
 
 /* ---- in the server's process ---- */
 
-/* The new process has the socket, and of the standard files the one for messages. */
-static int spawn(int socket, char *const *environment, const sigset_t *mask, pid_t *pid)
-{
-    static const char *const argv[] = {"hawser-session", SESSION_PROCESS_COMMAND, NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t defaults;
-    sigemptyset(&defaults);
-    sigaddset(&defaults, SIGINT);
-    sigaddset(&defaults, SIGTERM);
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    int rc = posix_spawn_file_actions_adddup2(&files, socket, ORDER_SOCKET);
-    if (rc == 0)
-        rc = posix_spawn_file_actions_addclosefrom_np(&files, ORDER_SOCKET + 1);
-    if (rc == 0)
-        rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (rc == 0)
-        rc = posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
-    posix_spawnattr_setsigmask(&attributes, mask);
-    posix_spawnattr_setsigdefault(&attributes, &defaults);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    if (rc == 0)
-        rc = posix_spawn(pid, "/proc/self/exe", &files, &attributes, (char *const *)(uintptr_t)argv,
-                         environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    return -rc;
-}
-
 int session_process_start(char *const *environment, const sigset_t *mask, pid_t *pid)
 {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
-        return -errno;
-    /* dup2 onto itself would leave it to be closed. */
-    int far = fcntl(ends[1], F_DUPFD_CLOEXEC, ORDER_SOCKET + 1);
-    close(ends[1]);
-    int rc = far < 0 ? -errno : spawn(far, environment, mask, pid);
-    if (far >= 0)
-        close(far);
-    if (rc) {
-        close(ends[0]);
-        return rc;
-    }
-    return ends[0];
+    static const char *const argv[] = {"hawser-session", SESSION_PROCESS_COMMAND, NULL};
+    return hw_child_start(&(struct hw_child){argv, environment, mask, .fd = -1}, pid);
 }
 
 static int send_fds(int socket, const void *data, size_t len, const int *fds, int count)
@@ -118,7 +74,7 @@ int session_process_door(int socket)
  * errno. */
 static int receive_fds(void *data, size_t len, int fds[SESSION_FDS_MAX])
 {
-    int count = rpc_sock_recv_fds(ORDER_SOCKET, 0, data, len, fds, SESSION_FDS_MAX);
+    int count = rpc_sock_recv_fds(HW_CHILD_SOCKET, 0, data, len, fds, SESSION_FDS_MAX);
     return count == 0 ? -ESHUTDOWN : count;
 }
 
@@ -199,7 +155,7 @@ static int offer_to_resume(struct session_order *order, struct rpc_ep *ep)
     if (rc == 0)
         order->options.next_resumption = next_resumption;
     else
-        close(ORDER_SOCKET);
+        close(HW_CHILD_SOCKET);
     return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
@@ -218,8 +174,8 @@ static int open_door(const struct session_order *order, struct rpc_listener **do
                                      "HAWSER_SANDBOX=off"
                                    : "");
     int port = rc ? rc : atoi(strrchr((*door)->address, ':') + 1);
-    (void)!send(ORDER_SOCKET, &port, sizeof(port), MSG_NOSIGNAL); /* its end ends us */
-    close(ORDER_SOCKET);
+    (void)!send(HW_CHILD_SOCKET, &port, sizeof(port), MSG_NOSIGNAL); /* its end ends us */
+    close(HW_CHILD_SOCKET);
     return rc;
 }
 
@@ -317,7 +273,7 @@ static int run(struct session_order *order, const int *fds)
         return 1;
     sandbox_enter(sandbox_mode_from_environment(order->sandbox), has_door);
     if (order->is_model) {
-        close(ORDER_SOCKET);
+        close(HW_CHILD_SOCKET);
         return session_model_run(&order->model, fds, order->own.transport.peer);
     }
     int rc = take_shared(order, fds);
