@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <xxhash.h>
 
 enum {
@@ -17,8 +18,8 @@ enum {
 };
 
 struct chunk {
-    struct chunk *next;          /* in its bucket */
-    struct chunk *newer, *older; /* in order of use */
+    struct chunk *next; /* in its bucket */
+    TAILQ_ENTRY(chunk) by_use;
     struct kv_block_key key;
     uint32_t readers;
     bool gone; /* not in the table any more: the last reader frees it */
@@ -29,7 +30,7 @@ struct chunk {
 struct llm_shadow_store {
     pthread_mutex_t lock; /* guards all below; the bytes of chunks never change */
     uint64_t limit, used;
-    struct chunk *newest, *oldest;
+    TAILQ_HEAD(, chunk) by_use; /* the oldest use first */
     uint32_t bucket_count;
     struct chunk *buckets[];
 };
@@ -47,6 +48,7 @@ static int memory_open(const struct llm_shadow_config *config, struct llm_shadow
     pthread_mutex_init(&s->lock, NULL);
     s->limit = config->bytes;
     s->bucket_count = count;
+    TAILQ_INIT(&s->by_use);
     *out = s;
     return 0;
 }
@@ -64,27 +66,13 @@ static struct chunk *find(struct llm_shadow_store *s, const struct kv_block_key 
     return c;
 }
 
-static void unlist(struct llm_shadow_store *s, struct chunk *c)
-{
-    *(c->newer ? &c->newer->older : &s->newest) = c->older;
-    *(c->older ? &c->older->newer : &s->oldest) = c->newer;
-}
-
-static void list_newest(struct llm_shadow_store *s, struct chunk *c)
-{
-    c->newer = NULL;
-    c->older = s->newest;
-    *(s->newest ? &s->newest->newer : &s->oldest) = c;
-    s->newest = c;
-}
-
 static void drop(struct llm_shadow_store *s, struct chunk *c)
 {
     struct chunk **to = bucket_of(s, &c->key);
     while (*to != c)
         to = &(*to)->next;
     *to = c->next;
-    unlist(s, c);
+    TAILQ_REMOVE(&s->by_use, c, by_use);
     s->used -= c->len;
     c->gone = true;
     if (c->readers == 0)
@@ -93,8 +81,8 @@ static void drop(struct llm_shadow_store *s, struct chunk *c)
 
 static void memory_close(struct llm_shadow_store *s)
 {
-    while (s->oldest)
-        drop(s, s->oldest);
+    while (!TAILQ_EMPTY(&s->by_use))
+        drop(s, TAILQ_FIRST(&s->by_use));
     assert(s->used == 0);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -115,10 +103,10 @@ static int memory_put(struct llm_shadow_store *s, unsigned channel, const struct
     bool there = find(s, key) != NULL;
     if (!there) {
         while (s->used + len > s->limit)
-            drop(s, s->oldest);
+            drop(s, TAILQ_FIRST(&s->by_use));
         c->next = *bucket_of(s, key);
         *bucket_of(s, key) = c;
-        list_newest(s, c);
+        TAILQ_INSERT_TAIL(&s->by_use, c, by_use);
         s->used += len;
     }
     pthread_mutex_unlock(&s->lock);
@@ -135,8 +123,8 @@ static int memory_get(struct llm_shadow_store *s, unsigned channel, const struct
     struct chunk *c = find(s, key);
     if (c) {
         c->readers++;
-        unlist(s, c);
-        list_newest(s, c);
+        TAILQ_REMOVE(&s->by_use, c, by_use);
+        TAILQ_INSERT_TAIL(&s->by_use, c, by_use);
     }
     pthread_mutex_unlock(&s->lock);
     if (!c)
