@@ -413,37 +413,65 @@ static void build_array(struct builder *b, const json_t *schema, struct schema_t
     llm_schema_puts(t, "ws \"]\"");
 }
 
-/* A key that is none of the names: those that begin with names[..][0..at), from `first` to `last`
- * in sorted order. */
-static void put_other_key(struct builder *b, struct schema_text *t, const char *const *names,
-                          size_t first, size_t last, size_t at)
+/* The names that share their first `at` bytes, of names[] in sorted order, and the rule for what
+ * follows those bytes in a key that is none of them. */
+struct trie_node {
+    size_t first, last, at;
+    uint32_t number;
+};
+
+/* Adds the node's rule, and the nodes after its next characters to todo[].  Returns their number.
+ */
+static size_t add_trie_node(struct builder *b, const char *const *names, struct trie_node node,
+                            struct trie_node *todo)
 {
-    struct schema_text class = {0};
-    bool ends_here = first < last && names[first][at] == 0;
-    size_t from = first + ends_here;
-    llm_schema_puts(t, "(");
-    for (size_t i = from; i < last && !b->err;) {
+    struct schema_text body = {0}, class = {0};
+    bool ends_here = names[node.first][node.at] == 0;
+    size_t count = 0;
+    for (size_t i = node.first + ends_here; i < node.last;) {
+        const char *next = names[i] + node.at;
         uint32_t code;
-        size_t n = hw_utf8_next(names[i] + at, strlen(names[i] + at), &code), end = i;
-        while (end < last && strncmp(names[end] + at, names[i] + at, n) == 0)
-            end++;
-        llm_schema_literal(t, names[i] + at, n);
-        llm_schema_puts(t, " ");
-        put_other_key(b, t, names, i, end, at + n);
-        llm_schema_puts(t, " | ");
+        size_t n = hw_utf8_next(next, strnlen(next, 4), &code), first = i;
+        if (code < 0x20 || code == '"' || code == '\\')
+            fail(b, -EOPNOTSUPP, "additionalProperties", "not with quotes or controls in names");
+        while (i < node.last && strncmp(names[i] + node.at, next, n) == 0)
+            i++;
+        todo[count] = (struct trie_node){first, i, node.at + n, b->rules++};
+        llm_schema_literal(&body, next, n);
+        llm_schema_putf(&body, " r%u | ", todo[count++].number);
         llm_schema_class_char(&class, code);
-        i = end;
     }
-    llm_schema_puts(t, "[^\"\\\\\\x00-\\x1f");
-    llm_schema_put(t, class.data ? class.data : "", class.bytes);
-    llm_schema_puts(t, "] char*");
-    if (!ends_here)
-        llm_schema_puts(t, " | \"\"");
-    llm_schema_puts(t, ")");
+    llm_schema_puts(&body, "[^\"\\\\\\x00-\\x1f");
+    llm_schema_put(&body, class.data ? class.data : "", class.bytes);
+    llm_schema_puts(&body, ends_here ? "] char*" : "] char* | \"\"");
     if (class.failed)
         fail(b, -ENOMEM, "additionalProperties", "out of memory");
-    check_text(b, t);
+    if (body.bytes + b->out.bytes > LLM_GBNF_BYTES_MAX)
+        fail(b, -E2BIG, "additionalProperties", "the names of the properties are too long");
     free(class.data);
+    add_rule(b, node.number, &body);
+    return count;
+}
+
+/* Rules for a key that is none of the names, which are sorted: one for each beginning of a name, as
+ * groups within each other would nest as deep as a name is long.  Returns the number of the first.
+ */
+static uint32_t add_other_key(struct builder *b, const char *const *names, size_t count)
+{
+    /* No two of these have a name in common, so there are at most `count`. */
+    struct trie_node *todo = calloc(count, sizeof *todo);
+    uint32_t number = b->rules++;
+    if (!todo) {
+        fail(b, -ENOMEM, "additionalProperties", "out of memory");
+        return number;
+    }
+    todo[0] = (struct trie_node){.last = count, .number = number};
+    for (size_t left = 1; left && !b->err;) {
+        struct trie_node node = todo[--left];
+        left += add_trie_node(b, names, node, todo + left);
+    }
+    free(todo);
+    return number;
 }
 
 static int order_names(const void *a, const void *b)
@@ -463,17 +491,14 @@ static uint32_t other_member(struct builder *b, const json_t *properties, const 
         fail(b, -ENOMEM, "additionalProperties", "out of memory");
     for (void *at = names ? json_object_iter((json_t *)properties) : NULL; at;
          at = json_object_iter_next((json_t *)properties, at)) {
-        const char *name = json_object_iter_key(at);
-        if (strpbrk(name, "\"\\"))
-            fail(b, -EOPNOTSUPP, "additionalProperties", "not with quotes in the names");
-        names[count++] = name;
+        names[count++] = json_object_iter_key(at);
     }
     if (json_is_object(additional))
         snprintf(value, sizeof value, "r%u", rule_of(b, additional));
     llm_schema_puts(&body, "\"\\\"\" ");
     if (count && !b->err) {
         qsort(names, count, sizeof *names, order_names);
-        put_other_key(b, &body, names, 0, count, 0);
+        llm_schema_putf(&body, "r%u", add_other_key(b, names, count));
     } else {
         llm_schema_puts(&body, "char*");
     }

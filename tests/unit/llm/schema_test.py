@@ -193,6 +193,7 @@ REFUSED = [
     ({"type": "integer", "multipleOf": 2}, "multipleOf"), ({"if": {}}, "if"), ({"enum": []}, "enum"),
     ({"type": "string", "pattern": "(?=x)"}, "pattern"), ({"type": "string", "pattern": "[a"}, "pattern"),
     ({"type": "string", "pattern": "^[a-"}, "pattern"),
+    *(({"properties": {name: True}, "additionalProperties": True}, "additionalProperties") for name in ("\"", "a\x01", "\\")),
     ({"type": "object", "required": ["x"]}, "required"), ({"type": "array", "minItems": 9999}, "minItems"),
     ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "allOf"), (3, "type"),
     ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}, "allOf"),

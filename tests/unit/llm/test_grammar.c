@@ -202,6 +202,41 @@ static void ambiguity_is_bounded(void **state)
     llm_grammar_destroy(g);
 }
 
+/* The rules that tell other keys from a name are not nested, however long the name is. */
+static void names_of_properties_are_long(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {64, 200000};
+    for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+        char *name = calloc(lengths[i] + 1, 1), *text, *good, *bad;
+        memset(name, 'a', lengths[i]);
+        json_t *schema =
+            json_pack("{s:s, s:{s:{s:s}, s:{s:s}}, s:b}", "type", "object", "properties", name,
+                      "type", "integer", "ab", "type", "integer", "additionalProperties", 1);
+        size_t bytes;
+        int err = llm_schema_grammar(schema, &text, &bytes, why);
+        assert_int_equal(err, i == 0 ? 0 : -E2BIG);
+        if (err) {
+            assert_non_null(strstr(why, "\"additionalProperties\""));
+        } else {
+            assert_true(asprintf(&good, "{\"%s\": 1, \"ab\": 2, \"%sb\": true}", name, name) > 0);
+            assert_true(asprintf(&bad, "{\"%s\": true}", name) > 0);
+            struct llm_grammar *g = parse(text);
+            struct llm_matcher *m = match(g, NULL), *n = match(g, NULL);
+            assert_true(llm_matcher_feed(m, good, strlen(good)) && llm_matcher_may_end(m));
+            assert_false(llm_matcher_feed(n, bad, strlen(bad)));
+            llm_matcher_destroy(m);
+            llm_matcher_destroy(n);
+            llm_grammar_destroy(g);
+            free(text);
+            free(good);
+            free(bad);
+        }
+        json_decref(schema);
+        free(name);
+    }
+}
+
 static void running_out_of_memory_is_an_error_and_leaks_nothing(void **state)
 {
     (void)state;
@@ -246,6 +281,7 @@ int main(void)
         cmocka_unit_test(a_long_text_forgets_its_states),
         cmocka_unit_test(a_text_nests_so_deep_and_no_deeper),
         cmocka_unit_test(ambiguity_is_bounded),
+        cmocka_unit_test(names_of_properties_are_long),
         cmocka_unit_test(running_out_of_memory_is_an_error_and_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, begin, end);
