@@ -424,16 +424,23 @@ static int read_scales(const struct source *s, struct llm_config *c)
     return 0;
 }
 
+/* The rows of the embedding, which may be in another part of the model: then the tokens. */
 static int read_vocab_size(const struct gguf *gguf, struct llm_config *c, char *why)
 {
     const struct llm_tensor *embedding = llm_tensor_table_find(&gguf->tensors, "token_embd.weight");
-    if (!embedding)
+    const struct gguf_pair *tokens = NULL;
+    if (!embedding && gguf_find(gguf, "split.count"))
+        tokens = gguf_find(gguf, "tokenizer.ggml.tokens");
+    uint64_t count = embedding                    ? embedding->dims[1]
+                     : tokens && tokens->is_array ? tokens->count
+                                                  : 0;
+    if (count == 0)
         return llm_why(why, -EPROTO, "the file lacks token_embd.weight%s",
                        gguf->tensors.count ? "" : ": it holds no weights at all");
-    if (embedding->dims[1] > LLM_VOCAB_MAX)
-        return llm_why(why, -EPROTO, "a vocabulary of %" PRIu64 "; %d at most", embedding->dims[1],
+    if (count > LLM_VOCAB_MAX)
+        return llm_why(why, -EPROTO, "a vocabulary of %" PRIu64 "; %d at most", count,
                        LLM_VOCAB_MAX);
-    c->vocab = (uint32_t)embedding->dims[1];
+    c->vocab = (uint32_t)count;
     c->tied_output = !llm_tensor_table_find(&gguf->tensors, "output.weight");
     return 0;
 }

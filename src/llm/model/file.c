@@ -41,6 +41,15 @@ static void copy_name(char dst[LLM_MODEL_NAME_CHARS], struct gguf_string name)
     dst[bytes] = 0;
 }
 
+/* Whether other parts have the rest of the tensors: a header is the first part's alone. */
+static int read_is_part(const struct gguf *gguf, bool *is_part, char *why)
+{
+    uint32_t count = 1;
+    int err = gguf_get_u32(gguf, "split.count", &count, why);
+    *is_part = count > 1;
+    return err == -ENOENT ? 0 : err;
+}
+
 static int read_gguf(struct llm_model *model, const void *bytes, uint64_t size, bool has_weights,
                      char *why)
 {
@@ -50,10 +59,12 @@ static int read_gguf(struct llm_model *model, const void *bytes, uint64_t size, 
         return err;
     model->has_metadata = true;
     model->tensors = &model->gguf.tensors;
-    err = llm_split_join(&model->gguf, bytes, size, why);
+    bool is_part = false;
+    err = has_weights ? llm_split_join(&model->gguf, bytes, size, why)
+                      : read_is_part(&model->gguf, &is_part, why);
     if (!err)
         err = llm_config_read(&model->gguf, &model->config, why);
-    if (!err)
+    if (!err && !is_part)
         err = llm_config_check_tensors(&model->config, model->tensors, why);
     struct gguf_string name = {.text = ""};
     if (!err)

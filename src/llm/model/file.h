@@ -27,8 +27,9 @@ int llm_file_open(const char *path, struct llm_file **out, char *why) MUST_CHECK
 /* The same from memory, which the caller keeps and which outlives the file.  -EINVAL unless it
  * begins at a multiple of 8. */
 int llm_file_parse(const void *bytes, uint64_t size, struct llm_file **out, char *why) MUST_CHECK;
-/* The same of a GGUF file's begin, up to the tensors' data: name, configuration, vocabulary and
- * metadata are there, weights are not.  Not for an engine. */
+/* The same of the begin of a GGUF file, or of a split model's first, up to the tensors' data: name,
+ * configuration, vocabulary and metadata are there, weights and the tensors of other files are not.
+ * Not for an engine. */
 int llm_file_parse_header(const void *bytes, uint64_t size, struct llm_file **out,
                           char *why) MUST_CHECK;
 void llm_file_close(struct llm_file *file);

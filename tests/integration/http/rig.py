@@ -30,25 +30,59 @@ def string(text):
 def with_template(folder, template, renamed=()):
     """The model with a chat template, as a file in the folder; renamed: (token, name) that become control
     tokens."""
+    return with_pairs(folder, {"tokenizer.chat_template": struct.pack("<I", 8) + string(template)}, renamed)
+
+
+def with_pairs(folder, more, renamed=()):
+    """The model with other metadata, as a file in the folder; more: by key, types and values as GGUF writes
+    them."""
+    pairs, tensors = read_model()
+    pairs = {key: value[:4] + changed(key, value[4:], dict(renamed)) for key, value in pairs.items()}
+    return write_model(pathlib.Path(folder) / f"{NAME}.gguf", {**pairs, **more}, tensors)
+
+
+def in_two_files(folder):
+    """The model as two files in the folder, of which the second has the embedding; the path of the first."""
+    pairs, tensors = read_model()
+    tensors.sort(key=lambda tensor: tensor[0] == "token_embd.weight")
+    half = len(tensors) // 2
+    paths = [pathlib.Path(folder) / f"{NAME}-0000{i}-of-00002.gguf" for i in (1, 2)]
+    for i, own, part in ((0, pairs, tensors[:half]), (1, {}, tensors[half:])):
+        write_model(paths[i], {**own, "split.no": struct.pack("<IH", 2, i), "split.count": struct.pack("<IH", 2, 2),
+                               "split.tensors.count": struct.pack("<Ii", 5, len(tensors))}, part)
+    return paths[0]
+
+
+def read_model():
+    """The metadata, types and values by key, and the tensors: (name, dimensions and type, data)."""
     data = MODEL.read_bytes()
-    version, tensors, pairs = struct.unpack_from("<IQQ", data, 4)
-    head, at = [], 24
-    for _ in range(pairs):
-        begin = at
-        at += 8 + struct.unpack_from("<Q", data, at)[0]
-        key = data[begin + 8:at].decode()
-        at += 4
-        end = skip_value(data, struct.unpack_from("<I", data, at - 4)[0], at)
-        head.append(data[begin:at] + changed(key, data[at:end], dict(renamed)))
+    _, count, pair_count = struct.unpack_from("<IQQ", data, 4)
+    pairs, tensors, at = {}, [], 24
+    for _ in range(pair_count):
+        begin = at + 8
+        at = begin + struct.unpack_from("<Q", data, at)[0]
+        end = skip_value(data, struct.unpack_from("<I", data, at)[0], at + 4)
+        pairs[data[begin:at].decode()] = data[at:end]
         at = end
-    head.append(string("tokenizer.chat_template") + struct.pack("<I", 8) + string(template))
-    names = at
-    for _ in range(tensors):
-        at += 8 + struct.unpack_from("<Q", data, at)[0]
-        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
-    head = b"GGUF" + struct.pack("<IQQ", version, tensors, pairs + 1) + b"".join(head) + data[names:at]
-    path = pathlib.Path(folder) / f"{NAME}.gguf"
-    path.write_bytes(head + bytes(-len(head) % 32) + data[at + -at % 32:])
+    for _ in range(count):
+        begin = at + 8
+        at = begin + struct.unpack_from("<Q", data, at)[0]
+        shape = at + 8 + 8 * struct.unpack_from("<I", data, at)[0]
+        tensors.append((data[begin:at].decode(), data[at:shape], struct.unpack_from("<Q", data, shape)[0]))
+        at = shape + 8
+    data = data[at + -at % 32:]
+    ends = sorted([offset for _, _, offset in tensors] + [len(data)])
+    return pairs, [(name, shape, data[offset:ends[ends.index(offset) + 1]]) for name, shape, offset in tensors]
+
+
+def write_model(path, pairs, tensors):
+    head, at = b"", 0
+    for name, shape, data in tensors:
+        head += string(name) + shape + struct.pack("<Q", at)
+        at += len(data) + -len(data) % 32
+    head = b"".join([b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(pairs)),
+                     *(string(key) + value for key, value in pairs.items()), head])
+    path.write_bytes(b"".join([head, bytes(-len(head) % 32), *(data + bytes(-len(data) % 32) for _, _, data in tensors)]))
     return path
 
 

@@ -19,8 +19,8 @@ import unittest
 import urllib.parse
 
 from families import CALLS, FAMILIES, TOOLS, written
-from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, gateway, in_threads, service,
-                 state, text_of, wait_for, wait_ready, with_template, worker)
+from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, gateway, in_threads, in_two_files,
+                 service, state, text_of, wait_for, wait_ready, with_template, worker)
 
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 PROMPT = {"prompt": "And God said", "temperature": 0, "max_tokens": 16}
@@ -981,6 +981,12 @@ class Doors(Case):
         with Process("gateway", "--servers", address, "--http", "127.0.0.1:0", "--token-file", "none",
                      env={"XDG_STATE_HOME": str(self.dir / "other")}):
             self.assertFalse((self.dir / "other").exists())
+
+    def test_a_model_in_two_files(self):
+        """The front has the first one's header, which does not hold the embedding."""
+        with service(model=in_two_files(self.dir)) as front, gateway([front]) as other, service() as whole:
+            said = [call(at.url, "/v1/completions", PROMPT)[2]["choices"] for at in (front, other, whole)]
+        self.assertEqual(said[:2], said[2:] * 2)
 
     def test_a_gateway_without_workers_says_so(self):
         with Process("gateway", "--servers", f"unix:{self.dir}/none", "--http", "127.0.0.1:0") as front:

@@ -4,6 +4,7 @@
 #include "image.h"
 #include "llm/model/file.h"
 #include "llm/model/format/split.h"
+#include "llm/tokenizer/vocab.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -134,6 +135,38 @@ static void the_first_name_opens_all_parts(void **state)
     llm_file_close(file);
 }
 
+/* What a worker gives to a front: the first part up to its data, which knows the vocabulary also
+ * where the embedding is in another part. */
+static void the_header_of_the_first_part_is_enough_for_a_front(void **state)
+{
+    struct model *m = *state;
+    char path[96];
+    for (int embedding_elsewhere = 0; embedding_elsewhere < 2; embedding_elsewhere++) {
+        struct llm_file *file, *front;
+        struct llm_vocab *vocab;
+        uint64_t size;
+        path_of(m, 0, path);
+        if (llm_file_open(path, &file, why))
+            fail_msg("%s", why);
+        uint64_t bytes = llm_file_header_bytes(file);
+        void *header = malloc(bytes);
+        memcpy(header, llm_file_bytes(file, &size), bytes);
+        if (embedding_elsewhere) {
+            char *name = memmem(header, bytes, "token_embd.weight", 17);
+            assert_non_null(name);
+            name[0] = 'T';
+        }
+        if (llm_file_parse_header(header, bytes, &front, why))
+            fail_msg("%s", why);
+        assert_int_equal(llm_file_config(front)->vocab, llm_file_config(file)->vocab);
+        assert_int_equal(llm_vocab_create(front, NULL, &vocab, why), 0);
+        llm_vocab_destroy(vocab);
+        llm_file_close(front);
+        llm_file_close(file);
+        free(header);
+    }
+}
+
 /* Each part is looked at; one that is gone or replaced is still mapped. */
 static void a_part_that_is_overwritten_is_named(void **state)
 {
@@ -232,6 +265,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_first_name_opens_all_parts, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_header_of_the_first_part_is_enough_for_a_front, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_part_that_is_overwritten_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(a_part_that_is_not_the_first_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_part_is_named, setup, teardown),
