@@ -45,7 +45,7 @@ struct llm_matcher {
     const struct llm_grammar *g;
     const struct llm_pieces *pieces;
     struct node *nodes;
-    uint32_t node_count;
+    uint32_t node_count, kept; /* kept: of them, when states were forgotten last */
     size_t node_room;
     uint32_t *node_buckets, node_bucket_count;
     struct state *states;
@@ -397,14 +397,20 @@ static void free_states(struct llm_matcher *m)
     m->masks = 0;
 }
 
-/* A chain of the old nodes in the new ones. */
-static uint32_t copy_chain(struct llm_matcher *m, const struct node *old, uint32_t id)
+/* A chain of the old nodes in the new ones.  An old node that is copied has depth 0 and its copy's
+ * number in `seen`: stacks share what is below, so each is copied once. */
+static uint32_t copy_chain(struct llm_matcher *m, struct node *old, uint32_t id)
 {
-    uint32_t chain[LLM_MATCHER_DEPTH_MAX + 1], depth = 0, parent = 0;
-    for (; id; id = old[id].parent)
+    uint32_t chain[LLM_MATCHER_DEPTH_MAX + 1], depth = 0;
+    for (; old[id].depth; id = old[id].parent)
         chain[depth++] = id;
-    while (depth)
-        parent = intern(m, old[chain[--depth]].place, parent);
+    uint32_t parent = old[id].seen;
+    while (depth) {
+        struct node *from = &old[chain[--depth]];
+        parent = intern(m, from->place, parent);
+        from->depth = 0;
+        from->seen = parent;
+    }
     return parent;
 }
 
@@ -435,13 +441,17 @@ static void forget(struct llm_matcher *m)
     }
     m->now = m->failed ? DEAD : intern_state(m, now.accepts);
     m->failed = false;
+    m->kept = m->node_count;
     free(old);
     free(members);
 }
 
+/* Half of the room that the present state left is taken: one that fills most of it by itself is not
+ * copied again for each byte. */
 static bool is_full(const struct llm_matcher *m)
 {
-    return m->state_count > LLM_MATCHER_STATES_MAX || m->node_count > NODES_MAX / 2;
+    return m->state_count > LLM_MATCHER_STATES_MAX ||
+           m->node_count - m->kept > (NODES_MAX - m->kept) / 2;
 }
 
 int llm_matcher_create(const struct llm_grammar *grammar, const struct llm_pieces *pieces,
