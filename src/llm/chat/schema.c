@@ -37,6 +37,8 @@ struct builder {
     struct schema_text out;
     uint32_t rules;
     uint32_t depth;
+    const char *merging; /* the keyword whose schemas are merged */
+    size_t merged;       /* what was read for that */
     char *why;
     int err;
 };
@@ -507,16 +509,6 @@ static uint32_t other_member(struct builder *b, const json_t *properties, const 
     return add_rule(b, number, &body);
 }
 
-static bool is_required(const json_t *required, const char *name)
-{
-    for (size_t i = 0; i < json_array_size(required); i++) {
-        const char *one = json_string_value(json_array_get(required, i));
-        if (one && strcmp(one, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* `"name": value` */
 static void put_member(struct builder *b, struct schema_text *t, const char *name,
                        const json_t *schema)
@@ -576,35 +568,31 @@ static struct tail build_property(struct builder *b, const char *name, const jso
     return here;
 }
 
-static void check_required(struct builder *b, const json_t *properties, const json_t *required,
-                           bool open)
+/* The names that are required, as an object's; NULL after an error. */
+static json_t *read_required(struct builder *b, const json_t *properties, const json_t *required,
+                             bool open)
 {
-    for (size_t i = 0; i < json_array_size(required); i++) {
+    json_t *names = json_object();
+    if (required && !json_is_array(required))
+        fail(b, -EINVAL, "required", "an array of strings is needed");
+    for (size_t i = 0; names && i < json_array_size(required) && !b->err; i++) {
         const char *name = json_string_value(json_array_get(required, i));
         if (!name)
             fail(b, -EINVAL, "required", "an array of strings is needed");
         else if (!json_object_get(properties, name))
             fail(b, open ? -EOPNOTSUPP : -EINVAL, "required", "names no property");
+        else if (json_object_set_new(names, name, json_true()))
+            fail(b, -ENOMEM, "required", "out of memory");
     }
+    if (!names)
+        fail(b, -ENOMEM, "required", "out of memory");
+    return names;
 }
 
-static void build_object(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_members(struct builder *b, const json_t *properties, const json_t *required,
+                          const json_t *additional, bool open, struct schema_text *t)
 {
-    const json_t *properties = json_object_get(schema, "properties");
-    const json_t *required = json_object_get(schema, "required");
-    const json_t *additional = json_object_get(schema, "additionalProperties");
-    size_t count = json_object_size(properties);
-    bool open = additional ? !json_is_false(additional) : count == 0;
-    if (properties && !json_is_object(properties))
-        fail(b, -EINVAL, "properties", "an object is needed");
-    check_required(b, properties, required, open);
-    if (b->err)
-        return;
-    if (count == 0 && open && !json_is_object(additional)) {
-        llm_schema_puts(t, "object");
-        return;
-    }
-    void **order = calloc(count + 1, sizeof *order);
+    void **order = calloc(json_object_size(properties) + 1, sizeof *order);
     if (!order) {
         fail(b, -ENOMEM, "properties", "out of memory");
         return;
@@ -617,10 +605,26 @@ static void build_object(struct builder *b, const json_t *schema, struct schema_
     while (n-- > 0 && !b->err) {
         const char *name = json_object_iter_key(order[n]);
         tail = build_property(b, name, json_object_iter_value(order[n]),
-                              is_required(required, name), tail);
+                              json_object_get(required, name) != NULL, tail);
     }
     free(order);
     llm_schema_putf(t, "\"{\" ws r%u ws \"}\"", tail.first);
+}
+
+static void build_object(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    const json_t *properties = json_object_get(schema, "properties");
+    const json_t *additional = json_object_get(schema, "additionalProperties");
+    size_t count = json_object_size(properties);
+    bool open = additional ? !json_is_false(additional) : count == 0;
+    if (properties && !json_is_object(properties))
+        fail(b, -EINVAL, "properties", "an object is needed");
+    json_t *required = read_required(b, properties, json_object_get(schema, "required"), open);
+    if (count == 0 && open && !json_is_object(additional))
+        llm_schema_puts(t, "object");
+    else if (!b->err)
+        build_members(b, properties, required, additional, open, t);
+    json_decref(required);
 }
 
 /* ---- whole schemas ---- */
@@ -648,20 +652,48 @@ static void build_type(struct builder *b, const char *type, const json_t *schema
         fail(b, -EINVAL, "type", "not a type of JSON");
 }
 
+/* What limits the values of a schema, and the type it is about; NULL: of any. */
+static const struct limit {
+    const char *keyword, *type;
+} limits[] = {{"properties", "object"},
+              {"required", "object"},
+              {"additionalProperties", "object"},
+              {"items", "array"},
+              {"prefixItems", "array"},
+              {"minItems", "array"},
+              {"maxItems", "array"},
+              {"uniqueItems", "array"},
+              {"pattern", "string"},
+              {"minLength", "string"},
+              {"maxLength", "string"},
+              {"minimum", "number"},
+              {"maximum", "number"},
+              {"exclusiveMinimum", "number"},
+              {"exclusiveMaximum", "number"},
+              {"type", NULL},
+              {"const", NULL},
+              {"enum", NULL},
+              {"$ref", NULL},
+              {"allOf", NULL},
+              {"anyOf", NULL},
+              {"oneOf", NULL}};
+
 /* The type that other keywords tell; NULL: any. */
 static const char *implied_type(const json_t *schema)
 {
-    static const struct {
-        const char *keyword, *type;
-    } table[] = {
-        {"properties", "object"}, {"required", "object"},   {"additionalProperties", "object"},
-        {"items", "array"},       {"prefixItems", "array"}, {"minItems", "array"},
-        {"maxItems", "array"},    {"pattern", "string"},    {"minLength", "string"},
-        {"maxLength", "string"},  {"format", "string"},     {"minimum", "number"},
-        {"maximum", "number"}};
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        if (json_object_get(schema, table[i].keyword))
-            return table[i].type;
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        if (limits[i].type && json_object_get(schema, limits[i].keyword))
+            return limits[i].type;
+    }
+    return json_object_get(schema, "format") ? "string" : NULL;
+}
+
+/* Another limit than `keyword`; NULL: there is none. */
+static const char *limit_beside(const json_t *schema, const char *keyword)
+{
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        if (strcmp(limits[i].keyword, keyword) != 0 && json_object_get(schema, limits[i].keyword))
+            return limits[i].keyword;
     }
     return NULL;
 }
@@ -753,68 +785,256 @@ static void build_ref(struct builder *b, const json_t *schema, struct schema_tex
     llm_schema_putf(t, "r%u", number);
 }
 
-/* Alternatives: anyOf, oneOf, enum, and types. */
-static void build_choices(struct builder *b, const json_t *choices, const char *keyword,
-                          struct schema_text *t)
+/* ---- schemas that are merged ---- */
+
+static size_t count_values(const json_t *value)
 {
-    if (!json_is_array(choices) || json_array_size(choices) == 0)
-        fail(b, -EINVAL, keyword, "an array that is not empty is needed");
-    llm_schema_puts(t, "(");
-    for (size_t i = 0; i < json_array_size(choices) && !b->err; i++) {
-        llm_schema_puts(t, i ? " | " : "");
-        if (strcmp(keyword, "enum") == 0)
-            put_literal_json(b, t, json_array_get(choices, i));
-        else
-            llm_schema_putf(t, "r%u", rule_of(b, json_array_get(choices, i)));
-    }
-    llm_schema_puts(t, ")");
+    size_t count = 1;
+    for (size_t i = 0; i < json_array_size(value); i++)
+        count += count_values(json_array_get(value, i));
+    for (void *at = json_object_iter((json_t *)value); at;
+         at = json_object_iter_next((json_t *)value, at))
+        count += count_values(json_object_iter_value(at));
+    return count;
 }
 
-/* Adds what one part of allOf says to *all, and what it refers to. */
+/* Definitions may be read once for each of many references to them. */
+static void count_merged(struct builder *b, size_t values)
+{
+    b->merged += values;
+    if (b->merged > LLM_SCHEMA_MERGED_MAX)
+        fail(b, -E2BIG, b->merging, "too much is to be merged");
+}
+
+static bool same(struct builder *b, const json_t *x, const json_t *y)
+{
+    if (x == y || !x || !y)
+        return x == y;
+    count_merged(b, count_values(x) + count_values(y));
+    return !b->err && json_equal(x, y);
+}
+
+static bool names_type(const json_t *types, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *one = json_string_value(json_array_get(types, i));
+        if (one && strcmp(one, name) == 0)
+            return true;
+    }
+    return json_is_string(types) && strcmp(json_string_value(types), name) == 0;
+}
+
+/* Of a type, and an array of types that has it, the type; other keywords must say the same. */
+static json_t *narrower(struct builder *b, const char *key, json_t *x, json_t *y)
+{
+    bool is_type = strcmp(key, "type") == 0;
+    if (is_type && json_is_array(x) && json_is_string(y) && names_type(x, json_string_value(y)))
+        return y;
+    if (is_type && json_is_array(y) && json_is_string(x) && names_type(y, json_string_value(x)))
+        return x;
+    return same(b, x, y) ? x : NULL;
+}
+
+/* Adds the properties of one part.  One that is there must fit both schemas. */
+static int merge_properties(struct builder *b, json_t *all, json_t *more)
+{
+    int err = 0;
+    count_merged(b, json_object_size(more));
+    for (void *at = json_object_iter(more); at && !err && !b->err;
+         at = json_object_iter_next(more, at)) {
+        const char *name = json_object_iter_key(at);
+        json_t *value = json_object_iter_value(at), *old = json_object_get(all, name);
+        if (!old)
+            err = json_object_set(all, name, value);
+        else if (!same(b, old, value))
+            err = json_object_set_new(all, name, json_pack("{s:[OO]}", "allOf", old, value));
+    }
+    return err;
+}
+
+static int merge_keyword(struct builder *b, json_t *all, const char *key, json_t *value)
+{
+    json_t *old = json_object_get(all, key), *narrow;
+    bool properties = strcmp(key, "properties") == 0 && json_is_object(value);
+    bool required = strcmp(key, "required") == 0 && json_is_array(value);
+    count_merged(b, 1);
+    if (!old && (properties || required)) {
+        count_merged(b, json_object_size(value) + json_array_size(value));
+        return json_object_set_new(all, key, json_copy(value));
+    }
+    if (!old)
+        return json_object_set(all, key, value);
+    if (properties && json_is_object(old))
+        return merge_properties(b, old, value);
+    if (required && json_is_array(old)) {
+        count_merged(b, json_array_size(value));
+        return json_array_extend(old, value);
+    }
+    narrow = narrower(b, key, old, value);
+    if (!narrow)
+        fail(b, -EOPNOTSUPP, b->merging, "its parts say different things");
+    return narrow && narrow != old ? json_object_set(all, key, narrow) : 0;
+}
+
+static bool is_annotation(const char *key)
+{
+    static const char *const keywords[] = {"title",    "description", "default",     "examples",
+                                           "$schema",  "$defs",       "definitions", "$id",
+                                           "$comment", "deprecated",  "readOnly",    "writeOnly"};
+    for (size_t i = 0; i < ARRAY_LEN(keywords); i++) {
+        if (strcmp(key, keywords[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Adds what one part says to *all, and what it refers to. */
 static void merge(struct builder *b, json_t *all, const json_t *part)
 {
     json_t *from = (json_t *)part, *ref = json_object_get(part, "$ref");
     if (++b->depth > LLM_SCHEMA_DEPTH_MAX)
-        fail(b, -E2BIG, "allOf", "schemas nested deeper than 64");
+        fail(b, -E2BIG, b->merging, "schemas nested deeper than 64");
+    if (!json_is_object(part) && !json_is_true(part))
+        fail(b, -EINVAL, b->merging, "a schema is an object or true");
     if (ref && !b->err)
         merge(b, all, resolve(b, json_is_string(ref) ? json_string_value(ref) : ""));
     b->depth--;
     for (void *at = json_object_iter(from); at && !b->err; at = json_object_iter_next(from, at)) {
         const char *key = json_object_iter_key(at);
-        json_t *value = json_object_iter_value(at), *old = json_object_get(all, key);
-        int err = 0;
-        if (value == ref)
-            continue;
-        if (!old)
-            err = json_object_set_new(all, key, json_deep_copy(value));
-        else if (strcmp(key, "properties") == 0)
-            err = json_object_update(old, value);
-        else if (strcmp(key, "required") == 0)
-            err = json_array_extend(old, value);
-        else if (strcmp(key, "title") != 0 && strcmp(key, "description") != 0 &&
-                 !json_equal(old, value))
-            fail(b, -EOPNOTSUPP, "allOf", "its parts say different things");
-        if (err)
-            fail(b, -ENOMEM, "allOf", "out of memory");
+        json_t *value = json_object_iter_value(at);
+        if (value != ref && !is_annotation(key) && merge_keyword(b, all, key, value))
+            fail(b, -ENOMEM, b->merging, "out of memory");
     }
+}
+
+/* What the schema says beside the keyword, and its parts from `first` to `end`, as one schema. */
+static void build_merged(struct builder *b, const json_t *schema, const char *keyword, size_t first,
+                         size_t end, struct schema_text *t)
+{
+    const json_t *parts = json_object_get(schema, keyword);
+    json_t *all = json_object(), *rest = json_copy((json_t *)schema);
+    b->merging = parts ? keyword : "$ref";
+    if (all && rest) {
+        (void)json_object_del(rest, keyword);
+        merge(b, all, rest);
+        for (size_t i = first; i < end && !b->err; i++)
+            merge(b, all, json_array_get(parts, i));
+        if (!b->err)
+            build(b, all, t);
+    } else {
+        fail(b, -ENOMEM, keyword, "out of memory");
+    }
+    json_decref(all);
+    json_decref(rest);
+}
+
+/* Whether a part, or what it refers to, says all that the schema says beside the keyword: then it
+ * is a rule that may refer to itself. */
+static bool says_all(struct builder *b, const json_t *part, const json_t *schema,
+                     const char *keyword)
+{
+    const json_t *ref = json_object_get(part, "$ref");
+    b->merging = keyword;
+    if (json_is_string(ref))
+        part = resolve(b, json_string_value(ref));
+    for (size_t i = 0; i < ARRAY_LEN(limits) && !b->err; i++) {
+        const json_t *said = json_object_get(schema, limits[i].keyword);
+        if (said && strcmp(limits[i].keyword, keyword) != 0 &&
+            !same(b, json_object_get(part, limits[i].keyword), said))
+            return false;
+    }
+    return !b->err;
+}
+
+static bool check_choices(struct builder *b, const json_t *choices, const char *keyword)
+{
+    if (!json_is_array(choices) || json_array_size(choices) == 0)
+        fail(b, -EINVAL, keyword, "an array that is not empty is needed");
+    return !b->err;
+}
+
+/* Alternatives: anyOf and oneOf.  Other limits of the schema are merged into each. */
+static void build_choices(struct builder *b, const json_t *schema, const char *keyword,
+                          struct schema_text *t)
+{
+    const json_t *choices = json_object_get(schema, keyword);
+    bool alone = !limit_beside(schema, keyword);
+    if (!check_choices(b, choices, keyword))
+        return;
+    llm_schema_puts(t, "(");
+    for (size_t i = 0; i < json_array_size(choices) && !b->err; i++) {
+        struct schema_text body = {0};
+        uint32_t number = b->rules++;
+        if (alone || says_all(b, json_array_get(choices, i), schema, keyword))
+            build(b, json_array_get(choices, i), &body);
+        else
+            build_merged(b, schema, keyword, i, i + 1, &body);
+        llm_schema_putf(t, "%sr%u", i ? " | " : "", add_rule(b, number, &body));
+    }
+    llm_schema_puts(t, ")");
 }
 
 static void build_all(struct builder *b, const json_t *schema, struct schema_text *t)
 {
     const json_t *parts = json_object_get(schema, "allOf");
-    json_t *all = json_object(), *rest = json_copy((json_t *)schema);
-    if (all && rest && json_object_del(rest, "allOf") == 0) {
-        merge(b, all, rest);
-        for (size_t i = 0; i < json_array_size(parts); i++)
-            merge(b, all, json_array_get(parts, i));
-        if (!b->err)
-            build(b, all, t);
-    } else {
-        fail(b, -ENOMEM, "allOf", "out of memory");
-    }
-    json_decref(all);
-    json_decref(rest);
+    if (parts && !json_is_array(parts))
+        fail(b, -EINVAL, "allOf", "an array is needed");
+    if (json_array_size(parts) == 1 && !limit_beside(schema, "allOf"))
+        build(b, json_array_get(parts, 0), t);
+    else if (!b->err)
+        build_merged(b, schema, "allOf", 0, json_array_size(parts), t);
 }
+
+static bool is_of(const json_t *value, const json_t *types)
+{
+    bool whole =
+        json_is_integer(value) || (json_is_real(value) && is_whole(json_real_value(value)));
+    return !types || (json_is_string(value) && names_type(types, "string")) ||
+           (whole && names_type(types, "integer")) ||
+           (json_is_number(value) && names_type(types, "number")) ||
+           (json_is_boolean(value) && names_type(types, "boolean")) ||
+           (json_is_null(value) && names_type(types, "null")) ||
+           (json_is_array(value) && names_type(types, "array")) ||
+           (json_is_object(value) && names_type(types, "object"));
+}
+
+/* Values: those of const or enum that are of the schema's type. */
+static void build_values(struct builder *b, const json_t *schema, const char *keyword,
+                         const json_t *values, struct schema_text *t)
+{
+    const json_t *type = json_object_get(schema, "type");
+    size_t count = 0;
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        const char *other = limits[i].keyword;
+        if (strcmp(other, keyword) != 0 && strcmp(other, "type") != 0 &&
+            json_object_get(schema, other))
+            fail(b, -EOPNOTSUPP, other, "not together with const or enum");
+    }
+    if (!check_choices(b, values, keyword))
+        return;
+    llm_schema_puts(t, "(");
+    for (size_t i = 0; i < json_array_size(values) && !b->err; i++) {
+        if (!is_of(json_array_get(values, i), type))
+            continue;
+        llm_schema_puts(t, count++ ? " | " : "");
+        put_literal_json(b, t, json_array_get(values, i));
+    }
+    llm_schema_puts(t, ")");
+    if (count == 0)
+        fail(b, -EINVAL, keyword, "no value is of the type");
+}
+
+static void build_constant(struct builder *b, const json_t *schema, struct schema_text *t)
+{
+    json_t *values = json_pack("[O]", json_object_get(schema, "const"));
+    if (values)
+        build_values(b, schema, "const", values, t);
+    else
+        fail(b, -ENOMEM, "const", "out of memory");
+    json_decref(values);
+}
+
+/* ---- keywords ---- */
 
 /* Names of members that must be strings, as they are: some programs write it. */
 static bool says_nothing(const json_t *schema, const char *keyword)
@@ -872,22 +1092,22 @@ static void build_types(struct builder *b, const json_t *schema, const json_t *t
 static void build_keywords(struct builder *b, const json_t *schema, struct schema_text *t)
 {
     const json_t *type = json_object_get(schema, "type");
-    const json_t *constant = json_object_get(schema, "const");
+    const json_t *ref = json_object_get(schema, "$ref");
     refuse_unsupported(b, schema);
     if (b->err)
         return;
-    if (json_object_get(schema, "$ref"))
+    if (ref && (!limit_beside(schema, "$ref") || says_all(b, schema, schema, "$ref")))
         build_ref(b, schema, t);
-    else if (constant)
-        put_literal_json(b, t, constant);
-    else if (json_object_get(schema, "enum"))
-        build_choices(b, json_object_get(schema, "enum"), "enum", t);
-    else if (json_object_get(schema, "allOf"))
+    else if (ref || json_object_get(schema, "allOf"))
         build_all(b, schema, t);
+    else if (json_object_get(schema, "const"))
+        build_constant(b, schema, t);
+    else if (json_object_get(schema, "enum"))
+        build_values(b, schema, "enum", json_object_get(schema, "enum"), t);
     else if (json_object_get(schema, "anyOf"))
-        build_choices(b, json_object_get(schema, "anyOf"), "anyOf", t);
+        build_choices(b, schema, "anyOf", t);
     else if (json_object_get(schema, "oneOf"))
-        build_choices(b, json_object_get(schema, "oneOf"), "oneOf", t);
+        build_choices(b, schema, "oneOf", t);
     else if (json_is_array(type) && json_array_size(type))
         build_types(b, schema, type, t);
     else if (json_is_string(type))

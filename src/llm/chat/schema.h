@@ -17,7 +17,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { LLM_SCHEMA_DEPTH_MAX = 64 }; /* of schemas within schemas */
+enum {
+    LLM_SCHEMA_DEPTH_MAX = 64,       /* of schemas within schemas */
+    LLM_SCHEMA_MERGED_MAX = 1 << 20, /* values that allOf and others read: some 0.1 s */
+};
 
 /* schema: NULL for any JSON object.  *gbnf: *bytes bytes and a NUL, to be freed with free().
  * 0; -EOPNOTSUPP or -EINVAL (why names the keyword and its place); -E2BIG; -ENOMEM. */

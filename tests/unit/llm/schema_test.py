@@ -52,7 +52,8 @@ def valid(value, schema, root):
         for part in urllib.parse.unquote(schema["$ref"]).split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             target = target[int(part) if isinstance(target, list) else part]
-        return valid(value, target, root)
+        if not valid(value, target, root):
+            return False
     for each in schema.get("allOf", []):
         if not valid(value, {"additionalProperties": True, **each} if "$ref" not in each else each, root):
             return False
@@ -181,6 +182,36 @@ CASES += [
     ({"$ref": "#%2F$defs%2Fone/0", "$defs": {"one": [{"type": "integer"}, True]}}, [1], ["1"]),
 ]
 
+# Limits beside each other; what generators of schemas write.
+ONE = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+LIST = {"type": "object", "properties": {"next": {"$ref": "#/$defs/L", "type": "object"}}, "additionalProperties": False}
+CASES += [
+    ({"properties": {"a": {"type": "integer"}, "b": True, "c": True}, "required": ["a"], "additionalProperties": False,
+      "anyOf": [{"required": ["b"]}, {"required": ["c"]}]}, [{"a": 1, "b": 2}, {"a": 1, "c": 2}, {"a": 1, "b": 0, "c": 0}],
+     [{}, {"a": 1}, {"b": 1}, {"b": 1, "c": 1}]),
+    ({"allOf": [{**ONE, "additionalProperties": True}, {"properties": {"b": {}, "c": {}}, "anyOf": [{"required": ["b"]}, {"required": ["c"]}]}]},
+     [{"a": 1, "b": 1}, {"a": 1, "c": 1}], [{"b": 1}, {"a": 1}]),
+    ({"type": "string", "minLength": 5, "anyOf": [{"maxLength": 7}, {"maxLength": 6}]}, ["abcde", "abcdefg"], ["a", "abcdefgh"]),
+    ({"type": ["string", "null"], "anyOf": [{"type": "null"}, {"type": "string", "maxLength": 2}]}, ["a", None], ["abc", 1]),
+    ({"allOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"a": {"maxLength": 2}}}]}, [{"a": "xy"}], [{"a": "xyz"}]),
+    ({"$ref": "#/$defs/a", "maxLength": 2, "$defs": {"a": {"type": "string", "minLength": 1}}}, ["a", "ab"], ["", "abc"]),
+    ({"type": "integer", "enum": [1, "x", 2.5, 3]}, [1, 3], ["x", 2.5, 2]), ({"type": ["null", "string"], "enum": ["a", None, 1]}, ["a", None], [1]),
+    ({"const": "x", "type": "string", "title": "T", "default": "x"}, ["x"], ["y"]), ({"exclusiveMinimum": 5}, [6, 5.5], [3, 5]),
+    ({"exclusiveMaximum": 5}, [4, -7], [5, 6]), ({"uniqueItems": False}, [[1, 1]], [1]),
+    ({"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}], "default": None, "title": "Day", "description": "d"},
+     ["2025-07-26", None], [1]),
+    ({"$ref": "#/$defs/E", "description": "d", "default": "a", "$defs": {"E": {"enum": ["a", "b"], "type": "string", "title": "E"}}},
+     ["a", "b"], ["c"]),
+    ({"title": "T", "allOf": [{"$ref": "#/definitions/N"}], "definitions": {"N": {"type": "object", "properties": {
+        "next": {"title": "Next", "allOf": [{"$ref": "#/definitions/N"}]}}}}}, [{}, {"next": {"next": {}}}], [{"next": 1}]),
+    ({"$ref": "#/$defs/L", "$defs": {"L": LIST}}, [{}, {"next": {"next": {}}}], [1, {"next": 1}]),
+    ({"type": "object", "anyOf": [{"$ref": "#/$defs/L"}, ONE], "$defs": {"L": {**LIST, "properties": {
+        "next": {"type": "object", "anyOf": [{"$ref": "#/$defs/L"}, ONE]}}}}}, [{}, {"next": {"next": {"a": 1}}}, {"a": 2}], [{"next": 1}]),
+    ({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"k": {"type": "string", "const": "circle"},
+      "r": {"type": "number", "exclusiveMinimum": 0}}, "required": ["k", "r"], "additionalProperties": False},
+     [{"k": "circle", "r": 1.5}], [{"k": "x", "r": 1.5}, {"k": "circle"}]),
+]
+
 REFUSED = [
     ({"not": {}}, "not"), ({"propertyNames": {"pattern": "a"}}, "propertyNames"), ({"type": "frog"}, "type"),
     ({"type": "array", "uniqueItems": True}, "uniqueItems"), ({"patternProperties": {}}, "patternProperties"),
@@ -196,7 +227,17 @@ REFUSED = [
     *(({"properties": {name: True}, "additionalProperties": True}, "additionalProperties") for name in ("\"", "a\x01", "\\")),
     ({"type": "object", "required": ["x"]}, "required"), ({"type": "array", "minItems": 9999}, "minItems"),
     ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "allOf"), (3, "type"),
-    ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}, "allOf"),
+    ({"allOf": [{"$ref": "#/$defs/a"}, {"type": "null"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}, "allOf"),
+    # Limits that stand beside others are merged or named.
+    ({"$ref": "#/$defs/a", "maxLength": 2, "$defs": {"a": {"maxLength": 3}}}, "$ref"), ({"allOf": [False]}, "type"),
+    ({"type": "integer", "enum": [1, 3], "minimum": 2}, "minimum"), ({"const": "abc", "maxLength": 2}, "maxLength"),
+    ({"const": 1, "enum": [1]}, "enum"), ({"type": "string", "const": 1}, "const"), ({"type": "string", "enum": [1]}, "enum"),
+    ({"type": "string", "minLength": 5, "anyOf": [{"minLength": 6}, {"maxLength": 9}]}, "anyOf"), ({"allOf": 3}, "allOf"),
+    ({"type": "object", "anyOf": [{"properties": {}}, {"type": "null"}]}, "anyOf"), ({"uniqueItems": True}, "uniqueItems"),
+    ({"allOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"a": {"type": "null"}}}]}, "allOf"),
+    ({"anyOf": [{"minLength": 2}], "oneOf": [{"maxLength": 3}, {"minLength": 3}]}, "oneOf"),
+    ({"properties": {"a": True}, "required": "a"}, "required"), ({"exclusiveMinimum": 0.5}, "exclusiveMinimum"),
+    ({"allOf": [{"$ref": "#/$defs/a"}] * 400, "$defs": {"a": {"properties": {f"p{i}": True for i in range(4000)}}}}, "allOf"),
     ({"allOf": [{"$ref": 3}]}, "$ref"), ({"minProperties": 1}, "minProperties"), ({"type": "string", "minLength": 2, "maxLength": 1}, "maxLength"),
 ]
 
