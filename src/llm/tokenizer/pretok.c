@@ -574,6 +574,14 @@ static size_t match_first(const struct llm_pretok_stage *stage, const char *at, 
     return bytes;
 }
 
+/* How many bytes at `at`, where no pattern matches, need not be looked at.  From any of a run of
+ * blanks \s+$ would read the rest of the run again. */
+static size_t skip_unmatched(const struct llm_pretok_stage *stage, const char *at, const char *end)
+{
+    size_t blanks = stage->patterns[0] == match_last_blanks ? run_of(at, end, SPACES) : 0;
+    return blanks ? blanks : peek(at, end).bytes;
+}
+
 /* Depth is that of the rule's stages, six at most. */
 static int split_stage(const struct llm_pretok_stage *stage, const char *at, const char *end,
                        const struct walk *walk)
@@ -585,7 +593,7 @@ static int split_stage(const struct llm_pretok_stage *stage, const char *at, con
     while (at < end && !err) {
         size_t bytes = match_first(stage, at, end);
         if (bytes == 0) {
-            at += peek(at, end).bytes;
+            at += skip_unmatched(stage, at, end);
             continue;
         }
         if (gap < at)

@@ -4,6 +4,7 @@
 
 #include "llm/tokenizer/pretok.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { WORDS_MAX = 64 };
@@ -74,11 +75,40 @@ static void every_name_is_checked(void **state)
     }
 }
 
+static int count_bytes(void *user, const char *text, size_t bytes)
+{
+    (void)text;
+    *(size_t *)user += bytes;
+    return 0;
+}
+
+/* Runs that no rule reads again from each of their characters: else this takes hours. */
+static void a_long_run_is_read_a_few_times(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 18 };
+    static const char fills[] = {' ', '\n', '1'};
+    char *text = malloc(BYTES + 1);
+    for (size_t f = 0; f < sizeof fills; f++) {
+        memset(text, fills[f], BYTES);
+        text[BYTES] = fills[f] == '1' ? 'x' : '5';
+        const char *name;
+        for (size_t i = 0; (name = llm_pretok_name(i)); i++) {
+            size_t bytes = 0;
+            const struct llm_pretok *rule = llm_pretok_find(name, strlen(name));
+            assert_int_equal(llm_pretok_split(rule, text, BYTES + 1, count_bytes, &bytes), 0);
+            assert_int_equal(bytes, BYTES + 1);
+        }
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_cut_as_the_expressions_say),
         cmocka_unit_test(every_name_is_checked),
+        cmocka_unit_test(a_long_run_is_read_a_few_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
