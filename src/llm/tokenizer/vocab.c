@@ -26,7 +26,7 @@ struct llm_vocab *llm_vocab_alloc(enum llm_vocab_kind kind, uint32_t count)
     vocab->kind = kind;
     vocab->count = count;
     vocab->tokens = calloc(count, sizeof(*vocab->tokens));
-    vocab->bos = vocab->eos = vocab->unknown = -1;
+    vocab->bos = vocab->eos = vocab->last = vocab->unknown = -1;
     vocab->space = BLANK_SIGN;
     memset(vocab->byte_tokens, 0xff, sizeof(vocab->byte_tokens));
     if (!vocab->tokens || llm_piece_map_init(&vocab->map, count)) {
@@ -277,7 +277,10 @@ static int read_flags(struct llm_vocab *vocab, const struct gguf *gguf, char *wh
     if (err && err != -ENOENT)
         return err;
     vocab->adds_bos = vocab->adds_bos && vocab->bos >= 0;
-    return 0;
+    bool adds_eos = false;
+    err = gguf_get_bool(gguf, "tokenizer.ggml.add_eos_token", &adds_eos, why);
+    vocab->last = adds_eos ? vocab->eos : -1;
+    return err == -ENOENT ? 0 : err;
 }
 
 static int fill(struct llm_vocab *vocab, const struct gguf *gguf, const struct gguf_pair *texts,
@@ -372,6 +375,11 @@ int32_t llm_vocab_bos(const struct llm_vocab *vocab)
 bool llm_vocab_adds_bos(const struct llm_vocab *vocab)
 {
     return vocab->adds_bos;
+}
+
+int32_t llm_vocab_last(const struct llm_vocab *vocab)
+{
+    return vocab->last;
 }
 
 bool llm_vocab_ends(const struct llm_vocab *vocab, uint32_t token)

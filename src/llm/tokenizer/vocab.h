@@ -33,7 +33,10 @@ uint32_t llm_vocab_size(const struct llm_vocab *vocab);
 void llm_vocab_describe(const struct llm_vocab *vocab, char text[LLM_NAME_CHARS]);
 /* -1: there is none. */
 int32_t llm_vocab_bos(const struct llm_vocab *vocab);
-bool llm_vocab_adds_bos(const struct llm_vocab *vocab);             /* what the file asks for */
+bool llm_vocab_adds_bos(const struct llm_vocab *vocab); /* what the file asks for */
+/* The token that the file asks for after a text, such as before its last row becomes an embedding;
+ * -1: none. */
+int32_t llm_vocab_last(const struct llm_vocab *vocab);
 bool llm_vocab_ends(const struct llm_vocab *vocab, uint32_t token); /* eos, eot and their like */
 
 /* Text to tokens.  special: names of control tokens in the text become those tokens.  Returns how

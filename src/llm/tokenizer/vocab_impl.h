@@ -51,6 +51,7 @@ struct llm_vocab {
     struct llm_piece_map map;
     struct hw_arena arena;     /* pieces, and texts where there is no file to point into */
     int32_t bos, eos, unknown; /* -1: none */
+    int32_t last;              /* eos where a text ends with it; -1: it does not */
     bool adds_bos;
     int32_t byte_tokens[256]; /* -1: none */
     uint32_t *specials;       /* control and user-defined tokens, sorted by text */

@@ -31,7 +31,7 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
         return NULL;
     }
     size_t room = bytes + 2;
-    uint32_t *tokens = malloc(room * sizeof(*tokens));
+    uint32_t *tokens = malloc((room + 1) * sizeof(*tokens));
     int64_t found = -ENOMEM;
     if (tokens)
         found = begin ? llm_chat_encode(m->vocab, text, bytes, tokens, room)
@@ -76,6 +76,9 @@ static int read_prompt(struct http_exchange *x, const struct http_prompt *prompt
         *tokens = http_encode(m, prompt->text, prompt->bytes, true, count, &x->error);
         if (!*tokens)
             return -1;
+        int32_t last = x->request.api == HTTP_CHAT ? -1 : llm_vocab_last(m->vocab);
+        if (last >= 0 && *count > 0 && (*tokens)[*count - 1] != (uint32_t)last)
+            (*tokens)[(*count)++] = (uint32_t)last; /* http_encode leaves room */
     } else {
         if (check_tokens(m, prompt->tokens, prompt->token_count,
                          x->request.api == HTTP_EMBEDDINGS ? "input" : "prompt", &x->error))

@@ -466,8 +466,8 @@ size_t http_take_text(const struct http_text *t, size_t *sent, const char **text
 /* The same of a call's arguments, of the last call that was begun or the next; true: it begins. */
 bool http_take_call(struct http_choice *choice, size_t call, const char **text, size_t *bytes);
 
-/* Text to tokens, with the token that begins a text where the model wants it.  NULL after a
- * refusal. */
+/* Text to tokens, with the token that begins a text where the model wants it, and room for one
+ * more. NULL after a refusal. */
 uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes, bool begin,
                       uint32_t *count, struct http_error *why);
 

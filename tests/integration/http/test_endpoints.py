@@ -20,7 +20,8 @@ import urllib.parse
 
 from families import CALLS, FAMILIES, TOOLS, written
 from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, gateway, in_threads, in_two_files,
-                 service, state, text_of, wait_for, wait_ready, with_template, worker)
+                 service, state, text_of, wait_for, wait_ready, with_pairs,
+                 with_template, worker)
 
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
 PROMPT = {"prompt": "And God said", "temperature": 0, "max_tokens": 16}
@@ -987,6 +988,29 @@ class Doors(Case):
         with service(model=in_two_files(self.dir)) as front, gateway([front]) as other, service() as whole:
             said = [call(at.url, "/v1/completions", PROMPT)[2]["choices"] for at in (front, other, whole)]
         self.assertEqual(said[:2], said[2:] * 2)
+
+    def test_a_text_that_ends_with_its_last_token(self):
+        """A model that asks for eos after a text: its row is the embedding of one that pools the last."""
+        numbers = {"tokenizer.ggml.eos_token_id": 1500, "llama.pooling_type": 3}
+        more = {key: struct.pack("<II", 4, number) for key, number in numbers.items()}
+        more["tokenizer.ggml.add_eos_token"] = struct.pack("<IB", 7, 1)
+        with service(model=with_pairs(self.dir, more)) as front:
+            def ask(path, key, value, **fields):
+                return call(front.url, path, {key: value, **fields})[2]
+
+            tokens = ask("/tokenize", "prompt", "And God said")["tokens"]
+            self.assertNotIn(1500, tokens)
+            whole = [tokens + [1500], tokens]
+            end, without = (d["embedding"] for d in ask("/v1/embeddings", "input", whole)["data"])
+            self.assertNotEqual(end, without)
+            self.assertEqual(ask("/v1/embeddings", "input", "And God said")["data"][0]["embedding"], end)
+            for asked, count in (({"prompt": "And God said"}, 1), ({"prompt": tokens}, 0)):
+                used = ask("/v1/completions", "max_tokens", 1, **asked)["usage"]["prompt_tokens"]
+                self.assertEqual(used, len(tokens) + count)
+            user = [{"role": "user", "content": "And God said"}]
+            chat = ask("/v1/chat/completions", "messages", user, max_tokens=1)["usage"]["prompt_tokens"]
+        with service(model=with_pairs(self.dir, {})) as front:
+            self.assertEqual(ask("/v1/chat/completions", "messages", user, max_tokens=1)["usage"]["prompt_tokens"], chat)
 
     def test_a_gateway_without_workers_says_so(self):
         with Process("gateway", "--servers", f"unix:{self.dir}/none", "--http", "127.0.0.1:0") as front:
