@@ -6,6 +6,7 @@
 #include "wire/le.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -283,6 +284,35 @@ static int read_flags(struct llm_vocab *vocab, const struct gguf *gguf, char *wh
     return err == -ENOENT ? 0 : err;
 }
 
+static bool text_is(struct gguf_string text, const char *const *others, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (gguf_string_is(text, others[i]))
+            return true;
+    }
+    return false;
+}
+
+/* The control tokens of Phi-3 take the blanks after them, which no key of the file tells: as in
+ * llama.cpp, its name does. */
+static int read_spaces(struct llm_vocab *vocab, const struct gguf *gguf, char *why)
+{
+    static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
+    struct gguf_string name;
+    char lower[64] = "";
+    int err = gguf_get_string(gguf, "general.name", &name, why);
+    if (err)
+        return err == -ENOENT ? 0 : err;
+    for (size_t i = 0; i < name.bytes && i < sizeof lower - 1; i++)
+        lower[i] = (char)tolower((unsigned char)name.text[i]);
+    bool is_phi3 = strstr(lower, "phi-3") || strstr(lower, "phi3");
+    for (uint32_t i = 0; is_phi3 && i < vocab->special_count; i++) {
+        struct llm_token *token = &vocab->tokens[vocab->specials[i]];
+        token->takes_space = !text_is(token->text, others, ARRAY_LEN(others));
+    }
+    return 0;
+}
+
 static int fill(struct llm_vocab *vocab, const struct gguf *gguf, const struct gguf_pair *texts,
                 char *why)
 {
@@ -297,6 +327,8 @@ static int fill(struct llm_vocab *vocab, const struct gguf *gguf, const struct g
                                            : llm_vocab_finish_bpe(vocab, gguf, why);
     if (!err)
         err = read_ids(vocab, gguf, why);
+    if (!err)
+        err = read_spaces(vocab, gguf, why);
     return err ? err : read_flags(vocab, gguf, why);
 }
 
@@ -421,6 +453,8 @@ int64_t llm_vocab_encode(const struct llm_vocab *vocab, const char *text, size_t
         err = encode_plain(vocab, text + plain, at - plain, &merger, &sink);
         llm_sink_put(&sink, (uint32_t)token);
         at += vocab->tokens[token].text.bytes;
+        while (vocab->tokens[token].takes_space && at < bytes && isspace((unsigned char)text[at]))
+            at++;
         plain = at;
     }
     if (!err)

@@ -37,6 +37,7 @@ struct llm_token {
     float score;
     uint8_t type;
     bool ends;
+    bool takes_space; /* blanks of a text that follow its name belong to it */
 };
 
 struct llm_merge_rule {

@@ -195,6 +195,25 @@ static void add_no_prefix(struct gguf_writer *w)
     gguf_write_u32(w, "tokenizer.ggml.eot_token_id", 10);
 }
 
+static void add_phi3(struct gguf_writer *w)
+{
+    gguf_write_string(w, "general.name", "Phi-3 mini 4K");
+}
+
+/* As in llama.cpp, by the model's name; a name that begins a text takes none. */
+static void marks_of_phi3_take_the_blanks_after_them(void **state)
+{
+    (void)state;
+    struct made m = make(make_spm(1, add_phi3));
+    EXPECT(m.vocab, "</s> \n b", true, 2, 4, 6);
+    EXPECT(m.vocab, "b<user>\n", true, 4, 6, 10);
+    EXPECT(m.vocab, "<s> b", true, 1, 4, 4, 6);
+    drop(&m);
+    m = make(make_spm(0, NULL));
+    EXPECT(m.vocab, "</s> b", true, 2, 4, 4, 6);
+    drop(&m);
+}
+
 static void flags_of_the_file_are_kept(void **state)
 {
     (void)state;
@@ -594,6 +613,7 @@ int main(void)
         cmocka_unit_test(pieces_join_by_score_then_from_the_left),
         cmocka_unit_test(what_is_no_piece_goes_byte_by_byte),
         cmocka_unit_test(special_tokens_are_found_in_texts),
+        cmocka_unit_test(marks_of_phi3_take_the_blanks_after_them),
         cmocka_unit_test(flags_of_the_file_are_kept),
         cmocka_unit_test(merges_join_in_their_order),
         cmocka_unit_test(merges_in_circles_end),
