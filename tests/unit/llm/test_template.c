@@ -122,6 +122,28 @@ static void a_template_is_bounded(void **state)
                  -E2BIG, "256 MiB");
     expect_error("{% set s = 'x' * 8000000 %}{% for a in range(999) %}{{ 'y' in s }}{% endfor %}",
                  -E2BIG, "steps");
+    static const char *const long_compares[] = {"s == t",
+                                                "s < t",
+                                                "s is sameas t",
+                                                "s in [t]",
+                                                "s.startswith(t)",
+                                                "s.endswith(t)",
+                                                "d[t]",
+                                                "s.removeprefix(t)",
+                                                "s.rfind(u)",
+                                                "s.rsplit(u)",
+                                                "s.rpartition(u)",
+                                                "s.count('y')",
+                                                "s.partition('y')",
+                                                "s.strip('y' * 1000 + 'x')"};
+    for (size_t i = 0; i < sizeof long_compares / sizeof *long_compares; i++) {
+        snprintf(text, 500,
+                 "{%% set s = 'x' * 8000000 %%}{%% set t = 'x' * 8000000 %%}{%% set d = {s: 1} %%}"
+                 "{%% set u = 'x' * 4000000 + 'y' %%}"
+                 "{%% for a in range(999) %%}{%% set b = %s %%}{%% endfor %%}",
+                 long_compares[i]);
+        expect_error(text, -E2BIG, "steps");
+    }
     expect_error("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", -E2BIG, "deeper");
     expect_error("{% set ns = namespace(x='x') %}{% for a in range(40) %}{% set ns.x = ns.x + ns.x "
                  "%}{% endfor %}",

@@ -59,7 +59,8 @@ static void reverse(struct tval list)
 }
 
 /* Where `part` is in text[from..to), from the left or the right; SIZE_MAX: nowhere. */
-static size_t find(struct tval text, struct tval part, size_t from, size_t to, bool right)
+static size_t find(struct llm_run *run, struct tval text, struct tval part, size_t from, size_t to,
+                   bool right)
 {
     if (part.bytes > to - from)
         return SIZE_MAX;
@@ -69,7 +70,10 @@ static size_t find(struct tval text, struct tval part, size_t from, size_t to, b
         return found ? (size_t)(found - text.text) : SIZE_MAX;
     }
     for (size_t at = to - part.bytes + 1; at > from; at--) {
-        if (memcmp(text.text + at - 1, part.text, part.bytes) == 0)
+        const char *here = text.text + at - 1;
+        if (part.bytes && *here != *part.text)
+            continue;
+        if (!llm_run_compare(run, part.bytes) || memcmp(here, part.text, part.bytes) == 0)
             return at - 1;
     }
     return SIZE_MAX;
@@ -135,7 +139,7 @@ static struct tval str_split(const struct call *c)
     size_t from = 0, to = c->self.bytes;
     llm_run_step(run, c->self.bytes / 16);
     while (most != 0 && !run->err) {
-        size_t at = find(c->self, p[0], from, to, right);
+        size_t at = find(run, c->self, p[0], from, to, right);
         if (at == SIZE_MAX)
             break;
         size_t after = at + p[0].bytes;
@@ -162,7 +166,8 @@ static struct tval str_partition(const struct call *c)
         return tval_undefined();
     if (sep.bytes == 0)
         return llm_run_fail(c->run, -EINVAL, "empty separator");
-    size_t at = find(c->self, sep, 0, c->self.bytes, right);
+    llm_run_step(c->run, c->self.bytes / 16);
+    size_t at = find(c->run, c->self, sep, 0, c->self.bytes, right);
     bool found = at != SIZE_MAX;
     struct tval empty = llm_tval_c("");
     size_t after = found ? at + sep.bytes : 0;
@@ -176,9 +181,10 @@ static struct tval str_partition(const struct call *c)
     return tuple;
 }
 
-static bool has_affix(struct tval text, struct tval affix, bool at_end)
+static bool has_affix(struct llm_run *run, struct tval text, struct tval affix, bool at_end)
 {
     return affix.kind == TVAL_STRING && affix.bytes <= text.bytes &&
+           llm_run_compare(run, affix.bytes) &&
            memcmp(text.text + (at_end ? text.bytes - affix.bytes : 0), affix.text, affix.bytes) ==
                0;
 }
@@ -190,12 +196,12 @@ static struct tval str_has_affix(const struct call *c)
     if (!bind(c, "prefix", &affix))
         return tval_undefined();
     if (affix.kind == TVAL_STRING)
-        return tval_bool(has_affix(c->self, affix, at_end));
+        return tval_bool(has_affix(c->run, c->self, affix, at_end));
     if (affix.kind != TVAL_LIST || affix.sub != TVAL_SEQ_TUPLE)
         return llm_run_fail(c->run, -EINVAL, "%s first arg must be str or a tuple of str, not %s",
                             c->name, llm_tval_type(affix));
     for (uint32_t i = 0; i < affix.list->count; i++) {
-        if (has_affix(c->self, affix.list->items[i], at_end))
+        if (has_affix(c->run, c->self, affix.list->items[i], at_end))
             return tval_bool(true);
     }
     return tval_bool(false);
@@ -207,7 +213,7 @@ static struct tval str_remove_affix(const struct call *c)
     bool at_end = c->how == RIGHT;
     if (!bind_text(c, at_end ? "suffix" : "prefix", &affix, 1, 1))
         return tval_undefined();
-    size_t n = has_affix(c->self, affix, at_end) ? affix.bytes : 0;
+    size_t n = has_affix(c->run, c->self, affix, at_end) ? affix.bytes : 0;
     return tval_text(c->self.text + (at_end ? 0 : n), c->self.bytes - n);
 }
 
@@ -234,7 +240,7 @@ static struct tval str_find(const struct call *c)
     struct tval part;
     if (!bind_text(c, "sub", &part, 1, 1))
         return tval_undefined();
-    size_t at = find(c->self, part, 0, c->self.bytes, c->how & RIGHT);
+    size_t at = find(c->run, c->self, part, 0, c->self.bytes, c->how & RIGHT);
     llm_run_step(c->run, c->self.bytes / 16);
     if (at == SIZE_MAX && (c->how & MUST_FIND))
         return llm_run_fail(c->run, -EINVAL, "substring not found");
@@ -249,8 +255,9 @@ static struct tval str_count(const struct call *c)
     if (part.bytes == 0)
         return tval_int((int64_t)llm_text_length(c->self.text, c->self.bytes) + 1);
     int64_t count = 0;
+    llm_run_step(c->run, c->self.bytes / 16);
     for (size_t at = 0; llm_run_step(c->run, 0); count++) {
-        at = find(c->self, part, at, c->self.bytes, false);
+        at = find(c->run, c->self, part, at, c->self.bytes, false);
         if (at == SIZE_MAX)
             break;
         at += part.bytes;

@@ -13,7 +13,7 @@ static bool is_cased(struct llm_run *run, struct tval v, enum llm_text_case how)
     return llm_tval_equal(run, same, text) && !llm_tval_equal(run, other, text);
 }
 
-static bool same_object(struct tval a, struct tval b)
+static bool same_object(struct llm_run *run, struct tval a, struct tval b)
 {
     if (a.kind != b.kind)
         return false;
@@ -26,7 +26,7 @@ static bool same_object(struct tval a, struct tval b)
     case TVAL_INT:
         return a.i == b.i;
     case TVAL_STRING:
-        return a.bytes == b.bytes && memcmp(a.text, b.text, a.bytes) == 0;
+        return llm_tval_equal(run, a, b);
     default:
         return a.list == b.list;
     }
@@ -100,7 +100,7 @@ static int against(struct llm_run *run, struct tval name, struct tval v, struct 
     if (llm_tval_is(name, "ne") || llm_tval_is(name, "!="))
         return !llm_tval_equal(run, v, other);
     if (llm_tval_is(name, "sameas"))
-        return same_object(v, other);
+        return same_object(run, v, other);
     if (llm_tval_is(name, "divisibleby"))
         return remainder_is(run, v, other, 0);
     for (size_t i = 0; i < ARRAY_LEN(orders); i++) {

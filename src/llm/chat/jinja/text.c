@@ -70,11 +70,12 @@ size_t llm_text_offset(const char *text, size_t bytes, uint64_t n)
 }
 
 /* Whether the character at text[0..n) is one of those to strip. */
-static bool stripped(struct tval chars, const char *text, size_t n, uint32_t code)
+static bool stripped(struct llm_run *run, struct tval chars, const char *text, size_t n,
+                     uint32_t code)
 {
     if (chars.kind != TVAL_STRING)
         return llm_text_is_space(code);
-    return memmem(chars.text, chars.bytes, text, n) != NULL;
+    return llm_run_compare(run, chars.bytes) && memmem(chars.text, chars.bytes, text, n) != NULL;
 }
 
 struct tval llm_text_strip(struct llm_run *run, struct tval v, struct tval chars, int sides)
@@ -85,7 +86,7 @@ struct tval llm_text_strip(struct llm_run *run, struct tval v, struct tval chars
     llm_run_step(run, v.bytes / 16);
     while ((sides & LLM_TEXT_LEFT) && from < to) {
         size_t n = hw_utf8_next(text + from, to - from, &code);
-        if (!stripped(chars, text + from, n, code))
+        if (!stripped(run, chars, text + from, n, code))
             break;
         from += n;
     }
@@ -94,7 +95,7 @@ struct tval llm_text_strip(struct llm_run *run, struct tval v, struct tval chars
         while (at > from && ((unsigned char)text[at] & 0xc0) == 0x80)
             at--;
         size_t n = hw_utf8_next(text + at, to - at, &code);
-        if (!stripped(chars, text + at, n, code))
+        if (!stripped(run, chars, text + at, n, code))
             break;
         to = at;
     }
@@ -150,6 +151,7 @@ struct tval llm_text_replace(struct llm_run *run, struct tval v, struct tval old
 {
     struct tbuf buf = {0};
     size_t at = 0;
+    llm_run_step(run, v.bytes / 16);
     while (count != 0 && at <= v.bytes && !run->err) {
         size_t rest = v.bytes - at, skip;
         if (old.bytes == 0) {

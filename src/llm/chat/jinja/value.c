@@ -32,6 +32,11 @@ bool llm_run_step(struct llm_run *run, uint64_t work)
     return !run->err;
 }
 
+bool llm_run_compare(struct llm_run *run, size_t bytes)
+{
+    return bytes < 64 || llm_run_step(run, bytes / 16);
+}
+
 bool llm_run_enter(struct llm_run *run)
 {
     if (run->err)
@@ -339,7 +344,8 @@ bool llm_tval_equal(struct llm_run *run, struct tval a, struct tval b)
     if (a.kind != b.kind)
         return false;
     if (a.kind == TVAL_STRING)
-        return a.bytes == b.bytes && memcmp(a.text, b.text, a.bytes) == 0;
+        return a.bytes == b.bytes && llm_run_compare(run, a.bytes) &&
+               memcmp(a.text, b.text, a.bytes) == 0;
     if (a.kind == TVAL_UNDEFINED || a.kind == TVAL_NONE)
         return true;
     if (a.kind == TVAL_FUNCTION)
@@ -367,7 +373,7 @@ int llm_tval_order(struct llm_run *run, struct tval a, struct tval b)
     if (a.kind == TVAL_STRING && b.kind == TVAL_STRING) {
         /* The order of UTF-8's bytes is that of code points. */
         size_t n = a.bytes < b.bytes ? a.bytes : b.bytes;
-        int order = memcmp(a.text, b.text, n);
+        int order = llm_run_compare(run, n) ? memcmp(a.text, b.text, n) : 0;
         return order ? (order < 0 ? -1 : 1) : sign(a.bytes, b.bytes);
     }
     if (a.kind == TVAL_UNDEFINED || b.kind == TVAL_UNDEFINED) {

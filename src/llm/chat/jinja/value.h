@@ -118,6 +118,8 @@ struct llm_run {
 struct tval llm_run_fail(struct llm_run *run, int err, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* Charges work; false once the run has failed or reached its bound. */
 bool llm_run_step(struct llm_run *run, uint64_t work);
+/* The same for bytes that are compared; a few are part of the step that compares them. */
+bool llm_run_compare(struct llm_run *run, size_t bytes);
 /* Bounds nesting; each true is followed by a leave. */
 bool llm_run_enter(struct llm_run *run);
 void llm_run_leave(struct llm_run *run);
