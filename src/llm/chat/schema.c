@@ -2,6 +2,7 @@
 
 #include "base/text/utf8.h"
 #include "llm/chat/grammar.h"
+#include "llm/chat/jinja/value.h"
 #include "llm/chat/pattern.h"
 #include "llm/chat/schema_text.h"
 
@@ -84,7 +85,15 @@ static uint32_t rule_of(struct builder *b, const json_t *schema)
 
 static void put_literal_json(struct builder *b, struct schema_text *t, const json_t *value)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = NULL;
+    if (json_is_real(value)) {
+        /* As people write it: jansson writes 0.1 with 17 digits. */
+        char shortest[32];
+        llm_tval_float_repr(json_real_value(value), shortest);
+        llm_schema_literal(t, shortest, strlen(shortest));
+        return;
+    }
+    text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text) {
         fail(b, -ENOMEM, "enum", "out of memory");
         return;

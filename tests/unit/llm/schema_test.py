@@ -210,6 +210,7 @@ CASES += [
     ({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"k": {"type": "string", "const": "circle"},
       "r": {"type": "number", "exclusiveMinimum": 0}}, "required": ["k", "r"], "additionalProperties": False},
      [{"k": "circle", "r": 1.5}], [{"k": "x", "r": 1.5}, {"k": "circle"}]),
+    ({"enum": [0.1, 2.5, -1e300, 3.0]}, [0.1, 2.5, 3.0], [0.2, 1]),
 ]
 
 REFUSED = [
