@@ -47,6 +47,7 @@ static const struct llm_chat_marks reasoning_marks[] = {
 struct llm_chat {
     struct llm_template *plain;
     struct llm_template *with_tools; /* NULL: the plain one */
+    char *no_tools;                  /* why the file's own template for tools cannot be used */
     char *bos, *eos;
     bool fallback;
     bool knows_developer; /* the template tells it from system */
@@ -75,6 +76,7 @@ void llm_chat_destroy(struct llm_chat *chat)
         return;
     llm_template_free(chat->plain);
     llm_template_free(chat->with_tools);
+    free(chat->no_tools);
     free(chat->bos);
     free(chat->eos);
     free(chat);
@@ -130,7 +132,11 @@ static int set_tool_template(struct llm_chat *chat, const struct gguf *gguf, cha
     err = llm_template_parse(text.text, text.bytes, &chat->with_tools, why);
     if (!err)
         chat->form = llm_tools_form_of(text.text, text.bytes);
-    return err;
+    if (!err || err == -ENOMEM)
+        return err;
+    /* Chats without tools do not need it. */
+    chat->no_tools = strdup(why);
+    return chat->no_tools ? 0 : llm_why(why, -ENOMEM, "out of memory");
 }
 
 static int set_file_template(struct llm_chat *chat, const struct gguf *gguf, bool fallback,
@@ -425,6 +431,8 @@ static int attempt(const struct llm_chat *chat, const struct llm_chat_request *r
                    const struct choice *choice, char **out, size_t *bytes, char *why)
 {
     bool tools = request->tools && json_array_size(request->tools);
+    if (tools && chat->no_tools)
+        return llm_why(why, -EINVAL, "tools: the model's template for them: %s", chat->no_tools);
     json_t *variables = variables_of(chat, request, choice);
     if (!variables)
         return llm_why(why, -ENOMEM, "out of memory");
@@ -532,15 +540,18 @@ int64_t llm_chat_encode(const struct llm_vocab *vocab, const char *prompt, size_
                         uint32_t *tokens, size_t room)
 {
     int32_t bos = llm_vocab_bos(vocab);
-    uint32_t first = 0;
     if (bos < 0 || !llm_vocab_adds_bos(vocab))
         return llm_vocab_encode(vocab, prompt, bytes, true, tokens, room);
-    int64_t count = llm_vocab_encode(vocab, prompt, bytes, true, &first, 1);
-    if (count < 0 || (count > 0 && first == (uint32_t)bos))
-        return count < 0 ? count : llm_vocab_encode(vocab, prompt, bytes, true, tokens, room);
-    if (room)
+    uint32_t first = (uint32_t)bos + 1, *rest = room > 1 ? tokens + 1 : &first;
+    int64_t count = llm_vocab_encode(vocab, prompt, bytes, true, rest, room > 1 ? room - 1 : 1);
+    if (count < 0)
+        return count;
+    bool has_bos = count > 0 && *rest == (uint32_t)bos;
+    if (has_bos && room && (uint64_t)count >= room) /* too many for the room after one more */
+        return llm_vocab_encode(vocab, prompt, bytes, true, tokens, room);
+    if (has_bos && room)
+        memmove(tokens, rest, (size_t)count * sizeof *tokens);
+    else if (room)
         tokens[0] = (uint32_t)bos;
-    count =
-        llm_vocab_encode(vocab, prompt, bytes, true, room ? tokens + 1 : NULL, room ? room - 1 : 0);
-    return count < 0 ? count : count + 1;
+    return count + !has_bos;
 }

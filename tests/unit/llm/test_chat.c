@@ -163,6 +163,27 @@ static void a_file_brings_its_templates(void **state)
     byte_vocab_drop(&made);
 }
 
+static void a_bad_template_for_tools_refuses_only_tools(void **state)
+{
+    (void)state;
+    static const char hello[] = "[{\"role\": \"user\", \"content\": \"x\"}]";
+    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]";
+    static const char *const keys[] = {"tokenizer.chat_template", "plain",
+                                       "tokenizer.chat_template.tool_use", "{{ unfinished"};
+    struct byte_vocab made = byte_vocab_make(true, NULL, 0, keys, 2);
+    struct llm_chat *chat;
+    int err;
+    assert_int_equal(llm_chat_create_gguf(&made.gguf, made.vocab, false, &chat, why), 0);
+    char *out = prompt(chat, hello, NULL, &err);
+    assert_string_equal(out, "plain");
+    free(out);
+    assert_null(prompt(chat, hello, tools, &err));
+    assert_int_equal(err, -EINVAL);
+    assert_non_null(strstr(why, "tools: the model's template"));
+    llm_chat_destroy(chat);
+    byte_vocab_drop(&made);
+}
+
 static void marks_of_reasoning_are_told_from_the_template(void **state)
 {
     (void)state;
@@ -232,6 +253,9 @@ static void a_prompt_begins_with_one_bos(void **state)
         assert_int_equal(tokens[0], 1);
         assert_int_not_equal(tokens[1], 1);
         assert_int_equal(tokens[n - 1], 3 + 'b');
+        uint32_t exact[64];
+        assert_int_equal(llm_chat_encode(made.vocab, prompts[i], strlen(prompts[i]), exact, n), n);
+        assert_memory_equal(exact, tokens, n * sizeof *exact);
         /* A count is told without room, too. */
         assert_int_equal(llm_chat_encode(made.vocab, prompts[i], strlen(prompts[i]), NULL, 0), n);
     }
@@ -326,6 +350,7 @@ int main(void)
         cmocka_unit_test(a_refusal_of_the_template_is_told),
         cmocka_unit_test(a_file_brings_its_templates),
         cmocka_unit_test(chatml_stands_in_when_asked),
+        cmocka_unit_test(a_bad_template_for_tools_refuses_only_tools),
         cmocka_unit_test(marks_of_reasoning_are_told_from_the_template),
         cmocka_unit_test(reasoning_goes_back_to_a_template_that_calls_it_thinking),
         cmocka_unit_test(a_prompt_begins_with_one_bos),
