@@ -560,12 +560,13 @@ static void goodbye_is_heard_by_one_who_is_sending(void **state)
 
 static void vanished_peer_is_a_reset(void **state)
 {
-    /* On a busy machine the polls until shm looks at its socket take longer than a heartbeat. */
+    /* On a busy machine the polls until shm looks at its socket take longer than a heartbeat, and
+     * longer than a call has by default. */
     struct rpc_config config = {.heartbeat_ns = HW_NEVER};
     struct duo duo;
     duo_open(&duo, kind_of(state), &config, &config);
     struct outcome o;
-    call(&duo, &(struct rpc_send){.method = METHOD_HOLD}, &o);
+    call(&duo, &(struct rpc_send){.method = METHOD_HOLD, .timeout_ns = HW_NEVER}, &o);
     until_held(&duo, 1);
     duo_drop(&duo, SERVER);
     duo_until_status(&duo, CLIENT, -ECONNRESET);
