@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "joint.h"
+#include "venus/memory/track/pager.h"
 
 static enum vn_track_method method;
 static struct joint joint;
@@ -270,6 +271,40 @@ static void both_sides_end_as_the_model_says(void **state)
     joint_close(&joint);
 }
 
+/* --- the thread that serves missing pages -------------------------------------------------- */
+
+enum { TURNS = 3000 };
+
+static void *come_and_go(void *kernel)
+{
+    struct vn_pager_client client = {0};
+    for (int i = 0; i < TURNS; i++) {
+        if (vn_pager_attach(kernel, &client))
+            return kernel;
+        vn_pager_detach(&client);
+    }
+    return NULL;
+}
+
+/* The last client's end is the thread's, and another one may come before that: none waits for
+ * ever. */
+static void clients_of_the_pager_come_and_go(void **state)
+{
+    struct vn_kernel *kernel;
+    pthread_t other;
+    void *failed;
+    (void)state;
+    if (method != VN_TRACK_USERFAULTFD || vn_kernel_ref(&kernel))
+        return;
+    if (kernel->serves_kernel) {
+        assert_int_equal(pthread_create(&other, NULL, come_and_go, kernel), 0);
+        assert_null(come_and_go(kernel));
+        assert_int_equal(pthread_join(other, &failed), 0);
+        assert_null(failed);
+    }
+    vn_kernel_unref(kernel);
+}
+
 int main(int argc, char **argv)
 {
     method = joint_method(argc, argv);
@@ -278,6 +313,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_write_as_memory_becomes_idle_is_found),
         cmocka_unit_test(a_write_to_an_untracked_span_is_in_it),
         cmocka_unit_test(both_sides_end_as_the_model_says),
+        cmocka_unit_test(clients_of_the_pager_come_and_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

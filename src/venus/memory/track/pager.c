@@ -10,12 +10,13 @@
 
 #include "base/thread.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all that follows */
-static pthread_cond_t served = PTHREAD_COND_INITIALIZER; /* busy has changed */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* all that follows */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* busy or stopping */
 static struct vn_pager_client *clients, *busy;
 static pthread_t thread;
 static struct vn_kernel *kernel; /* NULL: no thread */
 static int stop_fd;
+static bool stopping; /* the thread is told to end, and another one waits until it has */
 
 static struct vn_pager_client *client_at(uintptr_t addr)
 {
@@ -35,7 +36,7 @@ static void serve(uintptr_t addr)
         client->fault(client, addr);
     pthread_mutex_lock(&lock);
     busy = NULL;
-    pthread_cond_broadcast(&served);
+    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
 
@@ -62,9 +63,10 @@ static void in_child(void)
     if (kernel)
         close(stop_fd);
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* a thread of the parent may hold it */
-    served = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     clients = busy = NULL;
     kernel = NULL;
+    stopping = false;
 }
 
 static void watch_forks(void)
@@ -98,6 +100,8 @@ int vn_pager_attach(struct vn_kernel *watched, struct vn_pager_client *client)
     pthread_once(&once, watch_forks);
     assert(watched->serves_kernel);
     pthread_mutex_lock(&lock);
+    while (stopping)
+        pthread_cond_wait(&changed, &lock);
     int err = kernel ? 0 : start();
     if (!err) {
         assert(kernel == watched);
@@ -108,11 +112,19 @@ int vn_pager_attach(struct vn_kernel *watched, struct vn_pager_client *client)
     return err;
 }
 
-static void stop(pthread_t ending, struct vn_kernel *ended, int fd)
+/* With the lock, which is not held while the thread ends. */
+static void stop(void)
 {
-    (void)eventfd_write(fd, 1);
-    pthread_join(ending, NULL);
-    close(fd);
+    struct vn_kernel *ended = kernel;
+    stopping = true;
+    (void)eventfd_write(stop_fd, 1);
+    pthread_mutex_unlock(&lock);
+    pthread_join(thread, NULL);
+    pthread_mutex_lock(&lock);
+    close(stop_fd);
+    kernel = NULL;
+    stopping = false;
+    pthread_cond_broadcast(&changed);
     vn_kernel_unref(ended);
 }
 
@@ -126,13 +138,8 @@ void vn_pager_detach(struct vn_pager_client *client)
     }
     *at = client->next;
     while (busy == client)
-        pthread_cond_wait(&served, &lock);
-    struct vn_kernel *ended = clients ? NULL : kernel;
-    pthread_t ending = thread;
-    int fd = stop_fd;
-    if (ended)
-        kernel = NULL;
+        pthread_cond_wait(&changed, &lock);
+    if (!clients && !stopping)
+        stop();
     pthread_mutex_unlock(&lock);
-    if (ended)
-        stop(ending, ended, fd);
 }
