@@ -98,6 +98,24 @@ static void the_host_signals_likewise(void **state)
     rig_copy_free(rig, &copy);
 }
 
+/* A report of what was reported before, or of nothing, ends no batch that is under way. */
+static void an_old_report_ends_nothing(void **state)
+{
+    struct rig *rig = *state;
+    PFN_vkWaitSemaphores wait =
+        (PFN_vkWaitSemaphores)rig_entry(vnc_entries_sync, "vkWaitSemaphores");
+    VkSemaphore semaphore = VNC_HANDLE(VkSemaphore, rig->timeline);
+    uint64_t value = 1;
+    VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                .semaphoreCount = 1,
+                                .pSemaphores = &semaphore,
+                                .pValues = &value};
+    rig_submit(rig, 0, NULL, NULL, rig->timeline, NULL);
+    vnc_queue_done(rig->queues[0], 0, VK_SUCCESS, NULL, NULL);
+    rig_report(rig, 0, 1);
+    assert_int_equal(wait(VNC_HANDLE(VkDevice, rig->device), &info, 0), VK_SUCCESS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +128,7 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(a_second_signal_sends_nothing, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(the_host_signals_likewise, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(an_old_report_ends_nothing, rig_start, rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,7 +140,7 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
         atomic_compare_exchange_strong_explicit(&queue->result, &none, result, memory_order_relaxed,
                                                 memory_order_relaxed);
     pthread_mutex_lock(&queue->lock);
-    struct vnc_batch *done = queue->first, **end = &queue->first;
+    struct vnc_batch *done = NULL, **end = &queue->first;
     while (*end && (*end)->number <= number) {
         struct vnc_batch *batch = *end;
         take_awaited(batch, arrived, user);
@@ -148,12 +148,13 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
             raise_semaphores(batch);
         end = &batch->next;
     }
-    queue->first = *end;
-    *end = NULL;
+    if (end != &queue->first) { /* else the report is of none that is under way */
+        done = queue->first;
+        queue->first = *end;
+        *end = NULL;
+    }
     if (!queue->first)
         queue->last = &queue->first;
-    if (done == queue->first)
-        done = NULL;
     if (number > queue->submitted)
         number = queue->submitted;
     if (number > atomic_load_explicit(&queue->done, memory_order_relaxed))
