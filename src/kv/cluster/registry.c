@@ -462,8 +462,8 @@ static int enter(struct kv_registry *r)
     kv_etcd_enter_request(&request, json);
     int rc = transact(r, json, &e, &answer);
     if (rc) {
-        if (rc == -EREMOTEIO) /* a lease that etcd does not know is one reason: ask for another */
-            lose_lease(r);
+        if (rc == -EREMOTEIO) /* a lease that etcd does not know is one reason: ask about it */
+            r->renew_at_ns = 0;
         return rc;
     }
     rc = answer.done ? entered(r, &e, answer.revision) : not_entered(r, &e);

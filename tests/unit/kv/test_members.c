@@ -597,6 +597,7 @@ static void a_lease_that_etcd_does_not_know_is_asked_for_anew(void **state)
     (void)add(
         &t->server, KV_ETCD_TXN,
         "HTTP/1.1 404 Not Found\r\n\r\n{\"error\":\"etcdserver: requested lease not found\"}");
+    (void)say(&t->server, KV_ETCD_RENEW, "{\"result\":{\"ID\":\"77\"}}");
     (void)say(&t->server, KV_ETCD_GRANT, granted);
     (void)say_entered_and_cut(&t->server, only_a, 7);
     server_start(&t->server);
@@ -604,6 +605,21 @@ static void a_lease_that_etcd_does_not_know_is_asked_for_anew(void **state)
     assert_non_null(strstr(t->registry.why, "lease not found"));
     assert_int_equal(run(t), -EPROTO);
     assert_string_equal(t->views, "7:a ");
+    subject_destroy(t);
+}
+
+/* A new lease would find the name taken, by the old one. */
+static void a_refused_entry_keeps_the_lease(void **state)
+{
+    struct subject *t = subject_entered(a_and_b);
+    (void)state;
+    (void)stream(&t->server, compacted);
+    (void)add(&t->server, KV_ETCD_TXN, "HTTP/1.1 503 Busy\r\n\r\n{\"error\":\"no leader\"}");
+    (void)say(&t->server, KV_ETCD_RENEW, "{\"result\":{\"ID\":\"77\",\"TTL\":\"10\"}}");
+    say_held(&t->server, "10.0.0.1:28200", LEASE, 7);
+    (void)say_entered_and_cut(&t->server, a_and_b, 9);
+    play(t, (const int[]){-ESTALE, -EREMOTEIO, -ESTALE, -EPROTO, 0}, "7:a,b 9:a,b ");
+    assert_non_null(strstr(t->server.steps[6].asked, "\"mod_revision\":\"7\""));
     subject_destroy(t);
 }
 
@@ -885,6 +901,7 @@ int main(void)
         cmocka_unit_test(answers_that_are_none_are_errors),
         cmocka_unit_test(a_watch_that_fails_keeps_what_is_known),
         cmocka_unit_test(a_lease_that_etcd_does_not_know_is_asked_for_anew),
+        cmocka_unit_test(a_refused_entry_keeps_the_lease),
         cmocka_unit_test(an_etcd_that_went_back_begins_an_era),
         cmocka_unit_test(what_went_unseen_is_read_again_by_putting),
         cmocka_unit_test(who_has_a_password_logs_in),
