@@ -18,7 +18,8 @@
 
 enum { ETCD_PORT = 2379, BACK_OFF_STEPS = 6 };
 
-static const uint64_t back_off_ns = 50 * HW_MS;       /* doubled after all endpoints have failed */
+static const uint64_t back_off_ns = 50 * HW_MS;       /* doubled after all endpoints have failed, */
+static const uint64_t back_off_most_ns = 2 * HW_SEC;  /* up to this */
 static const uint64_t refused_pause_ns = 500 * HW_MS; /* until a name is asked for again */
 static const uint64_t lapse_slack_ns = HW_SEC; /* etcd looks for lapsed leases twice a second */
 
@@ -187,6 +188,7 @@ static uint64_t back_off(struct kv_members *m)
 {
     uint32_t rounds = m->failures / m->etcd->url_count;
     uint64_t pause = back_off_ns << (rounds < BACK_OFF_STEPS ? rounds : BACK_OFF_STEPS);
+    pause = pause < back_off_most_ns ? pause : back_off_most_ns;
     return pause / 2 + hw_rng_below(&m->rng, pause);
 }
 
@@ -198,6 +200,7 @@ static bool again(struct kv_members *m, int rc, uint64_t *pause_out)
         return false;
     case -ESTALE:
         hw_info(HW_CAT_KV, "members: %s; registering again", m->registry.why);
+        m->failures = 0; /* etcd has answered */
         *pause_out = back_off(m);
         return true;
     case -EEXIST:
