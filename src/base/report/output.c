@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -51,6 +52,18 @@ static int open_unnamed(const char *path)
     return fd;
 }
 
+/* A name that no other process has, nor had: one that was killed may have left its part behind, and
+ * in containers process ids come again soon. */
+static int make_part_name(struct hw_output *o, char *why)
+{
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        return fail(why, -errno, "no random numbers: %s", strerror(errno));
+    if (asprintf(&o->part, "%s.%d.%08x.part", o->path, (int)getpid(), random) < 0)
+        return fail(why, -ENOMEM, "out of memory");
+    return 0;
+}
+
 static int open_part(struct hw_output *o, uint64_t needed, char *why)
 {
     int fd = open_unnamed(o->path);
@@ -82,9 +95,10 @@ int hw_output_open(struct hw_output *output, const char *path, bool overwrite, u
         return exists(path, why);
     if (is_there && S_ISDIR(st.st_mode))
         return fail(why, -EISDIR, "%s is a folder", path);
-    if (asprintf(&o.part, "%s.%d.part", path, (int)getpid()) < 0)
-        return fail(why, -ENOMEM, "out of memory");
-    int err = open_part(&o, needed, why);
+    int err = make_part_name(&o, why);
+    if (err)
+        return err;
+    err = open_part(&o, needed, why);
     if (err) {
         free(o.part);
         return err;

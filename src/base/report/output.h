@@ -1,7 +1,7 @@
 /* base/report/output.h - a file that appears whole or not at all.
  *
- * Bytes go to a file without a name, or to PATH.<pid>.part where the file system has none; finish
- * gives it its name.
+ * Bytes go to a file without a name, or to PATH.<pid>.<random>.part where the file system has none;
+ * finish gives it its name.
  *
  * Threads: one.  Lifetime: open, then finish. */
 #ifndef HAWSER_BASE_REPORT_OUTPUT_H
