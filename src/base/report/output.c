@@ -59,8 +59,10 @@ static int make_part_name(struct hw_output *o, char *why)
     uint32_t random = 0;
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
         return fail(why, -errno, "no random numbers: %s", strerror(errno));
-    if (asprintf(&o->part, "%s.%d.%08x.part", o->path, (int)getpid(), random) < 0)
+    if (asprintf(&o->part, "%s.%d.%08x.part", o->path, (int)getpid(), random) < 0) {
+        o->part = NULL;
         return fail(why, -ENOMEM, "out of memory");
+    }
     return 0;
 }
 
@@ -85,26 +87,41 @@ static int open_part(struct hw_output *o, uint64_t needed, char *why)
     return err;
 }
 
-int hw_output_open(struct hw_output *output, const char *path, bool overwrite, uint64_t needed,
-                   char *why)
+/* Into o->path: where the file goes, which is behind a symbolic link. */
+static int set_path(struct hw_output *o, const char *path, char *why)
 {
-    struct hw_output o = {.path = path, .overwrite = overwrite};
     struct stat st;
     bool is_there = stat(path, &st) == 0;
-    if (is_there && !overwrite)
+    if (is_there && !o->overwrite)
         return exists(path, why);
     if (is_there && S_ISDIR(st.st_mode))
         return fail(why, -EISDIR, "%s is a folder", path);
-    int err = make_part_name(&o, why);
+    if (is_there && !S_ISREG(st.st_mode))
+        return fail(why, -EINVAL, "%s is no plain file", path);
+    o->path = is_there ? realpath(path, NULL) : strdup(path);
+    return o->path ? 0 : fail(why, -errno, "cannot make %s: %s", path, strerror(errno));
+}
+
+static void free_names(struct hw_output *o)
+{
+    free(o->path);
+    free(o->part);
+}
+
+int hw_output_open(struct hw_output *output, const char *path, bool overwrite, uint64_t needed,
+                   char *why)
+{
+    struct hw_output o = {.overwrite = overwrite};
+    int err = set_path(&o, path, why);
+    if (!err)
+        err = make_part_name(&o, why);
+    if (!err)
+        err = open_part(&o, needed, why);
     if (err)
-        return err;
-    err = open_part(&o, needed, why);
-    if (err) {
-        free(o.part);
-        return err;
-    }
-    *output = o;
-    return 0;
+        free_names(&o);
+    else
+        *output = o;
+    return err;
 }
 
 const char *hw_output_place(const struct hw_output *o, char buf[HW_OUTPUT_PLACE_CHARS])
@@ -150,7 +167,7 @@ int hw_output_finish(struct hw_output *o, int err, char *why)
         err = name_it(o, why);
     if (err && o->is_named)
         (void)unlink(o->part);
-    free(o->part);
+    free_names(o);
     *o = (struct hw_output){0};
     return err;
 }

@@ -15,16 +15,16 @@
 
 struct hw_output { /* private, but for stream */
     FILE *stream;
-    const char *path; /* the caller's */
-    char *part;
+    char *path, *part;
     bool is_named; /* part is there */
     bool overwrite;
 };
 
 enum { HW_OUTPUT_WHY_CHARS = 256 }; /* of each why, or NULL: a sentence with the path */
 
-/* needed: bytes that the file will have, about.  0; -EEXIST (path is there and overwrite is
- * false); -EISDIR; -ENOSPC (why says how much is needed and free); -ENOMEM, and the errors of
+/* needed: bytes that the file will have, about.  A symbolic link stays; the file behind it is
+ * replaced.  0; -EEXIST (path is there and overwrite is false); -EISDIR; -EINVAL (path is there and
+ * no plain file); -ENOSPC (why says how much is needed and free); -ENOMEM, and the errors of
  * open. */
 int hw_output_open(struct hw_output *output, const char *path, bool overwrite, uint64_t needed,
                    char *why) MUST_CHECK;

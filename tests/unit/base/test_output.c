@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/report/output.h"
@@ -72,6 +73,34 @@ static void a_part_left_behind_is_not_in_the_way(void **state)
     expect_text(path, "one");
 }
 
+static void what_is_no_plain_file_is_not_replaced(void **state)
+{
+    char why[HW_OUTPUT_WHY_CHARS] = "";
+    struct hw_output o;
+    struct stat st;
+    (void)state;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(hw_output_open(&o, path, true, 0, why), -EINVAL);
+    assert_non_null(strstr(why, path));
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+}
+
+static void the_file_behind_a_link_is_replaced(void **state)
+{
+    struct stat st;
+    (void)state;
+    snprintf(other, sizeof(other), "%s/other", folder);
+    FILE *behind = fopen(other, "wxe");
+    assert_non_null(behind);
+    (void)fclose(behind);
+    assert_int_equal(symlink("other", path), 0);
+    assert_int_equal(write_text("one"), 0);
+    expect_text(other, "one");
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -79,6 +108,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_file_appears_and_is_replaced),
         TEST(a_part_left_behind_is_not_in_the_way),
+        TEST(what_is_no_plain_file_is_not_replaced),
+        TEST(the_file_behind_a_link_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
