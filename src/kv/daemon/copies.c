@@ -154,6 +154,7 @@ uint32_t kv_copies_step(struct kv_daemon *d)
     if (c->epoch != d->view.epoch || returned) { /* from the start, at once */
         c->epoch = d->view.epoch;
         c->place = 0;
+        c->last = false; /* what is asked for now ends no walk */
         c->walk_at_ns = d->now_ns;
     }
     if (d->now_ns >= c->walk_at_ns)

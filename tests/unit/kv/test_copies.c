@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "bench/kvsim/cluster.h"
+#include "kv/daemon/remote/remote.h"
 #include "wire/le.h"
 
 #include <string.h>
@@ -227,7 +228,33 @@ static void copies_of_a_lost_member_come_back_unread(void **state)
     cluster_close(&c);
 }
 
-/* An eviction of anything used to end repairs for good. */
+/* A count that ends afterwards is of the view before. */
+static void a_view_that_comes_during_a_count_begins_another(void **state)
+{
+    (void)state;
+    struct cluster c;
+    open_cluster(&c, ARENA, 1);
+    connect_all(&c);
+    for (uint32_t n = 0; n < KEYS; n++)
+        assert_int_equal(put(&c, n % MEMBERS, n), KV_OK);
+    turn_for(&c, 6 * HW_SEC);
+    while (!kv_remote_counts_copies(c.members[1].daemon))
+        turn_all(&c);
+    c.members[2].stalled_until_ns = cluster_now(&c) + 40 * HW_MS;
+    turn_for(&c, 20 * HW_MS); /* the other one answers */
+    assert_true(kv_remote_counts_copies(c.members[1].daemon));
+    cluster_stop(&c, 0);
+    c.members[0].in_view = false;
+    c.epoch++;
+    cluster_tell_view(&c, 1);
+    turn_for(&c, 40 * HW_MS);
+    assert_false(kv_remote_counts_copies(c.members[1].daemon));
+    cluster_tell_view(&c, 2);
+    turn_for(&c, 2 * HW_SEC);
+    assert_int_equal(copies(&c), 2 * KEYS);
+    cluster_close(&c);
+}
+
 /* One that restarts with nothing, in the same view: it never says that a block is not there, its
  * missing copies are counted at once, and come back. */
 static void a_member_that_comes_back_empty_has_no_copies_until_it_fetched_them(void **state)
@@ -422,6 +449,7 @@ int main(void)
         cmocka_unit_test(a_value_does_not_come_back_with_its_former_owner),
         cmocka_unit_test(a_new_owner_does_not_serve_what_it_had_read),
         cmocka_unit_test(a_member_that_comes_back_empty_has_no_copies_until_it_fetched_them),
+        cmocka_unit_test(a_view_that_comes_during_a_count_begins_another),
         cmocka_unit_test(a_block_that_is_put_again_gets_its_second_copy),
         cmocka_unit_test(an_eviction_does_not_end_repairs),
         cmocka_unit_test(full_stores_do_not_take_turns),
