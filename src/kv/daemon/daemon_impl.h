@@ -177,8 +177,9 @@ struct kv_daemon {
     struct kv_client_slot *wake;
     uint32_t client_count, generations, crowd, peers_up, in_flight;
     struct rpc_ep *unjoined[KV_UNJOINED_MAX];
-    uint32_t unjoined_count; /* so that none cost nothing */
-    struct kv_peer peers[];  /* by number; our own stays empty */
+    uint64_t join_until_ns[KV_UNJOINED_MAX]; /* of each of them */
+    uint32_t unjoined_count;                 /* so that none cost nothing */
+    struct kv_peer peers[];                  /* by number; our own stays empty */
 };
 
 static inline uint64_t kv_daemon_now(const struct kv_daemon *d)

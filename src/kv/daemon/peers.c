@@ -477,6 +477,8 @@ static bool adopt_unjoined(struct kv_daemon *d, struct rpc_ep *ep)
     for (int i = 0; i < KV_UNJOINED_MAX; i++) {
         if (!d->unjoined[i]) {
             d->unjoined[i] = ep;
+            /* Not now_ns: the last turn may be long ago. */
+            d->join_until_ns[i] = kv_daemon_now(d) + join_timeout_ns;
             d->unjoined_count++;
             return true;
         }
@@ -707,7 +709,10 @@ static uint32_t poll_unjoined(struct kv_daemon *d)
         if (!d->unjoined[i])
             continue;
         int n = rpc_poll(d->unjoined[i]);
-        if (n < 0 && n != -EINPROGRESS) {
+        bool late = n <= 0 && d->now_ns >= d->join_until_ns[i];
+        if (late)
+            rpc_ep_shutdown(d->unjoined[i], -ETIMEDOUT, "no JOIN came");
+        if (late || (n < 0 && n != -EINPROGRESS)) {
             rpc_ep_destroy(d->unjoined[i]);
             d->unjoined[i] = NULL;
             d->unjoined_count--;
@@ -812,6 +817,8 @@ uint64_t kv_peers_next_tick(const struct kv_daemon *d)
     uint64_t next = HW_NEVER;
     for (int i = 0; i < KV_UNJOINED_MAX; i++) {
         uint64_t tick = d->unjoined[i] ? rpc_next_tick(d->unjoined[i]) : HW_NEVER;
+        if (d->unjoined[i] && d->join_until_ns[i] < tick)
+            tick = d->join_until_ns[i];
         next = tick < next ? tick : next;
     }
     next = d->rest_until_ns < next ? d->rest_until_ns : next;

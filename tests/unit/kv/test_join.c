@@ -176,6 +176,32 @@ static void a_stopped_daemon_is_said_to_be_silent(void **state)
     fixture_close(&f);
 }
 
+/* They are connected, and never say who they are. */
+static void callers_that_do_not_join_leave_their_places(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct rpc_transport *pair[2];
+    struct rpc_ep *callers[KV_UNJOINED_MAX];
+    fixture_open(&f);
+    for (uint32_t i = 0; i < KV_UNJOINED_MAX; i++) {
+        assert_int_equal(rpc_loopnet_pair(f.cluster.net, pair), 0);
+        kv_daemon_adopt(f.cluster.members[f.listens].daemon, ep_create(&f, pair[1], true), -1);
+        callers[i] = ep_create(&f, pair[0], false);
+    }
+    claimant_start(&f, 77);
+    cluster_stop(&f.cluster, f.dials);
+    for (uint64_t until = cluster_now(&f.cluster) + 10 * HW_SEC; cluster_now(&f.cluster) < until;) {
+        for (uint32_t i = 0; i < KV_UNJOINED_MAX; i++)
+            (void)rpc_poll(callers[i]);
+        turn_for(&f, 10 * HW_MS);
+    }
+    assert_true(claimant_is_up(&f));
+    for (uint32_t i = 0; i < KV_UNJOINED_MAX; i++)
+        rpc_ep_destroy(callers[i]);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +209,7 @@ int main(void)
         cmocka_unit_test(a_restarted_daemon_joins_once_the_first_is_known_to_be_gone),
         cmocka_unit_test(a_daemon_whose_host_died_is_replaced_after_its_heartbeat),
         cmocka_unit_test(a_stopped_daemon_is_said_to_be_silent),
+        cmocka_unit_test(callers_that_do_not_join_leave_their_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
