@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/text/ascii.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -8,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,7 +37,7 @@ static atomic_bool sink_set; /* relaxed: only spares the usual case the lock */
 static int name_index(const char *const *names, int count, const char *text, size_t len)
 {
     for (int i = 0; i < count; i++)
-        if (strlen(names[i]) == len && strncasecmp(names[i], text, len) == 0)
+        if (strlen(names[i]) == len && hw_ascii_same_start(names[i], text, len))
             return i;
     return -1;
 }

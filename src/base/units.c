@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text/ascii.h"
 
 struct unit {
     const char *name;
@@ -90,7 +90,7 @@ static int parse_scaled(const char *text, const struct unit *units, size_t count
         text++;
     const struct unit *unit = NULL;
     for (size_t i = 0; i < count && !unit; i++)
-        if (strcasecmp(text, units[i].name) == 0)
+        if (hw_ascii_same(text, units[i].name))
             unit = &units[i];
     bool bare_zero = *text == '\0' && rc == 0 && d.whole == 0 && d.fraction_scale == 1;
     if (!unit && !bare_zero)
@@ -165,7 +165,7 @@ static int parse_bool(const char *text, bool *out)
 {
     static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-        if (strcasecmp(text, words[i]) == 0) {
+        if (hw_ascii_same(text, words[i])) {
             *out = i % 2 == 1;
             return 0;
         }

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+
+#include "base/text/ascii.h"
 
 enum { DIGITS = 2 * HW_UUID_BYTES };
 
@@ -35,7 +36,7 @@ int hw_visible_place(const uint8_t uuid[HW_UUID_BYTES])
     for (int place = 0; at; place++) {
         const char *comma = strchr(at, ',');
         size_t len = comma ? (size_t)(comma - at) : strlen(at);
-        if (len == DIGITS && strncasecmp(at, text, DIGITS) == 0)
+        if (len == DIGITS && hw_ascii_same_start(at, text, DIGITS))
             return place;
         at = comma ? comma + 1 : NULL;
     }

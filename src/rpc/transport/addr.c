@@ -1,12 +1,12 @@
 #include "rpc/transport/addr.h"
 
+#include "base/text/ascii.h"
 #include "base/units.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 static int parse_path(const char *text, const char *path, struct rpc_addr *addr,
                       char why[RPC_WHY_CHARS])
@@ -91,7 +91,7 @@ int rpc_addr_parse(const char *text, struct rpc_addr *out, char why[RPC_WHY_CHAR
     const char *rest = text;
     for (size_t i = 0; i < ARRAY_LEN(schemes); i++) {
         size_t len = strlen(schemes[i].prefix);
-        if (strncasecmp(text, schemes[i].prefix, len) == 0) {
+        if (hw_ascii_same_start(text, schemes[i].prefix, len)) {
             addr.scheme = schemes[i].scheme;
             rest = text + len;
         }
@@ -130,7 +130,7 @@ bool rpc_addr_is_local(const struct rpc_addr *addr)
         return true;
     struct in_addr v4;
     struct in6_addr v6;
-    if (strcasecmp(addr->host, "localhost") == 0)
+    if (hw_ascii_same(addr->host, "localhost"))
         return true;
     if (inet_pton(AF_INET, addr->host, &v4) == 1)
         return (ntohl(v4.s_addr) >> 24) == 127;

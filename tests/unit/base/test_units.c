@@ -226,6 +226,21 @@ static void locale_of_the_program_is_left_alone(void **state)
     setlocale(LC_ALL, "C");
 }
 
+/* Of a Turkish program "i" is no lower case of "I"; the same as above where it is not installed. */
+static void letters_of_the_program_are_left_alone(void **state)
+{
+    (void)state;
+    uint64_t value = 0;
+    setlocale(LC_ALL, "tr_TR.UTF-8");
+    assert_int_equal(hw_parse_size("3mIb", &value), 0);
+    assert_int_equal(value, 3 << 20);
+    assert_int_equal(hw_parse_size("3m\xc4\xb1"
+                                   "b",
+                                   &value),
+                     -EINVAL);
+    setlocale(LC_ALL, "C");
+}
+
 /* Lines the code under test logged. */
 static char logged[4096];
 static int logged_lines;
@@ -344,6 +359,7 @@ int main(void)
         cmocka_unit_test(exact_multiples_read_back),
         cmocka_unit_test(doubles_read_back_and_are_short),
         cmocka_unit_test(locale_of_the_program_is_left_alone),
+        cmocka_unit_test(letters_of_the_program_are_left_alone),
         cmocka_unit_test_setup_teardown(unset_or_empty_variable_is_the_default, log_begin, log_end),
         cmocka_unit_test_setup_teardown(set_variable_is_read, log_begin, log_end),
         cmocka_unit_test_setup_teardown(bad_variable_is_named_with_value_and_form, log_begin,

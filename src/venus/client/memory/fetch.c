@@ -2,13 +2,13 @@
 #include "venus/client/memory/fetch.h"
 
 #include "base/log.h"
+#include "base/text/ascii.h"
 #include "venus/client/submit/invalidate.h"
 #include "venus/common/protocol.h"
 #include "venus/common/put.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <strings.h>
 
 /* Bytes that the server compares in about a millisecond, which a few fetches take too. */
 enum { ADDRESSED_LEAST = 8 << 20 };
@@ -33,7 +33,7 @@ static void read_knob(void)
     if (!value || !*value)
         return;
     for (size_t i = 0; i < ARRAY_LEN(modes); i++) {
-        if (strcasecmp(value, modes[i]) == 0) {
+        if (hw_ascii_same(value, modes[i])) {
             mode = i;
             return;
         }

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <strings.h>
 
 #include "base/log.h"
+#include "base/text/ascii.h"
 
 /* In the order in which they are tried. */
 static const struct vn_track_ops *const methods[] = {
@@ -29,7 +29,7 @@ enum vn_track_method vn_track_wanted(void)
     if (!value || !*value)
         return VN_TRACK_AUTO;
     for (size_t i = VN_TRACK_USERFAULTFD; i <= VN_TRACK_COMPARE; i++) {
-        if (strcasecmp(value, methods[i]->name) == 0)
+        if (hw_ascii_same(value, methods[i]->name))
             return (enum vn_track_method)i;
     }
     warn_once(value, "is none of userfaultfd, mprotect, compare");
