@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include "base/text/ascii.h"
+#include "base/text/controls.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -199,9 +200,7 @@ void hw_log_write(enum hw_cat cat, enum hw_log_level level, const char *fmt, ...
         len = room - 1;
         memcpy(line + len - 3, "...", 3);
     }
-    for (size_t i = start; i < len; i++)
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-            line[i] = '?';
+    hw_blank_controls(line + start, len - start);
     line[len++] = '\n';
     emit(line, len);
     errno = saved_errno;

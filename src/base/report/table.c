@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/grow.h"
+#include "base/text/controls.h"
 #include "base/text/utf8.h"
 
 struct column {
@@ -64,14 +65,6 @@ void hw_table_head(struct hw_table *table, const char *headings)
     }
 }
 
-/* Control characters would break the lines or steer the terminal. */
-static void blank_controls(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            *text = '?';
-}
-
 static bool room_for_cell(struct hw_table *table)
 {
     if (table->cell_count < table->cell_room)
@@ -88,7 +81,7 @@ static void add_cell(struct hw_table *table, char *text)
         table->error = -ENOMEM;
         return;
     }
-    blank_controls(text);
+    hw_blank_controls(text, strlen(text));
     table->cells[table->cell_count++] = text;
 }
 

@@ -197,9 +197,11 @@ static void every_length_around_the_limit_stays_one_line(void **state)
 static void control_characters_cannot_forge_a_line(void **state)
 {
     (void)state;
-    hw_warn(HW_CAT_NET, "bad token from %s", "x\nhawser: warn: net: all is well\x1b[2J\x7f");
+    hw_warn(HW_CAT_NET, "bad token from %s",
+            "x\nhawser: warn: net: all is well\x1b[2J\x7f\xc2\x9b"
+            "2J\xc3\x9b");
     assert_string_equal(lines[0], "hawser: warn: net: bad token from x?hawser: warn: net: all is "
-                                  "well?[2J?\n");
+                                  "well?[2J???2J\xc3\x9b\n");
 }
 
 static void errno_survives_and_can_be_printed(void **state)

@@ -82,11 +82,12 @@ static void unfinished_row_and_control_characters_are_harmless(void **state)
     struct hw_table *table = hw_table_create();
     hw_table_column(table, "a", HW_LEFT);
     hw_table_column(table, "b", HW_LEFT);
-    hw_table_cell(table, "x\ny\033[2J");
+    hw_table_cell(table, "x\ny\033[2J\xc2\x9b"
+                         "2J\xc2\xa0");
     assert_int_equal(hw_table_rows(table), 1);
     assert_string_equal(hw_table_text(table, 0, 1), "");
     char *text = printed(table);
-    assert_string_equal(text, "a        b\nx?y?[2J\n");
+    assert_string_equal(text, "a             b\nx?y?[2J??2J\xc2\xa0\n");
     free(text);
     hw_table_destroy(table);
 }
