@@ -185,6 +185,9 @@ static const char *format_scaled(char buf[HW_FORMAT_CHARS], uint64_t value,
     uint64_t rest = value % unit->scale;
     uint64_t hundredths =
         (uint64_t)(((unsigned __int128)rest * 100 + unit->scale / 2) / unit->scale);
+    if ((unsigned __int128)whole * unit->scale + (unsigned __int128)hundredths * unit->scale / 100 >
+        UINT64_MAX)
+        hundredths--; /* rounded down, so that it reads back */
     if (hundredths == 100) {
         whole++;
         hundredths = 0;

@@ -162,11 +162,12 @@ static void formats_are_short(void **state)
     assert_string_equal(hw_format_size(buf, 3 << 19), "1.5MiB");
     assert_string_equal(hw_format_size(buf, (1 << 20) - 1), "1024KiB");
     assert_string_equal(hw_format_size(buf, 1100), "1.07KiB");
-    assert_string_equal(hw_format_size(buf, UINT64_MAX), "16777216TiB");
+    assert_string_equal(hw_format_size(buf, UINT64_MAX), "16777215.99TiB"); /* reads back */
     assert_string_equal(hw_format_duration(buf, 0), "0s");
     assert_string_equal(hw_format_duration(buf, 850), "850ns");
     assert_string_equal(hw_format_duration(buf, 12340), "12.34us");
     assert_string_equal(hw_format_duration(buf, 100 * HW_SEC), "100s");
+    assert_string_equal(hw_format_duration(buf, UINT64_MAX), "18446744073.7s");
     assert_string_equal(hw_format_figure(buf, 0.0012345678), "0.001235");
     assert_string_equal(hw_format_figure(buf, 12.3456), "12.35");
     assert_string_equal(hw_format_figure(buf, 1234567.8), "1234568");
