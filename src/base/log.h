@@ -3,7 +3,7 @@
  * VENUS_LOG_LEVEL       NONE, ERROR, WARN (default), INFO, DEBUG or TRACE.
  * VENUS_LOG_CATEGORIES  a comma list such as MEMORY=INFO,NET=DEBUG; overrides the level for the
  *                       categories it names.  Names in any case; NETWORK is NET.
- * A value that cannot be read costs one warning and counts as unset, as a whole.
+ * A level, or part of the list, that cannot be read costs one warning and counts as unset.
  *
  * A line reads "hawser: warn: net: text".  Where a category is on at DEBUG or TRACE all its lines
  * begin with UTC time and thread id, "12:00:00.123456 [4711] ", so that the logs of two hosts can
