@@ -214,7 +214,8 @@ static enum cmd_exit put(struct store *s, const struct kv_options *o, const char
     if (code != CMD_DONE)
         return code;
     set.value = data;
-    set.end_ms = o->expire_ns ? kv_named_now_ms() + o->expire_ns / HW_MS : 0;
+    uint64_t expire_ms = o->expire_ns / HW_MS + (o->expire_ns % HW_MS != 0);
+    set.end_ms = expire_ms ? kv_named_now_ms() + expire_ms : 0;
     int rc = store_set(s, &set, &copies);
     free(data);
     if (rc)
