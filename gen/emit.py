@@ -382,7 +382,7 @@ class Emit:
             o("break;")
             o.depth -= 1
         o("default:")
-        o("    vn_decoder_fail(d, -EPROTO);")
+        o("    break;")
         o.close()
 
     def dec_pointer(self, o, f, pre, owner):

@@ -97,6 +97,7 @@ class SelfTest:
             union = self.p.r.structs[self.p.r.resolve(selects[0].type)]
             picks = [s for m in union.members for s in m.selection]
             if picks:
+                picks.append(f"({f.elem.type})0x7fffffff")  # of no member
                 o(f"{lv} = ((const {f.elem.type}[]){{{', '.join(picks)}}})"
                   f"[fill_below(f, {len(picks)})];")
             else:
