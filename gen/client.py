@@ -184,7 +184,8 @@ class Client:
     def rows(self):
         """(name, canonical name, class) of every command that a client knows, aliases too."""
         kinds = {c.name: c.kind for c in self.c.all()}
-        kinds.update({name: "local" for name in self.p.local})
+        # What cannot travel has no entrypoint, so that its version is not offered.
+        kinds.update({name: "local" for name in [*self.p.local, *self.p.omitted]})
         kinds.update({name: "refuse" for name in self.p.refused})
         rows = [(name, name, kind) for name, kind in kinds.items()]
         for alias in self.p.r.aliases:
