@@ -1,7 +1,7 @@
 """Default entrypoints of the client, and the table of what every command is."""
 from commands import names, params
 from emit import Out
-from manifest import verdicts_of
+from plan import verdicts_of
 
 GENERATED = ("record", "create", "create-sync", "destroy", "post", "call")
 

@@ -3,7 +3,7 @@ import sys
 import textwrap
 
 from physical import Physical
-from plan import wire_name
+from plan import verdicts_of, wire_name
 
 NUMBER = {"VkResult": "result"}
 
@@ -94,18 +94,6 @@ def _differs(kind, name, was, found):
     if not same:
         sys.stderr.write(f"{kind} {name} changed:\n  was {was}\n  now {found}\n")
     return not same
-
-
-def verdicts_of(plan):
-    """Extension -> (verdict, reason); one with a command that cannot travel is left out."""
-    found = {}
-    for extension in plan.r.extensions.values():
-        verdict, reason = plan.extensions[extension.name]
-        lost = [n for n in extension.commands if plan.r.resolve(n) in plan.omitted]
-        if verdict == "allow" and lost:
-            verdict, reason = "omit", plan.omitted[plan.r.resolve(lost[0])]
-        found[extension.name] = (verdict, reason)
-    return found
 
 
 def _wrap(text, indent=""):

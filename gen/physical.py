@@ -1,6 +1,7 @@
 """What a physical device is asked for its snapshot: chains, formats; and the features that are not
 offered whatever the driver says."""
 from emit import Out
+from plan import verdicts_of
 
 BASES = ("VkPhysicalDeviceProperties2", "VkPhysicalDeviceFeatures2",
          "VkPhysicalDeviceMemoryProperties2", "VkQueueFamilyProperties2", "VkFormatProperties2")
@@ -59,12 +60,22 @@ class Physical:
 
     def features_off(self):
         """(struct, member, reason) of every feature that is not offered."""
-        rows = []
+        rows, verdicts = [], verdicts_of(self.p)
         for s in self.p.r.structs.values():
             if s.name in self.p.outs and FEATURES in map(self.p.r.resolve, s.extends):
-                rows += [(s, m.name, self.p.policy.feature_off(m.name)) for m in s.members
-                         if m.type == "VkBool32" and self.p.policy.feature_off(m.name)]
+                why = self.left_out(s.name, verdicts)
+                rows += [(s, m.name, why or self.p.policy.feature_off(m.name)) for m in s.members
+                         if m.type == "VkBool32" and (why or self.p.policy.feature_off(m.name))]
         return sorted(rows, key=lambda row: (row[0].name, row[1]))
+
+    def left_out(self, name, verdicts):
+        """Why none of the extensions is offered that have a struct, or None."""
+        if any(name in map(self.p.r.resolve, types) for _name, _c, types in self.p.r.features):
+            return None
+        owners = [verdicts[e.name] for e in self.p.r.extensions.values()
+                  if name in map(self.p.r.resolve, e.types)]
+        omitted = all(verdict == "omit" for verdict, _reason in owners)
+        return owners[0][1] if owners and omitted else None
 
     def mask(self):
         o, rows = Out(), self.features_off()

@@ -62,6 +62,40 @@ def wire_name(name):
     return re.sub(r"(KHR|EXT)$", "", name)
 
 
+def holds(condition, verdicts):
+    """Whether what a command or an extension needs besides can be there: A+B,(C,D)..."""
+    if not condition:
+        return True
+    text = re.sub(r"VK_\w+", lambda match: str(not is_omitted(match.group(), verdicts)),
+                  re.sub(r"::\w+", "", condition))
+    if not re.fullmatch(r"(True|False|[()+,\s])+", text):
+        raise SystemExit(f"a condition that cannot be read: {condition}")
+    return bool(eval(text.replace("+", " and ").replace(",", " or ")))
+
+
+def is_omitted(name, verdicts):
+    """Of an extension; versions of Vulkan have no verdict."""
+    return name in verdicts and verdicts[name][0] == "omit"
+
+
+def verdicts_of(plan):
+    """Extension -> (verdict, reason); left out is one with a command that cannot travel, too, and
+    one that needs what is left out."""
+    found = dict(plan.extensions)
+    for extension in plan.r.extensions.values():
+        lost = [n for n in extension.commands if plan.r.resolve(n) in plan.omitted]
+        if found[extension.name][0] == "allow" and lost:
+            found[extension.name] = "omit", plan.omitted[plan.r.resolve(lost[0])]
+    while True:
+        lost = [e for e in plan.r.extensions.values()
+                if found[e.name][0] == "allow" and not holds(e.depends, found)]
+        if not lost:
+            return found
+        for extension in lost:
+            needed = [n for n in re.findall(r"VK_\w+", extension.depends) if is_omitted(n, found)]
+            found[extension.name] = "omit", f"needs {', '.join(needed)}, which is left out"
+
+
 class Plan:
     """Everything that travels, for one registry and one policy."""
 
@@ -87,25 +121,13 @@ class Plan:
             self.allowed |= {self.r.resolve(x) for x in commands + types}
         for extension in self.r.extensions.values():
             verdict = self.extensions[extension.name][0]
-            commands = [c for c in extension.commands if self._holds(extension.needs.get(c))]
+            commands = [c for c in extension.commands
+                        if holds(extension.needs.get(c), self.extensions)]
             names = {self.r.resolve(x) for x in commands + extension.types}
             if verdict == "allow":
                 self.allowed |= names
             elif verdict == "local":
                 self.elsewhere |= names
-
-    def _holds(self, condition):
-        """Whether what a command needs besides its extension can be there: A+B,(C,D)..."""
-        def known(match):
-            name = match.group()
-            verdict = self.extensions.get(name, ("allow", ""))[0]
-            return str(name.startswith("VK_VERSION") or verdict != "omit")
-        if not condition:
-            return True
-        text = re.sub(r"VK_\w+", known, re.sub(r"::\w+", "", condition))
-        if not re.fullmatch(r"(True|False|[()+,\s])+", text):
-            raise SystemExit(f"a condition that cannot be read: {condition}")
-        return bool(eval(text.replace("+", " and ").replace(",", " or ")))
 
     def _choose_commands(self):
         for command in self.r.commands.values():

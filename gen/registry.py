@@ -75,6 +75,7 @@ class Extension:
     commands: list
     types: list
     version: int = 0
+    depends: str = ""   # what else must be there, as an expression of names
     needs: dict = field(default_factory=dict)   # command -> what else must be there for it
 
 
@@ -215,7 +216,7 @@ class Registry:
             self.extensions[name] = Extension(
                 name, node.get("type") or "", node.get("platform") or "",
                 node.get("provisional") == "true", commands, types, _spec_version(node),
-                _needs(node))
+                node.get("depends") or "", _needs(node))
         for extension in self.extensions.values():
             self._claim(extension.name, extension.commands)
 
