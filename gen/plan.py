@@ -505,7 +505,3 @@ class CommandPlan:
 
     def with_role(self, *roles):
         return [f for f in self.fields if f.role in roles]
-
-    @property
-    def replies(self):
-        return self.ret != "void" or bool(self.with_role("out", "count"))
