@@ -108,9 +108,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_extensions(VkPhysicalDevice device, co
                                                      uint32_t *count, VkExtensionProperties *out)
 {
     (void)device, (void)layer;
-    assert_true(*count >= 1);
-    *count = 1;
-    *out = (VkExtensionProperties){.extensionName = "VK_KHR_16bit_storage", .specVersion = 3};
+    assert_true(*count >= 4);
+    *count = 4;
+    out[0] = (VkExtensionProperties){.extensionName = "VK_NO_such_extension"};
+    out[1] = (VkExtensionProperties){.extensionName = "VK_KHR_swapchain"};
+    out[2] = (VkExtensionProperties){.extensionName = "VK_KHR_16bit_storage", .specVersion = 3};
+    out[3] = (VkExtensionProperties){.extensionName = "VK_KHR_external_memory_win32"};
     return VK_SUCCESS;
 }
 
@@ -236,12 +239,27 @@ static void test_families_formats_and_extensions_follow(void **state)
         assert_int_equal(vn_decoder_end(&d), 0);
         assert_int_equal(format.formatProperties.bufferFeatures, value);
     }
-    assert_int_equal(wire_get_u32(&r.in), 1);
+    assert_int_equal(wire_get_u32(&r.in), 1); /* the one that this server carries */
     wire_get_str_copy(&r.in, name, sizeof(name));
     assert_string_equal(name, "VK_KHR_16bit_storage");
     assert_int_equal(wire_get_u32(&r.in), 3);
     assert_int_equal(wire_dec_end(&r.in), 0);
     drop(&r);
+}
+
+static void test_a_version_that_the_server_does_not_know_is_lowered(void **state)
+{
+    struct reader r;
+    (void)state;
+    device_version = VK_MAKE_API_VERSION(0, 1, 99, 0);
+    take(&r);
+    VkPhysicalDeviceProperties2 properties = {.sType =
+                                                  VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+    struct vn_decoder d = blob(&r);
+    vn_dec_out_VkPhysicalDeviceProperties2(&d, &properties);
+    assert_int_equal(properties.properties.apiVersion, VK_HEADER_VERSION_COMPLETE);
+    drop(&r);
+    device_version = VK_API_VERSION_1_3;
 }
 
 static void test_an_old_device_is_asked_in_its_own_words(void **state)
@@ -290,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_what_the_driver_fills_is_told),
         cmocka_unit_test(test_a_structure_without_any_feature_is_known_all_the_same),
         cmocka_unit_test(test_families_formats_and_extensions_follow),
+        cmocka_unit_test(test_a_version_that_the_server_does_not_know_is_lowered),
         cmocka_unit_test(test_an_old_device_is_asked_in_its_own_words),
         cmocka_unit_test(test_a_driver_without_a_query_is_refused),
         cmocka_unit_test(test_features_that_cannot_be_kept_are_masked),

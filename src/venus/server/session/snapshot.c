@@ -66,6 +66,8 @@ static void ask_properties(struct asker *a, void *chain, uint32_t which)
         a->driver->vkGetPhysicalDeviceProperties(a->device, &out->properties);
     else
         a->driver->vkGetPhysicalDeviceProperties2(a->device, out);
+    if (out->properties.apiVersion > VK_HEADER_VERSION_COMPLETE)
+        out->properties.apiVersion = VK_HEADER_VERSION_COMPLETE;
 }
 
 static void ask_features(struct asker *a, void *chain, uint32_t which)
@@ -173,13 +175,20 @@ static int put_formats(struct asker *a)
     return 0;
 }
 
+/* Of what the driver has, what this server carries: its registry may be older than the driver. */
 static void put_extensions(struct asker *a)
 {
-    wire_put_u32(a->e, a->extension_count);
+    size_t hole = wire_put_hole_u32(a->e);
+    uint32_t count = 0;
     for (uint32_t i = 0; i < a->extension_count; i++) {
+        const struct vn_extension_info *known = vn_extension_find(a->extensions[i].extensionName);
+        if (!known || !known->device || !known->offered)
+            continue;
+        count++;
         wire_put_str(a->e, a->extensions[i].extensionName);
         wire_put_u32(a->e, a->extensions[i].specVersion);
     }
+    wire_fill_u32(a->e, hole, count);
 }
 
 static int find_extensions(struct asker *a)

@@ -2,7 +2,8 @@
  * the driver; protocol.h has the layout.
  *
  * Which chained structures a driver knows is found by asking twice, with their recordings filled
- * differently: what it writes to in neither run is left out.
+ * differently: what it writes to in neither run is left out.  So are extensions that this build's
+ * registry lacks or leaves out; a device's version is at most that of the registry.
  *
  * Trust: the driver is trusted.
  * Threads: any, as the driver allows.  Lifetime: nothing is kept. */
