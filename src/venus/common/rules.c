@@ -127,7 +127,7 @@ static bool rasterizes(const VkGraphicsPipelineCreateInfo *s, uint32_t have)
 }
 
 /* What the subpass, or dynamic rendering, writes to. */
-static struct vn_subpass_facts attachments(const VkGraphicsPipelineCreateInfo *s)
+static struct vn_subpass_facts attachments(const VkGraphicsPipelineCreateInfo *s, uint32_t have)
 {
     struct vn_subpass_facts facts = {.color = true, .depth_stencil = true};
     if (s->renderPass) {
@@ -136,6 +136,8 @@ static struct vn_subpass_facts attachments(const VkGraphicsPipelineCreateInfo *s
     }
     const VkPipelineRenderingCreateInfo *rendering =
         find(s->pNext, VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO);
+    if (!rendering && have == UINT32_MAX)
+        return (struct vn_subpass_facts){0}; /* it counts as one of zeros */
     if (rendering) {
         facts.color = rendering->colorAttachmentCount > 0;
         facts.depth_stencil = rendering->depthAttachmentFormat != VK_FORMAT_UNDEFINED ||
@@ -155,8 +157,8 @@ static bool reads_fragments(const VkGraphicsPipelineCreateInfo *s, uint32_t have
         return have & (shader | output);
     /* A library without its render pass knows no attachments: what is stated is read. */
     if (part == VN_DEPTH_STENCIL)
-        return (have & shader) && attachments(s).depth_stencil;
-    return (have & output) && attachments(s).color;
+        return (have & shader) && attachments(s, have).depth_stencil;
+    return (have & output) && attachments(s, have).color;
 }
 
 static bool reads_vertices(const VkGraphicsPipelineCreateInfo *s, uint32_t have,

@@ -103,7 +103,8 @@ static void test_rasterizer_discard_hides_what_follows_it(void **state)
     VkPipelineRasterizationStateCreateInfo raster = {.rasterizerDiscardEnable = VK_TRUE};
     VkDynamicState discard = VK_DYNAMIC_STATE_RASTERIZER_DISCARD_ENABLE;
     VkPipelineDynamicStateCreateInfo dynamic = {.dynamicStateCount = 1, .pDynamicStates = &discard};
-    VkGraphicsPipelineCreateInfo info = {.pRasterizationState = &raster};
+    VkGraphicsPipelineCreateInfo info = {.pRasterizationState = &raster,
+                                         .renderPass = (VkRenderPass)&pass};
     (void)state;
     assert_true(reads(&info, VN_RASTERIZATION));
     assert_false(reads(&info, VN_VIEWPORT));
@@ -133,6 +134,23 @@ static void test_state_without_attachments_is_not_read(void **state)
     pass.facts = NULL;
     assert_true(reads(&info, VN_COLOR_BLEND));
     free(facts);
+}
+
+/* An absent VkPipelineRenderingCreateInfo has no attachments; libraries do not say. */
+static void test_a_pipeline_without_a_render_pass_has_no_attachments(void **state)
+{
+    VkGraphicsPipelineLibraryCreateInfoEXT library = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_LIBRARY_CREATE_INFO_EXT,
+        .flags = VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_SHADER_BIT_EXT |
+                 VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_OUTPUT_INTERFACE_BIT_EXT};
+    VkGraphicsPipelineCreateInfo info = {0};
+    (void)state;
+    assert_false(reads(&info, VN_COLOR_BLEND));
+    assert_false(reads(&info, VN_DEPTH_STENCIL));
+    assert_true(reads(&info, VN_MULTISAMPLE));
+    info.pNext = &library;
+    assert_true(reads(&info, VN_COLOR_BLEND));
+    assert_true(reads(&info, VN_DEPTH_STENCIL));
 }
 
 static void test_stages_decide_about_vertices_and_tessellation(void **state)
@@ -321,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_inheritance_is_read_for_secondary_buffers_only),
         cmocka_unit_test(test_rasterizer_discard_hides_what_follows_it),
         cmocka_unit_test(test_state_without_attachments_is_not_read),
+        cmocka_unit_test(test_a_pipeline_without_a_render_pass_has_no_attachments),
         cmocka_unit_test(test_stages_decide_about_vertices_and_tessellation),
         cmocka_unit_test(test_a_library_reads_its_own_part),
         cmocka_unit_test(test_dynamic_viewports_are_not_read),
