@@ -78,6 +78,13 @@ VkDescriptorImageInfo vn_clean_image_info(const VkWriteDescriptorSet *s, VkDescr
     return v;
 }
 
+VkDescriptorImageInfo vn_clean_image(const VkDescriptorGetInfoEXT *s, VkDescriptorImageInfo v)
+{
+    (void)s;
+    v.sampler = VK_NULL_HANDLE;
+    return v;
+}
+
 bool vn_is_derivative(VkPipelineCreateFlags flags, const void *chain, int32_t index)
 {
     return (create_flags(flags, chain) & VK_PIPELINE_CREATE_DERIVATIVE_BIT) && index == -1;

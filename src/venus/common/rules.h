@@ -62,6 +62,7 @@ bool vn_reads_formats(void);
 bool vn_inherits_rendering(void);
 
 VkDescriptorImageInfo vn_clean_image_info(const VkWriteDescriptorSet *s, VkDescriptorImageInfo v);
+VkDescriptorImageInfo vn_clean_image(const VkDescriptorGetInfoEXT *s, VkDescriptorImageInfo v);
 VkPipelineViewportStateCreateInfo vn_clean_viewport_state(const VkGraphicsPipelineCreateInfo *s,
                                                           VkPipelineViewportStateCreateInfo v);
 VkPipelineMultisampleStateCreateInfo

@@ -53,6 +53,29 @@ static void test_a_write_reads_only_what_its_type_names(void **state)
     wire_enc_fini(&e);
 }
 
+static void test_a_descriptor_of_an_image_reads_no_sampler(void **state)
+{
+    const VkDescriptorType types[] = {VK_DESCRIPTOR_TYPE_SAMPLED_IMAGE,
+                                      VK_DESCRIPTOR_TYPE_STORAGE_IMAGE,
+                                      VK_DESCRIPTOR_TYPE_INPUT_ATTACHMENT};
+    VkDescriptorImageInfo image = {.sampler = GARBAGE, .imageView = (VkImageView)&view};
+    VkDescriptorGetInfoEXT info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_GET_INFO_EXT};
+    struct wire_enc e;
+    (void)state;
+    wire_enc_init(&e, 4096);
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        info.type = types[i];
+        info.data.pSampledImage = &image; /* as are the pointers of the other two */
+        wire_enc_reset(&e);
+        vn_enc_VkDescriptorGetInfoEXT(&e, &info);
+        assert_int_equal(wire_enc_error(&e), 0);
+        /* Behind the type and a presence byte. */
+        assert_int_equal(wire_load64(wire_enc_data(&e) + 5), 0);
+        assert_int_equal(wire_load64(wire_enc_data(&e) + 13), 12);
+    }
+    wire_enc_fini(&e);
+}
+
 static void test_a_pushed_write_does_not_read_its_set(void **state)
 {
     struct vn_object commands = {.id = 1}, layout = {.id = 2};
@@ -335,6 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_write_reads_only_what_its_type_names),
+        cmocka_unit_test(test_a_descriptor_of_an_image_reads_no_sampler),
         cmocka_unit_test(test_a_pushed_write_does_not_read_its_set),
         cmocka_unit_test(test_inheritance_is_read_for_secondary_buffers_only),
         cmocka_unit_test(test_rasterizer_discard_hides_what_follows_it),
