@@ -198,8 +198,8 @@ static const char *format_scaled(char buf[HW_FORMAT_CHARS], uint64_t value,
         snprintf(buf, HW_FORMAT_CHARS, "%llu.%llu%s", (unsigned long long)whole,
                  (unsigned long long)hundredths / 10, unit->name);
     else
-        snprintf(buf, HW_FORMAT_CHARS, "%llu.%02llu%s", (unsigned long long)whole,
-                 (unsigned long long)hundredths, unit->name);
+        snprintf(buf, HW_FORMAT_CHARS, "%llu.%02u%s", (unsigned long long)whole,
+                 (unsigned)(hundredths % 100), unit->name); /* two digits: gcc counts them */
     return buf;
 }
 
