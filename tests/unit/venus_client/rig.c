@@ -236,6 +236,21 @@ struct hw_driver_counts rig_sent(const struct rig *rig)
     return counts;
 }
 
+bool rig_was_asked(struct rig *rig)
+{
+    pthread_mutex_lock(&rig->server.lock);
+    bool asked = rig->server.asked_len > 0;
+    pthread_mutex_unlock(&rig->server.lock);
+    return asked;
+}
+
+void rig_forget_asked(struct rig *rig)
+{
+    pthread_mutex_lock(&rig->server.lock);
+    rig->server.asked_len = 0;
+    pthread_mutex_unlock(&rig->server.lock);
+}
+
 /* ---- recordings of copies ---- */
 
 void rig_fill(void *bytes, size_t len, int seed)

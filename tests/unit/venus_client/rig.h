@@ -63,6 +63,10 @@ void rig_submit(struct rig *rig, int queue, struct vnc_command_buffer *commands,
 /* The server reports the batch, and the client has heard of it. */
 void rig_report(struct rig *rig, int queue, uint64_t number);
 struct hw_driver_counts rig_sent(const struct rig *rig);
+/* Whether a call has come since the start or the last rig_forget_asked.  Its answer may have been
+ * there before the client waited, and then it counts as no exchange. */
+bool rig_was_asked(struct rig *rig);
+void rig_forget_asked(struct rig *rig);
 
 /* A recording that copies mapped memory to a buffer that the host cannot see. */
 struct rig_copy {

@@ -100,7 +100,7 @@ static void an_entry_that_is_missing_is_asked_about(void **state)
     VkShaderModuleCreateInfo code = code_of(4, words);
     VkPipeline handle;
     assert_int_equal(create_compute(rig, &code, &handle), VK_ERROR_DEVICE_LOST);
-    assert_int_equal(rig_sent(rig).exchanges, 1);
+    assert_true(rig_was_asked(rig));
 }
 
 /* As where the stage has an identifier alone. */
@@ -109,7 +109,7 @@ static void a_stage_without_code_is_asked_about(void **state)
     struct rig *rig = *state;
     VkPipeline handle;
     assert_int_equal(create_compute(rig, NULL, &handle), VK_ERROR_DEVICE_LOST);
-    assert_int_equal(rig_sent(rig).exchanges, 1);
+    assert_true(rig_was_asked(rig));
 }
 
 int main(void)

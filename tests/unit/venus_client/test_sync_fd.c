@@ -49,11 +49,11 @@ static void expect_call(struct rig *b, struct vnc_semaphore *signal, struct vnc_
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .signalSemaphoreCount = signal != NULL,
                          .pSignalSemaphores = &signals};
-    uint64_t exchanges = rig_sent(b).exchanges;
+    rig_forget_asked(b);
     assert_int_equal(
         b->submit(VNC_HANDLE(VkQueue, b->queues[0]), 1, &info, VNC_HANDLE(VkFence, fence)),
         VK_ERROR_DEVICE_LOST);
-    assert_int_equal(rig_sent(b).exchanges, exchanges + 1);
+    assert_true(rig_was_asked(b));
 }
 
 static void a_signal_of_what_is_shared_has_arrived(void **state)
