@@ -33,6 +33,8 @@ class Terminal:
         self.seen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # nohup and a shell's & leave them ignored
+                signal.signal(number, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             os.execve(HAWSER, [HAWSER, *args], clean_environment({"TERM": term}))
 
