@@ -787,7 +787,7 @@ static void usage_flags(void)
             .usage =
                 VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
         VkBufferCreateInfo info = {
-            .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .pNext = &usage, .size = 1000 * (i + 1)};
+            .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .pNext = &usage, .size = 1000};
         uint64_t exchanges = vkt_exchanges();
         VkBuffer buffer;
         VKT(vkCreateBuffer(vkt.device, &info, NULL, &buffer));
