@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -224,13 +225,38 @@ void hw_bench_leave_out(struct hw_bench *bench, const char *name, const char *wh
     left->count++;
 }
 
+/* Whether most rows have the field: others would make a wide column of blanks. */
+static bool is_column(const struct hw_bench *bench, size_t key)
+{
+    size_t rows = 0, with = 0;
+    for (const struct hw_bench_row *row = bench->first; row; row = row->next, rows++)
+        with += row->fields[key] != NULL;
+    return with * 2 > rows;
+}
+
+/* One cell of all fields that have no column. */
+static void also_cell(const struct hw_bench *bench, const struct hw_bench_row *row,
+                      const bool *is_column, struct hw_table *table)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *cell = open_memstream(&text, &len);
+    for (size_t i = 0; cell && i < bench->key_count; i++)
+        if (!is_column[i] && row->fields[i])
+            fprintf(cell, "%s%s %s", ftell(cell) ? ", " : "", bench->keys[i], row->fields[i]);
+    bool is_whole = cell && fclose(cell) == 0;
+    hw_table_cell(table, "%s", is_whole ? text : "?");
+    free(text);
+}
+
 static void table_row(const struct hw_bench *bench, const struct hw_bench_row *row,
-                      struct hw_table *table)
+                      const bool *is_column, struct hw_table *table)
 {
     char text[HW_FORMAT_CHARS];
     hw_table_cell(table, "%s", row->name);
     for (size_t i = 0; i < bench->key_count; i++)
-        hw_table_cell(table, "%s", row->fields[i] ? row->fields[i] : "");
+        if (is_column[i])
+            hw_table_cell(table, "%s", row->fields[i] ? row->fields[i] : "");
     hw_table_cell(table, "%s", row->invalid ? "invalid" : hw_format_figure(text, row->value));
     hw_table_cell(table, "%s", row->unit);
     hw_table_cell(table, "%s", hw_format_figure(text, row->baseline));
@@ -264,12 +290,21 @@ int hw_bench_print_table(const struct hw_bench *bench, FILE *out)
     struct hw_table *table = hw_table_create();
     if (!table)
         return -ENOMEM;
+    bool columns[HW_BENCH_FIELDS_MAX] = {0}, all = true;
     hw_table_column(table, "name", HW_LEFT);
-    for (size_t i = 0; i < bench->key_count; i++)
-        hw_table_column(table, bench->keys[i], HW_RIGHT);
+    for (size_t i = 0; i < bench->key_count; i++) {
+        all &= columns[i] = is_column(bench, i);
+        if (columns[i])
+            hw_table_column(table, bench->keys[i], HW_RIGHT);
+    }
     hw_table_head(table, "value\t<unit\tbaseline\tratio");
-    for (const struct hw_bench_row *row = bench->first; row; row = row->next)
-        table_row(bench, row, table);
+    if (!all)
+        hw_table_column(table, "also", HW_LEFT);
+    for (const struct hw_bench_row *row = bench->first; row; row = row->next) {
+        table_row(bench, row, columns, table);
+        if (!all)
+            also_cell(bench, row, columns, table);
+    }
     int rc = hw_table_print(table, out);
     hw_table_destroy(table);
     return rc ? rc : print_notes(bench, out);
