@@ -482,6 +482,14 @@ static void requirements(void)
     };
     vkGetDeviceBufferMemoryRequirements(vkt.device, &planned, &needs);
     vkt_out_u64("planned", needs.memoryRequirements.size);
+    static const VkDeviceSize sizes[] = {1, 1000, 65537, (64 << 20) + 3, 300 << 20};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes);
+         i++) { /* a driver may want large ones alone */
+        about.buffer = vkt_buffer_only(sizes[i], 0);
+        vkGetBufferMemoryRequirements2(vkt.device, &about, &needs);
+        vkt_out_u64("size", needs.memoryRequirements.size);
+        vkt_out_u64("prefers", only.prefersDedicatedAllocation);
+    }
 }
 
 /* What the host left in memory that the device then writes: a copy, and a fill of part of it.  The

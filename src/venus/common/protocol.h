@@ -103,11 +103,11 @@
  *           a posted command failed; what it should have created is poisoned, and so is all that
  *           uses it; after another command the device is lost
  *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
- *   REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain}
+ *   REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain, u64 size}
  *           buffers with that usage, without flags, for one queue family and with nothing chained
- *           but usages, up to VN_REGULAR_SIZE_MAX bytes, need their size rounded up to the grain,
- * in those types of the driver, and want no allocation of their own ADDRESS {u64 memory, u64
- * address}       a buffer's address is this plus its offset
+ *           but usages, up to that size, need their size rounded up to the grain, in those types of
+ *           the driver, and want no allocation of their own
+ *   ADDRESS {u64 memory, u64 address}   a buffer's address is this plus its offset
  *
  * The snapshot answers queries of physical devices without asking again:
  *
@@ -129,7 +129,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 15,
+    VN_PROTOCOL = 16,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -192,8 +192,6 @@ enum {
      * is.  UNTOLD: the program counts on it, so the server must be able to wait for it. */
     VN_BATCH_QUIET = -1,
     VN_BATCH_UNTOLD = -2,
-
-    VN_REGULAR_SIZE_MAX = 1 << 30, /* the largest buffer that any driver takes */
 
     /* A delta and its head in one message; large changes are cut, so that small messages of
      * other threads get through in between. */

@@ -25,8 +25,8 @@ static struct vnc_resource *buffer_new(struct rig *rig, const void *chain,
     return VNC_OBJECT(vnc_resource, buffer);
 }
 
-/* Bound at 256 of memory at 0x10000; how many exchanges its address takes. */
-static uint64_t exchanges_of_address(struct rig *rig, struct vnc_resource *buffer)
+/* Bound at 256 of memory at 0x10000; whether the server is asked for its address. */
+static bool asks_for_address(struct rig *rig, struct vnc_resource *buffer)
 {
     VkDevice device = VNC_HANDLE(VkDevice, rig->device);
     struct vnc_memory *memory =
@@ -40,20 +40,18 @@ static uint64_t exchanges_of_address(struct rig *rig, struct vnc_resource *buffe
                      VK_SUCCESS);
     VkBufferDeviceAddressInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
                                       .buffer = handle};
-    uint64_t before = rig_sent(rig).exchanges;
     VkDeviceAddress address = RESOURCE_COMMAND(vkGetBufferDeviceAddress)(device, &info);
-    uint64_t exchanges = rig_sent(rig).exchanges - before;
-    assert_int_equal(address, exchanges ? 0 : 0x10100); /* the rig answers nothing */
+    assert_int_equal(address, rig_was_asked(rig) ? 0 : 0x10100); /* the rig answers nothing */
     vnc_object_destroy(&buffer->object);
     vnc_object_destroy(&memory->object);
-    return exchanges;
+    return rig_was_asked(rig);
 }
 
 static void a_shared_buffer_has_the_address_of_its_memory(void **state)
 {
     struct rig *rig = *state;
     struct vnc_resource *buffer = buffer_new(rig, NULL, 0, VK_SHARING_MODE_CONCURRENT);
-    assert_int_equal(exchanges_of_address(rig, buffer), 0);
+    assert_false(asks_for_address(rig, buffer));
 }
 
 static void an_address_that_the_program_chooses_is_asked_for(void **state)
@@ -64,7 +62,7 @@ static void an_address_that_the_program_chooses_is_asked_for(void **state)
     struct vnc_resource *buffer =
         buffer_new(rig, &chosen, VK_BUFFER_CREATE_DEVICE_ADDRESS_CAPTURE_REPLAY_BIT,
                    VK_SHARING_MODE_EXCLUSIVE);
-    assert_int_equal(exchanges_of_address(rig, buffer), 1);
+    assert_true(asks_for_address(rig, buffer));
 }
 
 /* Those of devices that are gone take no room from it. */
@@ -80,6 +78,25 @@ static void what_the_latest_device_tells_is_known(void **state)
     }
 }
 
+static void what_is_larger_than_the_server_told_is_asked_for(void **state)
+{
+    struct rig *rig = *state;
+    const struct vnc_regular kind = {.usage = VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT,
+                                     .alignment = 64,
+                                     .grain = 128,
+                                     .size = 1000};
+    vnc_push_handlers.regular(rig->pushes, rig->device->object.id, &kind);
+    for (VkDeviceSize larger = 0; larger < 2; larger++) {
+        struct vnc_resource *buffer = buffer_new(rig, NULL, 0, VK_SHARING_MODE_EXCLUSIVE);
+        VkMemoryRequirements needs;
+        buffer->size = kind.size + larger;
+        RESOURCE_COMMAND(vkGetBufferMemoryRequirements)
+        (VNC_HANDLE(VkDevice, rig->device), VNC_HANDLE(VkBuffer, buffer), &needs);
+        assert_int_equal(rig_was_asked(rig), larger);
+        vnc_object_destroy(&buffer->object);
+    }
+}
+
 #ifdef VK_KHR_maintenance5
 static void a_chained_usage_is_a_usage(void **state)
 {
@@ -87,7 +104,8 @@ static void a_chained_usage_is_a_usage(void **state)
     const VkBufferUsageFlags2CreateInfoKHR usage = {
         .sType = VK_STRUCTURE_TYPE_BUFFER_USAGE_FLAGS_2_CREATE_INFO_KHR,
         .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
-    const struct vnc_regular kind = {.usage = (uint32_t)usage.usage, .alignment = 64, .grain = 128};
+    const struct vnc_regular kind = {
+        .usage = (uint32_t)usage.usage, .alignment = 64, .grain = 128, .size = 4096};
     vnc_push_handlers.regular(rig->pushes, rig->device->object.id, &kind);
     struct vnc_resource *buffer = buffer_new(rig, &usage, 0, VK_SHARING_MODE_EXCLUSIVE);
     VkMemoryRequirements needs;
@@ -95,8 +113,7 @@ static void a_chained_usage_is_a_usage(void **state)
     (VNC_HANDLE(VkDevice, rig->device), VNC_HANDLE(VkBuffer, buffer), &needs);
     assert_int_equal(needs.size, 1024);
     assert_int_equal(needs.alignment, 64);
-    assert_int_equal(exchanges_of_address(rig, buffer), 0);
-    assert_int_equal(rig_sent(rig).exchanges, 0);
+    assert_false(asks_for_address(rig, buffer));
 }
 #endif
 
@@ -153,6 +170,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_address_that_the_program_chooses_is_asked_for, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(what_the_latest_device_tells_is_known, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(what_is_larger_than_the_server_told_is_asked_for, rig_start,
+                                        rig_end),
 #ifdef VK_KHR_maintenance5
         cmocka_unit_test_setup_teardown(a_chained_usage_is_a_usage, rig_start, rig_end),
 #endif

@@ -18,7 +18,7 @@ enum {
 struct duet_push {
     uint32_t method;
     size_t len;
-    uint8_t head[24]; /* the first bytes */
+    uint8_t head[40]; /* the first bytes */
 };
 
 struct duet {

@@ -200,6 +200,7 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
         struct vnc_regular kind = {.usage = wire_get_u32(&d), .types = wire_get_u32(&d)};
         kind.alignment = wire_get_u64(&d);
         kind.grain = wire_get_u64(&d);
+        kind.size = wire_get_u64(&d);
         int rc = wire_dec_end(&d);
         if (rc == 0 && (kind.grain == 0 || (kind.grain & (kind.grain - 1))))
             return -EPROTO;

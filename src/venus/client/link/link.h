@@ -34,6 +34,7 @@ struct vnc_regular {
     uint32_t types; /* of the driver's memory */
     uint64_t alignment;
     uint64_t grain; /* of their size */
+    uint64_t size;  /* of the largest */
 };
 
 struct vnc_push_ops {

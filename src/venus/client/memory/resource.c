@@ -163,8 +163,9 @@ static bool follows(VkDevice handle, uint32_t plain_usage, VkDeviceSize size,
 {
     const struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     struct vnc_regular kind;
-    if (!plain_usage || size > VN_REGULAR_SIZE_MAX ||
-        !vnc_pushes_find_regular(device->pushes, device->object.id, plain_usage, &kind))
+    if (!plain_usage ||
+        !vnc_pushes_find_regular(device->pushes, device->object.id, plain_usage, &kind) ||
+        size > kind.size)
         return false;
     *out = (struct requirements){.memory = {.size = (size + kind.grain - 1) & ~(kind.grain - 1),
                                             .alignment = kind.alignment,

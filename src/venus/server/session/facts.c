@@ -41,18 +41,21 @@ static bool is_power_of_two(VkDeviceSize n)
     return n && !(n & (n - 1));
 }
 
-/* Whether buffers of all sizes need what their size says; *rule is what one byte needs: its size is
- * what all are rounded up to. */
-static bool is_regular(const struct vns_device *d, VkBufferUsageFlags usage,
-                       VkMemoryRequirements *rule)
+/* The largest size up to which all buffers need what their size says; 0 where none do.  *rule is
+ * what one byte needs: its size is what all are rounded up to. */
+static VkDeviceSize regular_size(const struct vns_device *d, VkBufferUsageFlags usage,
+                                 VkMemoryRequirements *rule)
 {
     static const VkDeviceSize sizes[] = {
-        1, 255, 4096, 65537, (1 << 20) + 1, (64 << 20) + 3, 1 << 28, VN_REGULAR_SIZE_MAX};
+        1,      255, 4096, 65537, (1 << 20) + 1, (16 << 20) + 1, (64 << 20) - 1, (256 << 20) + 3,
+        1 << 30};
+    VkDeviceSize regular = 0;
+    *rule = (VkMemoryRequirements){0};
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
         struct need need;
         VkBuffer buffer = make_buffer(d, sizes[i], usage, &need);
         if (!buffer)
-            return false;
+            break;
         d->driver.vkDestroyBuffer(d->handle, buffer, NULL);
         if (i == 0)
             *rule = need.memory;
@@ -60,9 +63,10 @@ static bool is_regular(const struct vns_device *d, VkBufferUsageFlags usage,
             need.memory.alignment != rule->alignment ||
             need.memory.memoryTypeBits != rule->memoryTypeBits ||
             need.memory.size != ((sizes[i] + rule->size - 1) & ~(rule->size - 1)))
-            return false;
+            break;
+        regular = sizes[i];
     }
-    return true;
+    return regular;
 }
 
 static bool is_new_kind(struct vns_facts *facts, VkBufferUsageFlags usage)
@@ -85,11 +89,11 @@ void vns_facts_of_buffer(struct vns_session *s, const VkBufferCreateInfo *info)
     if (!usage || !d->driver.vkGetBufferMemoryRequirements2 || !is_new_kind(&d->facts, usage))
         return;
     s->messages.muted = true;
-    bool regular = is_regular(d, usage, &rule);
+    VkDeviceSize regular = regular_size(d, usage, &rule);
     s->messages.muted = false;
     if (!regular)
         return;
-    uint8_t payload[8 + 4 + 4 + 8 + 8];
+    uint8_t payload[8 + 4 + 4 + 8 + 8 + 8];
     struct wire_enc e;
     wire_enc_init_fixed(&e, payload, sizeof(payload));
     wire_put_u64(&e, d->id);
@@ -97,6 +101,7 @@ void vns_facts_of_buffer(struct vns_session *s, const VkBufferCreateInfo *info)
     wire_put_u32(&e, rule.memoryTypeBits);
     wire_put_u64(&e, rule.alignment);
     wire_put_u64(&e, rule.size);
+    wire_put_u64(&e, regular);
     assert(wire_enc_error(&e) == 0);
     vns_channel_send(&s->channel, VN_PUSH_REGULAR, payload, sizeof(payload));
 }

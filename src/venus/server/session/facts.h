@@ -1,9 +1,9 @@
 /* venus/server/session/facts.h - what a client would ask next, told before it asks.
  *
  * Buffers: the first one of a kind (its usage; without flags, for one queue family, with nothing
- * chained but usages) makes us try several sizes.  Where all of them need their size rounded up in
- * one way, in the same types of memory, and no allocation of their own, the client is told so
- * (REGULAR) and works out what others of the kind need.
+ * chained but usages) makes us try several sizes.  As far as they need their size rounded up in one
+ * way, in the same types of memory, and no allocation of their own, the client is told so (REGULAR)
+ * and works out what others of the kind need.
  *
  * Memory: where the address of a buffer is that of its memory plus the offset, which is tried with
  * the first allocation that is large enough, the client is told the address of each (ADDRESS).
