@@ -982,6 +982,7 @@ static void allocated_again(void)
 
 struct submitter {
     pthread_mutex_t lock; /* of the queue */
+    _Atomic bool wanted;  /* by the other thread: who locks again at once would starve it */
     _Atomic bool stop;
 };
 
@@ -994,7 +995,9 @@ static void *submit_nothing(void *user)
         VKT(vkQueueSubmit(vkt.queue, 1, &nothing, VK_NULL_HANDLE));
         VKT(vkQueueWaitIdle(vkt.queue));
         pthread_mutex_unlock(&submitter->lock);
-        sched_yield();
+        do
+            sched_yield();
+        while (submitter->wanted);
     }
     return NULL;
 }
@@ -1002,7 +1005,9 @@ static void *submit_nothing(void *user)
 static void copy_alone(struct submitter *submitter, const struct vkt_buffer *from,
                        const struct vkt_buffer *to)
 {
+    submitter->wanted = true;
     pthread_mutex_lock(&submitter->lock);
+    submitter->wanted = false;
     VkCommandBuffer command = vkt_begin();
     vkt_copy(command, from, to);
     vkt_finish(command);
