@@ -423,9 +423,10 @@ static void make_update(void)
     wire_fill_len(&m.made, submit);
 }
 
-static void make_early_or_ask(void)
+static void make_about_batch(void)
 {
-    size_t hole = begin_op(one_in(2) ? VN_OP_EARLY : VN_OP_ASK);
+    static const uint32_t ops[] = {VN_OP_EARLY, VN_OP_ASK, VN_OP_WAIT};
+    size_t hole = begin_op(ops[below(ARRAY_LEN(ops))]);
     wire_put_u64(&m.made, script_id(VK_OBJECT_TYPE_QUEUE, number()));
     wire_put_u64(&m.made, one_in(8) ? hw_rng_u64(&m.rng) : below(4));
     wire_fill_len(&m.made, hole);
@@ -527,7 +528,7 @@ static void make_units(bool recorded)
         make_any,           make_any,           make_destroy,    make_record,       make_record,
         make_again,         make_again,         make_map,        make_map,          make_delta,
         make_delta,         make_read,          make_submission, make_submission,   make_update,
-        make_early_or_ask,  make_memory,        make_queue,      make_device,       make_hold,
+        make_about_batch,  make_memory,        make_queue,      make_device,       make_hold,
         make_reuse_or_keep, make_reuse_or_keep, make_write,      make_demand_paged, make_fetch,
         make_results,       make_renew};
     wire_enc_reset(&m.made);

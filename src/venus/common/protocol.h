@@ -173,6 +173,7 @@ enum {
     VN_OP_RESULTS,
     VN_OP_MAP_NEW,
     VN_OP_RENEW,
+    VN_OP_WAIT,
     VN_OP_END = 256,
 };
 

@@ -196,6 +196,80 @@ static void a_small_copy_of_version_2_travels_with_its_bytes(void **state)
     rig_copy_free(b, &c);
 }
 
+/* ---- bytes for memory that early work reads ---- */
+
+/* How many waits stand before the program's bytes for that memory; *number is that of the last,
+ * which is for this queue. */
+static int count_waits(struct rig *b, const struct rig_copy *c, int queue, uint64_t *number)
+{
+    struct wire_enc e;
+    struct wire_dec d;
+    uint8_t bytes[256];
+    int count = 0;
+    wire_enc_init_fixed(&e, bytes, sizeof(bytes));
+    vnc_queue_put_waits(b->device, c->memory->object.id, &e);
+    wire_dec_init(&d, wire_enc_data(&e), wire_enc_len(&e));
+    for (; wire_dec_left(&d) > 0; count++) {
+        assert_int_equal(wire_get_u32(&d), VN_OP_WAIT);
+        assert_int_equal(wire_get_u32(&d), 2 * sizeof(uint64_t));
+        assert_int_equal(wire_get_u64(&d), b->queues[queue]->object.id);
+        *number = wire_get_u64(&d);
+    }
+    assert_int_equal(wire_dec_error(&d), 0);
+    return count;
+}
+
+static void bytes_wait_for_early_work_that_reads_them(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy read, other;
+    uint64_t number;
+    rig_copy_make(b, &read, LARGE);
+    rig_copy_make(b, &other, LARGE);
+    rig_submit(b, 0, read.commands, NULL, NULL, b->fence);
+    rig_submit(b, 0, NULL, NULL, NULL, NULL);
+    assert_int_equal(count_waits(b, &read, 0, &number), 0); /* the program has not asked */
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(count_waits(b, &read, 0, &number), 1);
+    assert_int_equal(number, 1);
+    assert_int_equal(count_waits(b, &other, 0, &number), 0);
+    rig_report(b, 0, 1);
+    assert_int_equal(count_waits(b, &read, 0, &number), 0);
+    rig_copy_free(b, &other);
+    rig_copy_free(b, &read);
+}
+
+/* A later one, which the program knows to be under way, is its own affair. */
+static void bytes_wait_for_no_more_than_the_program_believes(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy c;
+    uint64_t number;
+    rig_copy_make(b, &c, LARGE);
+    rig_submit(b, 0, c.commands, NULL, NULL, b->fence);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    rig_submit(b, 0, c.commands, NULL, NULL, NULL);
+    assert_int_equal(count_waits(b, &c, 0, &number), 1);
+    assert_int_equal(number, 1);
+    rig_copy_free(b, &c);
+}
+
+/* Who waited for the second waited for the first, of which the server has not heard. */
+static void bytes_wait_for_what_early_work_waited_for(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy c;
+    uint64_t number;
+    rig_copy_make(b, &c, LARGE);
+    rig_submit(b, 1, c.commands, NULL, b->binary, NULL);
+    rig_submit(b, 0, NULL, b->binary, NULL, b->fence);
+    assert_int_equal(count_waits(b, &c, 1, &number), 0);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(count_waits(b, &c, 1, &number), 1);
+    assert_int_equal(number, 1);
+    rig_copy_free(b, &c);
+}
+
 static VkResult wait_for_value(struct rig *b, uint64_t value, uint64_t timeout)
 {
     PFN_vkWaitSemaphores call =
@@ -564,6 +638,12 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(a_fence_alone_leaves_with_what_follows, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(a_small_copy_travels_with_its_bytes, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(bytes_wait_for_early_work_that_reads_them, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(bytes_wait_for_no_more_than_the_program_believes, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(bytes_wait_for_what_early_work_waited_for, rig_start,
+                                        rig_end),
         cmocka_unit_test_setup_teardown(a_small_copy_behind_visible_work_does_not, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(a_large_copy_is_recorded, rig_start, rig_end),

@@ -6,7 +6,7 @@
 #include "venus/server/session/state.h"
 #include "venus/server/stream/pending.h"
 
-enum { POOL = 1, FIRST_BUFFER = 10, MEMBERS = 3, SPARES_MAX = 8, MADE_MAX = 16 };
+enum { POOL = 1, FIRST_BUFFER = 10, MEMBERS = 3, SPARES_MAX = 256, MADE_MAX = 300 };
 
 /* ---- a driver ---- */
 

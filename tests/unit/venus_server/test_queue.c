@@ -700,6 +700,21 @@ static void what_is_followed_is_signalled(void **state)
     assert_int_equal(gpu.submissions, 2);
 }
 
+/* The device does not get further. */
+static void one_batch_is_waited_for(void **state)
+{
+    (void)state;
+    (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
+    (void)submit_quiet(2, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vns_queue_report_early(queue, 2), 0);
+    gpu_reaches(1, VK_SUCCESS);
+    assert_int_equal(vns_queue_drain_to(queue, 1), 0);
+    assert_int_equal(queue->drained, 1);
+    assert_int_equal(vns_queue_drain_to(queue, 0), -EPROTO);
+    assert_int_equal(vns_queue_drain_to(queue, 3), -EPROTO);
+    gpu_reaches(2, VK_SUCCESS);
+}
+
 static void two_early_batches_are_under_way_at_most(void **state)
 {
     (void)state;
@@ -1068,6 +1083,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_queues_wait_for_updates, start, end),
         cmocka_unit_test_setup_teardown(what_follows_early_work_waits_at_the_device, start, end),
         cmocka_unit_test_setup_teardown(what_is_followed_is_signalled, start, end),
+        cmocka_unit_test_setup_teardown(one_batch_is_waited_for, start, end),
         cmocka_unit_test_setup_teardown(two_early_batches_are_under_way_at_most, start, end),
         cmocka_unit_test_setup_teardown(a_wait_that_cannot_be_submitted_ends_the_queue, start, end),
         cmocka_unit_test_setup_teardown(what_other_queues_wrote_comes_before_the_report, start,

@@ -508,6 +508,7 @@ static VkResult put_region(struct vnc_device *device, struct vnc_memory *memory,
     if (!vn_region_next_pending(memory->region, &off, &len) &&
         !vn_region_has_saved_writes(memory->region))
         return VK_SUCCESS;
+    vnc_queue_put_waits(device, memory->object.id, e);
     if (!memory->demand_paged)
         return put_changes(device, memory, e);
     /* A page may be dropped and asked for before this is on its way: the answer must have it. */
@@ -621,8 +622,7 @@ static bool is_due(const struct vnc_memory *memory, const struct vnc_ranges *ran
 {
     if (!memory->tracked || !ranges || memory->expected)
         return memory->tracked;
-    size_t i = vnc_ranges_first(ranges, memory->object.id);
-    return i < ranges->count && ranges->items[i].memory == memory->object.id;
+    return vnc_ranges_has(ranges, memory->object.id);
 }
 
 VkResult vnc_memory_put_deltas(struct vnc_device *device, const struct vnc_ranges *ranges,

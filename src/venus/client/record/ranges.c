@@ -140,6 +140,12 @@ size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory)
     return low;
 }
 
+bool vnc_ranges_has(const struct vnc_ranges *ranges, uint64_t memory)
+{
+    size_t i = vnc_ranges_first(ranges, memory);
+    return i < ranges->count && ranges->items[i].memory == memory;
+}
+
 bool vnc_ranges_meet(const struct vnc_ranges *a, const struct vnc_ranges *b)
 {
     for (size_t i = 0, j = 0; i < a->count && j < b->count;) {

@@ -39,6 +39,7 @@ void vnc_ranges_merge(struct vnc_ranges *ranges);
 
 /* Of merged ranges: the first of an allocation, or where it would be. */
 size_t vnc_ranges_first(const struct vnc_ranges *ranges, uint64_t memory);
+bool vnc_ranges_has(const struct vnc_ranges *ranges, uint64_t memory);
 
 /* Whether two that are merged have bytes in common. */
 bool vnc_ranges_meet(const struct vnc_ranges *a, const struct vnc_ranges *b);

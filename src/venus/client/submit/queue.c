@@ -41,6 +41,10 @@ struct vnc_batch {
     bool waits;    /* may wait for the host, by a timeline, an event or another process */
     bool raises;   /* a timeline */
     struct vnc_ranges ranges;
+    /* Of mapped memory, by this batch and those before it from `reads_from` on; 0: nothing. */
+    struct vnc_ranges reads;
+    uint64_t reads_from;
+    bool reads_all; /* not known */
     uint32_t signal_count, awaited_count;
     struct vnc_point *awaited; /* behind the signals */
     struct vnc_point signals[];
@@ -72,6 +76,7 @@ static void batch_free(struct vnc_batch *batch)
     for (uint32_t i = 0; i < batch->awaited_count; i++)
         vnc_semaphore_unref(batch->awaited[i].semaphore);
     vnc_ranges_fini(&batch->ranges);
+    vnc_ranges_fini(&batch->reads);
     free(batch);
 }
 
@@ -393,10 +398,8 @@ bool vnc_queue_can_write(struct vnc_queue *queue, uint64_t memory)
 {
     bool can = false;
     pthread_mutex_lock(&queue->lock);
-    for (const struct vnc_batch *b = queue->first; b && !can; b = b->next) {
-        size_t i = vnc_ranges_first(&b->ranges, memory);
-        can = i < b->ranges.count && b->ranges.items[i].memory == memory;
-    }
+    for (const struct vnc_batch *b = queue->first; b && !can; b = b->next)
+        can = vnc_ranges_has(&b->ranges, memory);
     pthread_mutex_unlock(&queue->lock);
     return can;
 }
@@ -409,6 +412,22 @@ bool vnc_queue_can_write_in(struct vnc_queue *queue, const struct vnc_ranges *ra
         can = vnc_ranges_meet(&b->ranges, ranges);
     pthread_mutex_unlock(&queue->lock);
     return can;
+}
+
+/* The last batch under way that may read the memory and that the program believes done; 0. */
+static uint64_t last_reader(struct vnc_queue *queue, uint64_t memory)
+{
+    uint64_t number = 0;
+    pthread_mutex_lock(&queue->lock);
+    uint64_t early = atomic_load_explicit(&queue->early, memory_order_relaxed);
+    uint64_t believed = early > queue->raised ? early : queue->raised;
+    for (const struct vnc_batch *b = queue->first; b; b = b->next) {
+        bool reads = b->reads_from && (b->reads_all || vnc_ranges_has(&b->reads, memory));
+        if (reads && b->reads_from <= believed)
+            number = b->number < believed ? b->number : believed;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return number;
 }
 
 bool vnc_queue_is_watched(struct vnc_queue *queue)
@@ -458,6 +477,15 @@ static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vnc_qu
     wire_put_u64(e, queue->object.id);
     wire_put_u64(e, number);
     wire_fill_len(e, hole);
+}
+
+void vnc_queue_put_waits(struct vnc_device *device, uint64_t memory, struct wire_enc *e)
+{
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        uint64_t number = last_reader(device->queues[i], memory);
+        if (number)
+            put_about_batch(e, VN_OP_WAIT, device->queues[i], number);
+    }
 }
 
 /* With the queue's lock: raises the semaphores of its batches up to number.  Returns whether some
@@ -677,6 +705,18 @@ static VkResult put_needs(struct submission *s, struct vnc_batch *batch, struct 
     return result == VK_SUCCESS ? vnc_memory_put_deltas(device, all ? NULL : &s->reads, e) : result;
 }
 
+/* For who writes there once these batches, the first of which has this number, are believed done.
+ */
+static void note_reads(struct submission *s, struct vnc_batch *batch, uint64_t first)
+{
+    while (batch->next)
+        batch = batch->next;
+    batch->reads = s->reads;
+    batch->reads_all = s->reads_all || s->reads.failed;
+    batch->reads_from = batch->reads_all || batch->reads.count ? first : 0;
+    s->reads = (struct vnc_ranges){0};
+}
+
 /* Nobody waits for updates, and more of them may follow. */
 static VkResult finish_submission(struct vnc_link *link, const struct submission *s, bool update,
                                   bool shared)
@@ -759,6 +799,8 @@ static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
         if (b->ranges.count)
             vnc_memory_await(device, &b->ranges);
     }
+    if (!update)
+        note_reads(s, batches, first);
     enlist(s->queue, batches, update);
     uint64_t last = first + count - 1;
     if (early)

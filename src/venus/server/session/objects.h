@@ -36,7 +36,7 @@ struct vns_thing {
     bool misnamed;                   /* likewise, since a command named an unknown id */
     bool secondary;                  /* a command buffer's level */
     struct vns_use use;              /* of a command buffer, the last */
-    struct vns_spare *spares;        /* of a command pool; see pending.h */
+    struct vns_spare *spares;        /* of a command pool, oldest first; see pending.h */
     struct vns_recording *recording; /* a command buffer's, kept; or NULL */
     uint64_t version;                /* a descriptor set's: changes with each update */
     struct vns_compile *compile;     /* a pipeline's job that is not done; its handle comes then */

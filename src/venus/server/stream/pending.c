@@ -7,7 +7,8 @@
 #include "venus/server/stream/recordings.h"
 #include "venus/server/submit/queue.h"
 
-enum { SPARES_MAX = 8 }; /* of a pool: past it the wait is the lesser evil */
+/* Of a pool: past it the wait is the lesser evil.  llama.cpp has some forty command buffers a graph. */
+enum { SPARES_MAX = 256 };
 
 struct vns_spare {
     struct vns_spare *next;
@@ -39,17 +40,17 @@ bool vns_pending_has_spares(const struct vns_thing *pool)
     return spare;
 }
 
-/* One that is done, unlinked, or a new one; NULL. */
+/* The oldest if it is done, unlinked, or else a new one; NULL. */
 static struct vns_spare *take_spare(struct vns_thing *pool)
 {
-    unsigned count = 0;
-    for (struct vns_spare **at = &pool->spares; *at; at = &(*at)->next, count++) {
-        struct vns_spare *spare = *at;
-        if (!is_under_way(&spare->use)) {
-            *at = spare->next;
-            return spare;
-        }
+    struct vns_spare *oldest = pool->spares;
+    if (oldest && !is_under_way(&oldest->use)) {
+        pool->spares = oldest->next;
+        return oldest;
     }
+    unsigned count = 0;
+    for (const struct vns_spare *spare = oldest; spare; spare = spare->next)
+        count++;
     struct vns_spare *made = count < SPARES_MAX ? calloc(1, sizeof(*made)) : NULL;
     VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
                                         .commandPool = (VkCommandPool)pool->handle,
@@ -67,8 +68,11 @@ static struct vns_spare *take_spare(struct vns_thing *pool)
 
 static void add_spare(struct vns_thing *pool, struct vns_spare *spare)
 {
-    spare->next = pool->spares;
-    pool->spares = spare;
+    struct vns_spare **last = &pool->spares;
+    while (*last)
+        last = &(*last)->next;
+    spare->next = NULL;
+    *last = spare;
 }
 
 bool vns_pending_renew(struct vns_objects *o, struct vns_thing *buffer)

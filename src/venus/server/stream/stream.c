@@ -309,7 +309,7 @@ static bool minds_its_own(const struct vns_session *s, uint32_t command)
                     info->class == VN_CLASS_CALL || command == VN_CMD_vkAllocateDescriptorSets);
 }
 
-/* EARLY and ASK. */
+/* EARLY, ASK and WAIT. */
 static int op_about_batch(struct vns_session *s, struct wire_dec *in,
                           int (*op)(struct vns_queue *queue, uint64_t number))
 {
@@ -536,15 +536,6 @@ static int find_memory(const struct vns_session *s, uint64_t id)
     return memory ? memory->handle != NULL : -ENOENT;
 }
 
-/* Likewise, before the client's bytes go there: work that reads it and was reported early ends. */
-static int drain_memory(struct vns_session *s, uint64_t id)
-{
-    int found = find_memory(s, id);
-    if (found >= 0)
-        drain(s, VNS_DRAIN_PLAIN);
-    return found;
-}
-
 static int op_map(struct vns_session *s, struct wire_dec *in, struct wire_enc *reply,
                   VkResult (*map)(struct vns_memories *memories, uint64_t id))
 {
@@ -608,7 +599,7 @@ static int op_delta(struct vns_session *s, struct wire_dec *in)
     const uint8_t *delta = wire_get_bytes(in, len);
     if (!delta)
         return -EPROTO;
-    int found = drain_memory(s, id);
+    int found = find_memory(s, id);
     return found == 1 ? vns_memories_apply(s->memories, id, delta, len) : found;
 }
 
@@ -619,7 +610,7 @@ static int op_write(struct vns_session *s, struct wire_dec *in)
     const uint8_t *bytes = wire_get_bytes(in, len);
     if (!bytes)
         return -EPROTO;
-    int found = drain_memory(s, id);
+    int found = find_memory(s, id);
     return found == 1 ? vns_memories_store(s->memories, id, off, bytes, len) : found;
 }
 
@@ -630,7 +621,7 @@ static int op_spread(struct vns_session *s, struct wire_dec *in)
         return wire_dec_end(in);
     if (!s->arrivals || len > UINT64_MAX - off)
         return -EPROTO;
-    int found = drain_memory(s, id);
+    int found = find_memory(s, id);
     return found < 0 ? found : vns_arrivals_take(s->arrivals, found ? id : 0, off, len);
 }
 
@@ -644,7 +635,7 @@ static int op_reuse(struct vns_session *s, struct wire_dec *in)
     const uint8_t *bytes = vns_uploads_held(s->uploads, index, &len);
     if (!bytes)
         return -EPROTO;
-    int found = drain_memory(s, id);
+    int found = find_memory(s, id);
     return found == 1 ? vns_memories_store(s->memories, id, off, bytes, len) : found;
 }
 
@@ -835,6 +826,8 @@ static int execute_one(struct vns_session *s, uint32_t command, const struct wir
         return op_early(s, &op);
     case VN_OP_ASK:
         return op_about_batch(s, &op, vns_queue_ask);
+    case VN_OP_WAIT:
+        return op_about_batch(s, &op, vns_queue_drain_to);
     case VN_OP_RESULTS:
         return op_results(s, &op);
     case VN_OP_UPDATE: /* comes in SUBMIT */
@@ -882,7 +875,8 @@ const char *vns_stream_where(const struct vns_session *s)
                                       [VN_OP_SPREAD] = "SPREAD",
                                       [VN_OP_RESULTS] = "RESULTS",
                                       [VN_OP_MAP_NEW] = "MAP_NEW",
-                                      [VN_OP_RENEW] = "RENEW"};
+                                      [VN_OP_RENEW] = "RENEW",
+                                      [VN_OP_WAIT] = "WAIT"};
     uint32_t id = s->command.id;
     if (id < ARRAY_LEN(ops) && ops[id])
         return ops[id];

@@ -543,6 +543,14 @@ bool vns_queue_drain(struct vns_queue *q, enum vns_drain_what what)
     return q->early > q->drained && q->ended >= 0;
 }
 
+int vns_queue_drain_to(struct vns_queue *q, uint64_t number)
+{
+    if (number == 0 || number >= q->next_number || q->submitting.count)
+        return -EPROTO;
+    drain_up_to(q, number);
+    return 0;
+}
+
 /* ---- time slices ---- */
 
 void vns_queue_watch(struct vns_queue *q)

@@ -152,6 +152,8 @@ int vns_queue_report_early(struct vns_queue *queue, uint64_t number) MUST_CHECK;
  * what follows touches nothing of theirs.  True when such are left. */
 enum vns_drain_what { VNS_DRAIN_PLAIN, VNS_DRAIN_ALL };
 bool vns_queue_drain(struct vns_queue *queue, enum vns_drain_what what);
+/* The same for batches up to this number.  0, or -EPROTO when there is no such batch. */
+int vns_queue_drain_to(struct vns_queue *queue, uint64_t number) MUST_CHECK;
 
 /* Takes updates for the one batch, which is not silent; the second submits those
  * that nobody waits for yet. */
