@@ -528,7 +528,7 @@ static void make_units(bool recorded)
         make_any,           make_any,           make_destroy,    make_record,       make_record,
         make_again,         make_again,         make_map,        make_map,          make_delta,
         make_delta,         make_read,          make_submission, make_submission,   make_update,
-        make_about_batch,  make_memory,        make_queue,      make_device,       make_hold,
+        make_about_batch,   make_memory,        make_queue,      make_device,       make_hold,
         make_reuse_or_keep, make_reuse_or_keep, make_write,      make_demand_paged, make_fetch,
         make_results,       make_renew};
     wire_enc_reset(&m.made);

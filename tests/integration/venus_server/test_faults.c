@@ -718,13 +718,13 @@ static void put_early(struct bench *b, uint64_t number)
  * a client makes endless, does not outlive the client. */
 static void submissions_wait_for_what_was_reported_early(void **state)
 {
-    static const char *const args[] = {"--max-pending", "4", NULL};
+    static const char *const args[] = {"--max-pending", "10", NULL};
     struct bench b;
     (void)state;
     server_start(&server, "unix:%s/s", args);
     bench_start(&b, &server);
     VkSemaphore semaphore = put_timeline(&b);
-    for (uint64_t i = 1; i <= 6; i++) {
+    for (uint64_t i = 1; i <= 20; i++) {
         put_endless(&b, semaphore);
         put_early(&b, i);
     }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "venus/client/object/objects.h"
+#include "venus/client/record/ranges.h"
 #include "venus/common/protocol.h"
 
 static VkResult fence_status(struct rig *b)
@@ -198,16 +199,22 @@ static void a_small_copy_of_version_2_travels_with_its_bytes(void **state)
 
 /* ---- bytes for memory that early work reads ---- */
 
-/* How many waits stand before the program's bytes for that memory; *number is that of the last,
- * which is for this queue. */
-static int count_waits(struct rig *b, const struct rig_copy *c, int queue, uint64_t *number)
+/* How many waits stand before the program's bytes for these of the memory; *number is that of the
+ * last, which is for this queue. */
+static int count_waits_in(struct rig *b, const struct rig_copy *c, uint64_t off, uint64_t bytes,
+                          int queue, uint64_t *number)
 {
+    struct vnc_ranges ranges = {0};
     struct wire_enc e;
     struct wire_dec d;
-    uint8_t bytes[256];
+    uint8_t message[256];
     int count = 0;
-    wire_enc_init_fixed(&e, bytes, sizeof(bytes));
-    vnc_queue_put_waits(b->device, c->memory->object.id, &e);
+    wire_enc_init_fixed(&e, message, sizeof(message));
+    vnc_ranges_add_range(&ranges,
+                         &(struct vnc_range){c->memory->object.id, off, bytes, false, false});
+    assert_int_equal(ranges.failed, false);
+    vnc_queue_put_waits(b->device, &ranges, &e);
+    vnc_ranges_fini(&ranges);
     wire_dec_init(&d, wire_enc_data(&e), wire_enc_len(&e));
     for (; wire_dec_left(&d) > 0; count++) {
         assert_int_equal(wire_get_u32(&d), VN_OP_WAIT);
@@ -217,6 +224,11 @@ static int count_waits(struct rig *b, const struct rig_copy *c, int queue, uint6
     }
     assert_int_equal(wire_dec_error(&d), 0);
     return count;
+}
+
+static int count_waits(struct rig *b, const struct rig_copy *c, int queue, uint64_t *number)
+{
+    return count_waits_in(b, c, 0, VN_PAGE_BYTES, queue, number);
 }
 
 static void bytes_wait_for_early_work_that_reads_them(void **state)
@@ -233,6 +245,7 @@ static void bytes_wait_for_early_work_that_reads_them(void **state)
     assert_int_equal(count_waits(b, &read, 0, &number), 1);
     assert_int_equal(number, 1);
     assert_int_equal(count_waits(b, &other, 0, &number), 0);
+    assert_int_equal(count_waits_in(b, &read, LARGE, VN_PAGE_BYTES, 0, &number), 0);
     rig_report(b, 0, 1);
     assert_int_equal(count_waits(b, &read, 0, &number), 0);
     rig_copy_free(b, &other);

@@ -11,7 +11,7 @@
 #include "venus/common/protocol.h"
 #include "venus/server/submit/queue.h"
 
-enum { MEMORY = 7, QUEUE = 9, BYTES = 3 << 20 };
+enum { MEMORY = 7, QUEUE = 9, BYTES = 3 << 20, MAX_PENDING = 16 };
 
 /* ---- the device ---- */
 
@@ -266,8 +266,8 @@ static void start_with(bool coherent)
     duet_start(&duet, 0, 0);
     duet_share(&duet, BYTES);
     assert_int_equal(vns_memories_create(&duet.channel, BYTES, &memories), 0);
-    reports =
-        (struct vns_reports){.channel = &duet.channel, .memories = memories, .max_pending = 8};
+    reports = (struct vns_reports){
+        .channel = &duet.channel, .memories = memories, .max_pending = MAX_PENDING};
     assert_int_equal(vns_queue_create(&device, (VkQueue)(uintptr_t)1, QUEUE, &reports, &queue), 0);
     hw_wait_init_cores(&reports.wait, spins ? VN_SPIN_NS : 0, 4);
     hw_wait_init_cores(&queue->wait, spins ? VN_SPIN_NS : 0, 4);
@@ -715,25 +715,31 @@ static void one_batch_is_waited_for(void **state)
     gpu_reaches(2, VK_SUCCESS);
 }
 
-static void two_early_batches_are_under_way_at_most(void **state)
+/* A batch that the next one awaits at the device. */
+static void submit_early(uint64_t number)
+{
+    (void)submit_quiet(number, VN_BATCH_UNTOLD, VK_SUCCESS);
+    assert_int_equal(vns_queue_report_early(queue, number), 0);
+    vns_queue_follow(queue, VNS_FOLLOW_ALL);
+}
+
+/* Until one more comes the device does not get anywhere. */
+static void few_early_batches_are_under_way(void **state)
 {
     (void)state;
-    (void)submit_quiet(1, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vns_queue_report_early(queue, 1), 0);
-    vns_queue_follow(queue, VNS_FOLLOW_ALL);
-    (void)submit_quiet(2, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vns_queue_report_early(queue, 2), 0);
+    for (uint64_t i = 1; i <= VNS_EARLY_MAX; i++)
+        submit_early(i);
+    assert_int_equal(queue->drained, 0);
+    assert_int_equal(gpu.submissions, VNS_EARLY_MAX);
     gpu_reaches(1, VK_SUCCESS);
-    vns_queue_follow(queue, VNS_FOLLOW_ALL);
+    submit_early(VNS_EARLY_MAX + 1);
     assert_int_equal(queue->drained, 1);
-    assert_int_equal(gpu.awaited, 2);
+    assert_int_equal(gpu.awaited, VNS_EARLY_MAX + 1);
     gpu_reaches(0, VK_ERROR_DEVICE_LOST);
-    (void)submit_quiet(3, VN_BATCH_UNTOLD, VK_SUCCESS);
-    assert_int_equal(vns_queue_report_early(queue, 3), 0);
-    vns_queue_follow(queue, VNS_FOLLOW_ALL);
+    submit_early(VNS_EARLY_MAX + 2);
     duet_wait(&duet, 1);
-    expect_done(0, 3, VK_ERROR_DEVICE_LOST);
-    assert_int_equal(gpu.submissions, 2);
+    expect_done(0, VNS_EARLY_MAX + 2, VK_ERROR_DEVICE_LOST);
+    assert_int_equal(gpu.submissions, VNS_EARLY_MAX + 1);
 }
 
 static void a_wait_that_cannot_be_submitted_ends_the_queue(void **state)
@@ -1031,8 +1037,8 @@ static void numbers_must_follow_each_other(void **state)
 static void pending_batches_have_a_limit(void **state)
 {
     (void)state;
-    submit(1, 8, 0, VK_SUCCESS);
-    assert_int_equal(announce(9, 1, 0, 0), -EDQUOT);
+    submit(1, MAX_PENDING, 0, VK_SUCCESS);
+    assert_int_equal(announce(MAX_PENDING + 1, 1, 0, 0), -EDQUOT);
 }
 
 static void memory_has_a_limit(void **state)
@@ -1084,7 +1090,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_follows_early_work_waits_at_the_device, start, end),
         cmocka_unit_test_setup_teardown(what_is_followed_is_signalled, start, end),
         cmocka_unit_test_setup_teardown(one_batch_is_waited_for, start, end),
-        cmocka_unit_test_setup_teardown(two_early_batches_are_under_way_at_most, start, end),
+        cmocka_unit_test_setup_teardown(few_early_batches_are_under_way, start, end),
         cmocka_unit_test_setup_teardown(a_wait_that_cannot_be_submitted_ends_the_queue, start, end),
         cmocka_unit_test_setup_teardown(what_other_queues_wrote_comes_before_the_report, start,
                                         end),

@@ -502,13 +502,39 @@ static VkResult put_changes(struct vnc_device *device, struct vnc_memory *memory
     return rc < 0 ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
 }
 
+/* The pages that are pending; all of it where that is not known. */
+static struct vnc_ranges pending_of(struct vnc_memory *memory)
+{
+    struct vnc_ranges pending = {0};
+    size_t len;
+    if (vn_region_has_saved_writes(memory->region))
+        vnc_ranges_add_memory(&pending, memory);
+    for (size_t off = 0; vn_region_next_pending(memory->region, &off, &len); off += len)
+        vnc_ranges_add_range(&pending,
+                             &(struct vnc_range){memory->object.id, off, len, false, false});
+    vnc_ranges_merge(&pending);
+    return pending;
+}
+
+static void put_waits(struct vnc_device *device, struct vnc_memory *memory, struct wire_enc *e)
+{
+    struct vnc_ranges all = {0};
+    vnc_ranges_add_memory(&all, memory);
+    if (vnc_queue_has_readers(device, &all)) {
+        struct vnc_ranges pending = pending_of(memory);
+        vnc_queue_put_waits(device, &pending, e);
+        vnc_ranges_fini(&pending);
+    }
+    vnc_ranges_fini(&all);
+}
+
 static VkResult put_region(struct vnc_device *device, struct vnc_memory *memory, struct wire_enc *e)
 {
     size_t off = 0, len;
     if (!vn_region_next_pending(memory->region, &off, &len) &&
         !vn_region_has_saved_writes(memory->region))
         return VK_SUCCESS;
-    vnc_queue_put_waits(device, memory->object.id, e);
+    put_waits(device, memory, e);
     if (!memory->demand_paged)
         return put_changes(device, memory, e);
     /* A page may be dropped and asked for before this is on its way: the answer must have it. */

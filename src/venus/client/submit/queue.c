@@ -414,20 +414,29 @@ bool vnc_queue_can_write_in(struct vnc_queue *queue, const struct vnc_ranges *ra
     return can;
 }
 
-/* The last batch under way that may read the memory and that the program believes done; 0. */
-static uint64_t last_reader(struct vnc_queue *queue, uint64_t memory)
+/* The last batch under way that may read some of the ranges and that the program believes done; 0.
+ */
+static uint64_t last_reader(struct vnc_queue *queue, const struct vnc_ranges *ranges)
 {
     uint64_t number = 0;
     pthread_mutex_lock(&queue->lock);
     uint64_t early = atomic_load_explicit(&queue->early, memory_order_relaxed);
     uint64_t believed = early > queue->raised ? early : queue->raised;
     for (const struct vnc_batch *b = queue->first; b; b = b->next) {
-        bool reads = b->reads_from && (b->reads_all || vnc_ranges_has(&b->reads, memory));
-        if (reads && b->reads_from <= believed)
+        if (b->reads_from && b->reads_from <= believed &&
+            (b->reads_all || ranges->failed || vnc_ranges_meet(&b->reads, ranges)))
             number = b->number < believed ? b->number : believed;
     }
     pthread_mutex_unlock(&queue->lock);
     return number;
+}
+
+bool vnc_queue_has_readers(struct vnc_device *device, const struct vnc_ranges *ranges)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < device->queue_count && !has; i++)
+        has = last_reader(device->queues[i], ranges);
+    return has;
 }
 
 bool vnc_queue_is_watched(struct vnc_queue *queue)
@@ -479,10 +488,11 @@ static void put_about_batch(struct wire_enc *e, uint32_t op, const struct vnc_qu
     wire_fill_len(e, hole);
 }
 
-void vnc_queue_put_waits(struct vnc_device *device, uint64_t memory, struct wire_enc *e)
+void vnc_queue_put_waits(struct vnc_device *device, const struct vnc_ranges *ranges,
+                         struct wire_enc *e)
 {
     for (uint32_t i = 0; i < device->queue_count; i++) {
-        uint64_t number = last_reader(device->queues[i], memory);
+        uint64_t number = last_reader(device->queues[i], ranges);
         if (number)
             put_about_batch(e, VN_OP_WAIT, device->queues[i], number);
     }

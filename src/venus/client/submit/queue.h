@@ -77,9 +77,11 @@ void vnc_queue_ask(struct vnc_queue *queue, uint64_t number);
 /* The same at once: threads that began to wait for the batch's fence before it was submitted sleep,
  * and do not look again. */
 void vnc_queue_tell_waiters(struct vnc_queue *queue, uint64_t number);
-/* Before the program's bytes for that memory: has the server wait for what reads it and is believed
- * done. */
-void vnc_queue_put_waits(struct vnc_device *device, uint64_t memory, struct wire_enc *e);
+/* Whether work under way, which the program believes done, reads some of these merged ranges. */
+bool vnc_queue_has_readers(struct vnc_device *device, const struct vnc_ranges *ranges);
+/* Before the program's bytes for them: has the server wait for such work. */
+void vnc_queue_put_waits(struct vnc_device *device, const struct vnc_ranges *ranges,
+                         struct wire_enc *e);
 /* Whether work under way can write some of that mapped memory. */
 bool vnc_queue_can_write(struct vnc_queue *queue, uint64_t memory);
 /* The same of merged ranges. */

@@ -7,7 +7,8 @@
 #include "venus/server/stream/recordings.h"
 #include "venus/server/submit/queue.h"
 
-/* Of a pool: past it the wait is the lesser evil.  llama.cpp has some forty command buffers a graph. */
+/* Of a pool: past it the wait is the lesser evil.  llama.cpp has some forty command buffers a
+ * graph. */
 enum { SPARES_MAX = 256 };
 
 struct vns_spare {

@@ -520,8 +520,10 @@ static int op_again(struct vns_session *s, struct wire_dec *in)
     if (!recording || !recording->whole)
         return -EPROTO;
     recording->used = recording->repeats = true;
-    if (vns_recording_stands(&s->objects, buffer))
-        return 0; /* what it may be pending for is waited for when it is submitted */
+    /* A pending one is recorded again in another's place: that takes less than the wait. */
+    bool pending = s->early && !buffer->secondary && vns_pending_is(buffer);
+    if (vns_recording_stands(&s->objects, buffer) && !pending)
+        return 0;
     struct wire_dec commands;
     wire_dec_init(&commands, recording->bytes, recording->len);
     vns_recording_restart(&s->objects, recording);

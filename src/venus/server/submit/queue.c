@@ -630,12 +630,22 @@ void vns_queue_submit_updates(struct vns_queue *q)
 
 /* ---- waits at the device ---- */
 
-/* A wait is also one of all batches behind it.  What was awaited before is waited for here first:
- * no more than two batches that were reported early are under way. */
+/* One more batch that was reported early is awaited: the first of too many is waited for here. */
+static void limit_early(struct vns_queue *q, uint64_t number)
+{
+    uint64_t *ring = q->early_awaited,
+             last = ring[(q->early_next + VNS_EARLY_MAX - 1) % VNS_EARLY_MAX];
+    if (number <= last)
+        return;
+    drain_up_to(q, ring[q->early_next]);
+    ring[q->early_next] = number;
+    q->early_next = (q->early_next + 1) % VNS_EARLY_MAX;
+}
+
+/* A wait is also one of all batches behind it. */
 static void await(struct vns_queue *q, struct vns_queue *other, uint64_t number)
 {
-    if (number > other->awaited)
-        drain_up_to(other, other->awaited);
+    limit_early(other, number);
     signal_up_to(other, number);
     if (other->ended < 0 || q->ended < 0)
         return;

@@ -34,6 +34,9 @@
 enum {
     /* Ranges of all batches that are not done: 24 bytes each that a client makes us hold. */
     VNS_PENDING_RANGES_MAX = 1 << 20,
+    /* Batches that were reported early and that others wait for at the device.  A step of
+     * llama.cpp has some three. */
+    VNS_EARLY_MAX = 8,
 };
 
 enum vns_batch_kind {
@@ -94,6 +97,8 @@ struct vns_queue {
     struct vns_updater *updater;  /* from the first one on */
     struct vns_queue *awaited_by; /* whose later batches wait for ours up to `awaited`; likewise */
     uint64_t awaited;
+    uint64_t early_awaited[VNS_EARLY_MAX]; /* a ring of the last such batches; likewise */
+    uint32_t early_next;
     uint32_t depth; /* batches that may be under way where the GPU is sliced; likewise */
 
     pthread_mutex_t lock; /* guards the rest; taken after the channel's or alone */
@@ -162,7 +167,7 @@ VkResult vns_queue_update(struct vns_queue *queue, const struct vns_update *upda
 void vns_queue_submit_updates(struct vns_queue *queue);
 /* Has what is submitted to this queue from now on wait, at the device, for what the program was
  * told is done: on all queues of the device, or for a batch that begins with a barrier on the
- * others.  Does not wait here unless what it waited for the last time is still under way. */
+ * others.  Does not wait here unless VNS_EARLY_MAX such batches are under way. */
 enum vns_following { VNS_FOLLOW_ALL, VNS_FOLLOW_OTHERS };
 void vns_queue_follow(struct vns_queue *queue, enum vns_following what);
 /* Somebody waits for a batch that was to be told to nobody.  0, or -EPROTO when there is no such
