@@ -89,10 +89,14 @@ class Client:
 
     def _wait(self, o, c):
         """Calls, decodes the reply, and returns what the command returns."""
-        fail = self._fail(c)
         o("struct vn_decoder d;")
-        o("if (c->ops->call(c, e, &d) != VK_SUCCESS)")
-        o(f"    {fail}")
+        if c.ret == "VkResult":  # what is more than a message costs the program this call only
+            o("VkResult asked = c->ops->call(c, e, &d);")
+            o("if (asked != VK_SUCCESS)")
+            o("    return asked;")
+        else:
+            o("if (c->ops->call(c, e, &d) != VK_SUCCESS)")
+            o(f"    {self._fail(c)}")
         result = f"{c.ret} ret = " if c.ret != "void" else ""
         if self.c.has_reply(c):
             o(f"{result}vn_dec_reply_{c.name}(&d, {names(c.c)});")

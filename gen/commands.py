@@ -94,8 +94,11 @@ class Commands:
             o(f"wire_store32(p + 4, {size});")
         self.e.store_fields(o, c.fields, 8, "")
         for f in c.with_role("count"):
-            filled = [g.name for g in c.fields if self.two_call(c, g) is f]
-            o(f"wire_put_u64(e, {' || '.join(filled)} ? *{f.name} : 0);")
+            filled = [g for g in c.fields if self.two_call(c, g) is f]
+            size = " + ".join("1" if g.elem.kind == "void" else f"sizeof(*{g.name})" for g in filled)
+            o(f"uint64_t room_{f.name} = {' || '.join(g.name for g in filled)} ? "
+              f"vn_room(*{f.name}, {size}) : 0;")
+            o(f"wire_put_u64(e, room_{f.name});")
         self.e.enc_rest(o, c.fields, "", c.c)
         for f in c.fields:
             if f.role == "create":
@@ -118,8 +121,13 @@ class Commands:
     def inout(self, c, f):
         return bool(self.p.policy.entry("inout", f"{c.name}.{f.name}"))
 
+    def room_of(self, c, f):
+        """Elements of an output that the server makes room for, at the client."""
+        count = self.two_call(c, f)
+        return f"room_{count.name}" if count else self.count_of(c, f, "")
+
     def enc_ids(self, o, c, f):
-        count = self.count_of(c, f, "")
+        count = self.room_of(c, f)
         if self.two_call(c, f):
             o(f"if (vn_put_present(e, {f.name}))")
             o(f"    for (uint64_t i = 0; i < {count}; i++)")
@@ -134,7 +142,7 @@ class Commands:
             o(f"vn_put_words(e, {f.name}, {self.count_of(c, f, '')}, 1);")
         elif self.needs_skeleton(f) and f.counts:
             o(f"if (vn_put_present(e, {f.name}))")
-            o(f"    for (uint64_t i = 0; i < {self.count_of(c, f, '')}; i++)")
+            o(f"    for (uint64_t i = 0; i < {self.room_of(c, f)}; i++)")
             o(f"        vn_enc_skel_{t}(e, &{f.name}[i]);")
         elif self.needs_skeleton(f):
             o(f"if (vn_put_present(e, {f.name}))")
@@ -163,6 +171,8 @@ class Commands:
             o(f"if (a->{f.name})")
             o(f"    *a->{f.name} = ({f.elem.type})a->room_{f.name};")
         self.dec_in(o, c)
+        if c.with_role("out"):
+            o("d->output = 0;")
         for f in c.fields:
             if f.role == "create":
                 self.dec_ids(o, c, f)
@@ -225,21 +235,21 @@ class Commands:
             o(f"{lv} = vn_get_u8s_in(d, {count}, {room or count});")
             return
         if room:
-            o(f"{lv} = vn_dec_alloc(d, vn_larger({count}, {room}), 1);")
+            o(f"{lv} = vn_dec_output(d, vn_larger({count}, {room}), 1);")
             return
         if self.needs_skeleton(f):
             # What is not optional must be there, or the driver would follow NULL.
             needed = "true" if not f.m.optional and not f.counts else "false"
             o.open(f"if (vn_dec_present(d, {needed}))")
-            o(f"{lv} = vn_dec_elements(d, {count}, 4, {size});")
+            o(f"{lv} = vn_dec_output(d, {count}, {size});")
             o(f"for (uint64_t i = 0; {lv} && i < {count}; i++)")
             o(f"    vn_dec_skel_{t}(d, &{lv}[i]);")
             o.close()
         elif self.two_call(c, f):
             o("if (vn_dec_present(d, false))")
-            o(f"    {lv} = vn_dec_alloc(d, {count}, {size});")
+            o(f"    {lv} = vn_dec_output(d, {count}, {size});")
         else:
-            o(f"{lv} = vn_dec_alloc(d, {count}, {size});")
+            o(f"{lv} = vn_dec_output(d, {count}, {size});")
 
     # Replies.
 

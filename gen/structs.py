@@ -124,7 +124,7 @@ class Structs:
                 count = struct.member(f.counts[0])
                 o.open("if (vn_dec_present(d, false))")
                 o(f"s->{count.name} = ({count.type})wire_get_u64(&d->in);")
-                o(f"s->{f.name} = vn_dec_alloc(d, s->{count.name}, {size});")
+                o(f"s->{f.name} = vn_dec_output(d, s->{count.name}, {size});")
                 o.close()
 
         def enc_out(o):

@@ -1,6 +1,7 @@
 /* addresses.c - differential programs: device addresses, and sparse memory. */
 #include "vkt_image.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static VkDeviceAddress address_of(const struct vkt_buffer *buffer)
@@ -299,7 +300,13 @@ static void sparse_image(void)
     VkSparseImageMemoryRequirements about[4];
     uint32_t count = 4;
     vkGetImageSparseMemoryRequirements(vkt.device, image.handle, &count, about);
-    VKT_EXPECT(count == 1); /* colour only */
+    VKT_EXPECT(count == 1);  /* colour only */
+    uint32_t many = 2 << 20; /* room for more than an answer holds */
+    VkSparseImageMemoryRequirements *room = calloc(many, sizeof(*room));
+    VKT_EXPECT(room != NULL);
+    vkGetImageSparseMemoryRequirements(vkt.device, image.handle, &many, room);
+    VKT_EXPECT(many == 1 && !memcmp(room, about, sizeof(*room)));
+    free(room);
     VkExtent3D block = about[0].formatProperties.imageGranularity;
     if (256 % block.width || 256 % block.height || about[0].imageMipTailFirstLod == 0)
         vkt_skip("no whole blocks in the image");

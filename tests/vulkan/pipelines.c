@@ -144,6 +144,37 @@ static void cache_incomplete(void)
     vkt_out_u64("size", size);
 }
 
+/* What is in no message, and is no more than advice. */
+static void cache_with_much_data(void)
+{
+    vkt_open();
+    size_t size;
+    const size_t large = (size_t)24 << 20;
+    void *good = cache_data(cache(0, NULL), &size), *data = calloc(1, large);
+    VKT_EXPECT(data != NULL && size <= large);
+    memcpy(data, good, size);
+    struct vkt_buffer out = vkt_storage(BYTES, NULL);
+    struct vkt_kernel kernel = bare(&out);
+    VkComputePipelineCreateInfo info = compute("fill.comp", kernel.layout);
+    run("run", kernel, make(cache(large, data), &info), &out, 5);
+    free(good);
+    free(data);
+}
+
+/* Room for more than a program can be sent at once. */
+static void cache_with_much_room(void)
+{
+    vkt_open();
+    VkPipelineCache made = cache(0, NULL);
+    size_t size = (size_t)100 << 20;
+    void *data = malloc(size);
+    VKT_EXPECT(data != NULL);
+    VKT(vkGetPipelineCacheData(vkt.device, made, &size, data));
+    vkt_out("header", data, 32); /* some drivers say that they filled all */
+    free(data);
+    VKT(vkDeviceWaitIdle(vkt.device));
+}
+
 static void several_at_once(void)
 {
     vkt_open();
@@ -244,6 +275,8 @@ static const struct vkt_case cases[] = {
     {"cache_refused_data", cache_refused_data, NULL},
     {"cache_merged", cache_merged, NULL},
     {"cache_incomplete", cache_incomplete, NULL},
+    {"cache_with_much_data", cache_with_much_data, NULL},
+    {"cache_with_much_room", cache_with_much_room, NULL},
     {"several_at_once", several_at_once, NULL},
     {"derivatives", derivatives, NULL},
     {"compile_required", compile_required, NULL},

@@ -110,6 +110,37 @@ static void availability(void)
     vkt_out_u64("available", results[0][1]);
 }
 
+/* Results at a distance of each other, in more bytes than travel at once. */
+static void far_apart(void)
+{
+    VKT_NEED(vkt.f10.occlusionQueryPrecise);
+    vkt_open();
+    VkQueryPool queries = counted(VK_QUERY_CONTROL_PRECISE_BIT);
+    const VkQueryResultFlags flags = VK_QUERY_RESULT_WITH_AVAILABILITY_BIT;
+    const size_t strides[] = {40 << 20, (64 << 20) - 64, 16 << 20, 4 << 20};
+    uint8_t *all = calloc(QUERIES + 1, 40 << 20);
+    VKT_EXPECT(all != NULL);
+    for (size_t i = 0; i < VKT_COUNT(strides); i++) {
+        size_t stride = strides[i], step = stride / 4;
+        uint32_t count = i == 1 ? 2 : QUERIES + 1;
+        /* The last query was never begun; others are there, and what lies between is the program's.
+         */
+        memset(all, 0xaa, stride * count);
+        vkt_out_result("result", vkGetQueryPoolResults(vkt.device, queries, QUERIES + 1 - count,
+                                                       count, stride * count, all, stride, flags));
+        for (uint32_t k = 0; k < count; k++)
+            vkt_out_u64("available", all[stride * k + 4]);
+        vkt_out("last", all + stride * (count - 2), 8);
+        for (size_t at = step; at < stride * count; at += step)
+            VKT_EXPECT(at % stride == 0 || all[at] == 0xaa);
+    }
+    vkt_out_result("wait", vkGetQueryPoolResults(vkt.device, queries, 0, QUERIES,
+                                                 (size_t)QUERIES * (40 << 20), all, 40 << 20,
+                                                 VK_QUERY_RESULT_WAIT_BIT));
+    vkt_out("waited", all + 2 * (40 << 20), 4);
+    free(all);
+}
+
 static void host_reset(void)
 {
     VKT_NEED(vkt.f12.hostQueryReset);
@@ -686,6 +717,7 @@ static const struct vkt_case cases[] = {
     {"occlusion", occlusion, NULL},
     {"occlusion_precise", occlusion_precise, NULL},
     {"availability", availability, NULL},
+    {"far_apart", far_apart, NULL},
     {"host_reset", host_reset, NULL},
     {"copied", copied, NULL},
     {"polled", polled, NULL},

@@ -108,6 +108,12 @@ void vn_client_undo(struct vn_client *client, uint64_t count, void *handles);
 /* For replies: the handle when the server created its object, else NULL, and the object is
  * dropped.  Where it is needed, since the program is told of success, its absence is an error. */
 void *vn_dec_created(struct vn_decoder *d, void *handle, bool needed);
+/* How many elements of size bytes the server is asked for where the program has room for count: no
+ * more than one answer holds.  Of more the program is told as Vulkan tells it, by VK_INCOMPLETE. */
+static inline uint64_t vn_room(uint64_t count, size_t size)
+{
+    return count < VN_OUTPUT_MAX / size ? count : VN_OUTPUT_MAX / size;
+}
 /* A count of the server that must fit the room the program gave; 0 and an error when it does not.
  */
 uint32_t vn_dec_room(struct vn_decoder *d, uint64_t count, uint64_t room);

@@ -31,7 +31,7 @@ void *vn_dec_alloc(struct vn_decoder *d, uint64_t count, size_t size)
 {
     if (wire_dec_error(&d->in))
         return NULL;
-    if (count > VN_OUTPUT_MAX || count * size > VN_OUTPUT_MAX) {
+    if (count > WIRE_MESSAGE_MAX || count * size > WIRE_MESSAGE_MAX) {
         vn_decoder_fail(d, -EMSGSIZE);
         return NULL;
     }
@@ -39,6 +39,17 @@ void *vn_dec_alloc(struct vn_decoder *d, uint64_t count, size_t size)
     if (!memory)
         vn_decoder_fail(d, -ENOMEM);
     return memory;
+}
+
+void *vn_dec_output(struct vn_decoder *d, uint64_t count, size_t size)
+{
+    bool fits = count <= VN_OUTPUT_MAX && count * size <= VN_OUTPUT_MAX - d->output;
+    if (!fits) {
+        d->poisoned = true;
+        return NULL;
+    }
+    d->output += count * size;
+    return vn_dec_alloc(d, count, size);
 }
 
 void *vn_dec_handle(struct vn_decoder *d, uint64_t id, uint32_t type)
@@ -117,9 +128,10 @@ void *vn_get_u8s_in(struct vn_decoder *d, uint64_t count, uint64_t room)
     bool present = vn_dec_present(d, false);
     if (present && (count == 0 || count > wire_dec_left(&d->in)))
         vn_decoder_fail(d, -EPROTO);
-    void *memory = vn_dec_alloc(d, vn_larger(count, room), 1);
-    if (memory && present)
-        wire_get_copy(&d->in, memory, (size_t)count);
+    const uint8_t *bytes = present ? wire_get_bytes(&d->in, (size_t)count) : NULL;
+    void *memory = vn_dec_output(d, vn_larger(count, room), 1);
+    if (memory && bytes)
+        memcpy(memory, bytes, (size_t)count);
     return memory;
 }
 

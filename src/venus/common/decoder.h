@@ -25,8 +25,9 @@ enum {
     /* Memory of one decoded command: SPIR-V and pipeline caches fill one message at most, and
      * pointers take more room than presence bytes. */
     VN_ARENA_MAX = 192 << 20,
-    /* Bytes of one array that the driver fills; it comes back in one message. */
-    VN_OUTPUT_MAX = WIRE_MESSAGE_MAX,
+    /* Bytes that the driver fills for one command: they come back in one message, with what it
+     * says around them, and a client takes 16 MiB at once. */
+    VN_OUTPUT_MAX = (16 << 20) - (64 << 10),
     /* What a driver writes for one query: 8 bytes a counter, of which none offers thousands. */
     VN_QUERY_BYTES = 64 << 10,
     /* shaderGroupHandleSize, as Vulkan requires it; that of the NV extension is smaller. */
@@ -58,7 +59,8 @@ struct vn_decoder {
     uint32_t unknown_stype;  /* the last structure type that was skipped */
     uint32_t unknown_stypes; /* how many were */
     uint32_t depth;
-    bool poisoned; /* the command names a poisoned or unknown id: it must not be executed */
+    uint64_t output; /* bytes of vn_dec_output for this command so far */
+    bool poisoned;   /* the command names a poisoned or unknown id: it must not be executed */
 };
 
 void vn_decoder_init(struct vn_decoder *d, struct hw_arena *arena, const struct vn_decoder_ops *ops,
@@ -72,6 +74,10 @@ void vn_decoder_fail(struct vn_decoder *d, int err);
 
 /* Zeroed memory, or NULL with the error set. */
 void *vn_dec_alloc(struct vn_decoder *d, uint64_t count, size_t size);
+
+/* The same for what the driver fills.  NULL, and the command is poisoned, when all that it fills is
+ * more than a message: a program may have such room, and loses the command, not its device. */
+void *vn_dec_output(struct vn_decoder *d, uint64_t count, size_t size);
 
 /* An id to a handle.  0 is NULL, and so is a poisoned or unknown id, which sets poisoned; where no
  * id is ever poisoned an unknown one fails. */

@@ -11,7 +11,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { VIEWS_MAX = 32 }; /* a query in a render pass with several views takes one of each */
+enum {
+    VIEWS_MAX = 32,        /* a query in a render pass with several views takes one of each */
+    PIECE_BYTES = 4 << 20, /* of results that are asked for at once; a message holds it */
+};
 
 struct query {
     uint64_t use;  /* number of the last */
@@ -335,13 +338,25 @@ static bool find(const struct question *q)
     return look(pool, q);
 }
 
-/* The server never waits; see queue.h. */
-static VkResult ask(void *user)
+/* From one query on those that travel together: what lies between results goes both ways, and a
+ * program may keep them far apart. */
+static struct question piece_of(const struct question *q, uint32_t done)
 {
-    const struct question *q = user;
+    struct question piece = *q;
+    uint32_t left = q->count - done;
+    uint64_t skipped = done * q->stride, together = q->stride ? PIECE_BYTES / q->stride + 1 : left;
+    piece.first = q->first + done;
+    piece.count = together < left ? (uint32_t)together : left;
+    uint64_t bytes = (piece.count ? piece.count - 1 : 0) * q->stride + VN_QUERY_BYTES;
+    piece.size = q->size > skipped ? q->size - skipped : 0;
+    piece.size = piece.size < bytes ? piece.size : bytes;
+    piece.data = (uint8_t *)q->data + skipped;
+    return piece;
+}
+
+static VkResult ask_for_piece(const struct question *q)
+{
     struct vnc_link *link = vnc_link_of(q->device);
-    if (find(q))
-        return VK_SUCCESS;
     struct wire_enc *e = vnc_link_begin(link);
     if (!e)
         return VK_ERROR_DEVICE_LOST;
@@ -354,6 +369,22 @@ static VkResult ask(void *user)
     result = vn_dec_reply_vkGetQueryPoolResults(&reply, q->device, q->pool, q->first, q->count,
                                                 q->size, q->data, q->stride, q->flags);
     return vnc_link_finish(link, &reply) == VK_SUCCESS ? result : VK_ERROR_DEVICE_LOST;
+}
+
+/* The server never waits; see queue.h. */
+static VkResult ask(void *user)
+{
+    const struct question *q = user;
+    VkResult all = VK_SUCCESS;
+    if (find(q))
+        return VK_SUCCESS;
+    for (uint32_t done = 0; all >= 0 && done < q->count;) {
+        struct question piece = piece_of(q, done);
+        VkResult result = ask_for_piece(&piece);
+        all = result == VK_SUCCESS ? all : result;
+        done += piece.count;
+    }
+    return all;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL get_query_pool_results(VkDevice handle, VkQueryPool pool,
