@@ -2,6 +2,7 @@
 #include "vkt.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 enum { WORDS = 1024, BYTES = WORDS * 4, THREADS = 4 };
 
@@ -450,6 +451,77 @@ static void ended_by_others(void)
     vkt_out_buffer("data", &data);
 }
 
+/* More than a server takes at once. */
+static void large_recording(void)
+{
+    enum { LARGE_BYTES = 12 << 20, UPDATE_BYTES = 32 };
+    vkt_open();
+    struct vkt_buffer to = vkt_storage(LARGE_BYTES, NULL);
+    uint8_t *bytes = malloc(LARGE_BYTES);
+    VKT_EXPECT(bytes != NULL);
+    vkt_pattern(bytes, LARGE_BYTES, 3);
+    VkCommandBuffer command = vkt_begin();
+    for (uint32_t at = 0; at < LARGE_BYTES; at += UPDATE_BYTES)
+        vkCmdUpdateBuffer(command, to.handle, at, UPDATE_BYTES, bytes + at);
+    vkt_barrier(command);
+    vkt_finish(command);
+    free(bytes);
+    vkt_out_buffer("data", &to);
+}
+
+/* Recordings of a copy each, which are long since they wait for much. */
+static void large_submission(void)
+{
+    enum { BUFFERS = 400, BARRIERS = 4096 };
+    vkt_open();
+    struct vkt_buffer from = vkt_storage(BYTES, NULL), to = vkt_storage(BYTES, NULL);
+    static VkMemoryBarrier barriers[BARRIERS];
+    static VkCommandBuffer commands[BUFFERS];
+    for (uint32_t i = 0; i < BARRIERS; i++)
+        barriers[i] = (VkMemoryBarrier){.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER};
+    vkt_pattern(from.map, BYTES, 4);
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        commands[i] = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+        vkt_record(commands[i], 0);
+        vkCmdCopyBuffer(commands[i], from.handle, to.handle, 1, &(VkBufferCopy){4 * i, 4 * i, 4});
+        vkCmdPipelineBarrier(commands[i], VK_PIPELINE_STAGE_TRANSFER_BIT,
+                             VK_PIPELINE_STAGE_TRANSFER_BIT, 0, BARRIERS, barriers, 0, NULL, 0,
+                             NULL);
+        VKT(vkEndCommandBuffer(commands[i]));
+    }
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .commandBufferCount = BUFFERS,
+                         .pCommandBuffers = commands};
+    VKT(vkQueueSubmit(vkt.queue, 1, &info, VK_NULL_HANDLE));
+    VKT(vkQueueWaitIdle(vkt.queue));
+    vkt_out_buffer("data", &to);
+}
+
+/* A command that no message holds costs its recording at most, never the device. */
+static void oversized_command(void)
+{
+    enum { REGIONS = 900000 };
+    vkt_open();
+    struct vkt_buffer from = vkt_storage(BYTES, NULL), to = vkt_storage(BYTES, NULL);
+    VkBufferCopy *regions = malloc(REGIONS * sizeof(*regions));
+    VKT_EXPECT(regions != NULL);
+    for (uint32_t i = 0; i < REGIONS; i++)
+        regions[i] = (VkBufferCopy){4 * (i % WORDS), 4 * (i % WORDS), 4};
+    VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+    vkt_record(command, 0);
+    vkCmdCopyBuffer(command, from.handle, to.handle, REGIONS, regions);
+    VkResult result = vkEndCommandBuffer(command);
+    VKT_EXPECT(result == VK_SUCCESS || result == VK_ERROR_OUT_OF_HOST_MEMORY);
+    free(regions);
+    VKT(vkResetCommandBuffer(command, 0));
+    vkt_record(command, 0);
+    vkCmdFillBuffer(command, to.handle, 0, BYTES, 7);
+    vkt_barrier(command);
+    VKT(vkEndCommandBuffer(command));
+    submit_and_wait(command);
+    vkt_out_buffer("data", &to);
+}
+
 static const struct vkt_case cases[] = {
     {"one_time", one_time, NULL},
     {"resubmitted", resubmitted, NULL},
@@ -462,6 +534,9 @@ static const struct vkt_case cases[] = {
     {"ignored_inheritance", ignored_inheritance, NULL},
     {"many_in_one_submit", many_in_one_submit, NULL},
     {"long_recording", long_recording, NULL},
+    {"large_recording", large_recording, NULL},
+    {"large_submission", large_submission, NULL},
+    {"oversized_command", oversized_command, NULL},
     {"threads_record", threads_record, NULL},
     {"threads_submit", threads_submit, NULL},
     {"threads_create", threads_create, NULL},

@@ -272,10 +272,33 @@ struct wire_enc *vnc_link_begin(struct vnc_link *link)
     return &link->out;
 }
 
-/* How the first len bytes of the buffer travel: with this method, or packed with the next. */
-static int prepare(struct vnc_link *link, size_t len, struct rpc_send *send, struct iovec *iov)
+/* What the server takes at once. */
+static size_t message_max(const struct vnc_link *link)
 {
-    struct vn_bytes bytes = {wire_enc_data(&link->out), len};
+    uint32_t most = rpc_ep_message_max(rpc_client_ep(link->rpc));
+    return most < WIRE_MESSAGE_MAX ? most : WIRE_MESSAGE_MAX;
+}
+
+/* What was put since begin cannot be sent: the encoder failed, or it is more than the server takes.
+ */
+static bool is_spoilt(const struct vnc_link *link)
+{
+    return wire_enc_error(&link->out) || wire_enc_len(&link->out) - link->start > message_max(link);
+}
+
+/* How much of the buffer's first len bytes travels by itself, since all is more than the server
+ * takes: what was put before begin. */
+static size_t apart(const struct vnc_link *link, size_t len)
+{
+    return len > message_max(link) ? link->start : 0;
+}
+
+/* How these bytes of the buffer travel: with this method, or packed with the next. */
+static int prepare(struct vnc_link *link, size_t from, size_t to, struct rpc_send *send,
+                   struct iovec *iov)
+{
+    size_t len = to - from;
+    struct vn_bytes bytes = {wire_enc_data(&link->out) + from, len};
     bool packed = link->packer && len >= PACK_MIN && len <= VN_PACK_MAX;
     int rc = packed ? vn_pack(link->packer, &bytes, &bytes) : 0;
     *iov = (struct iovec){(void *)(uintptr_t)bytes.data, bytes.len};
@@ -285,21 +308,31 @@ static int prepare(struct vnc_link *link, size_t len, struct rpc_send *send, str
     return rc;
 }
 
-/* Queues the first len bytes of the buffer as one post and empties the buffer. */
-static VkResult post_gathered(struct vnc_link *link, size_t len)
+/* Queues these bytes of the buffer as one post. */
+static VkResult post_bytes(struct vnc_link *link, size_t from, size_t to)
 {
-    if (len == 0)
+    if (from == to)
         return VK_SUCCESS;
     struct iovec iov;
     struct rpc_send send = {.method = VN_METHOD_STREAM, .timeout_ns = HW_NEVER};
-    int rc = prepare(link, len, &send, &iov);
+    int rc = prepare(link, from, to, &send, &iov);
     if (rc == 0)
         rc = rpc_client_post(link->rpc, &send);
     else
         vnc_link_lose(link, "out of memory for what it is to be sent");
+    return rc ? lose_for_status(link) : VK_SUCCESS;
+}
+
+/* Queues the first len bytes of the buffer and empties the buffer. */
+static VkResult post_gathered(struct vnc_link *link, size_t len)
+{
+    size_t before = apart(link, len);
+    VkResult result = post_bytes(link, 0, before);
+    if (result == VK_SUCCESS)
+        result = post_bytes(link, before, len);
     wire_enc_reset(&link->out);
     link->start = 0;
-    return rc ? lose_for_status(link) : VK_SUCCESS;
+    return result;
 }
 
 /* Drops what was put since begin; what was there before must still go. */
@@ -321,7 +354,7 @@ void vnc_link_cancel(struct vnc_link *link)
 
 static VkResult post_over(struct vnc_link *link, size_t most)
 {
-    if (wire_enc_error(&link->out))
+    if (is_spoilt(link))
         return drop_failed(link);
     size_t len = wire_enc_len(&link->out);
     return len > most ? post_gathered(link, len) : VK_SUCCESS;
@@ -490,7 +523,11 @@ static VkResult queue_call(struct vnc_link *link, struct vnc_call *call, int fd)
     struct iovec iov;
     struct rpc_send send = {
         .method = VN_METHOD_CALL, .timeout_ns = HW_NEVER, .fds = &fd, .fd_count = fd < 0 ? 0 : 1};
-    if (prepare(link, wire_enc_len(&link->out), &send, &iov)) {
+    size_t len = wire_enc_len(&link->out), before = apart(link, len);
+    VkResult result = post_bytes(link, 0, before);
+    if (result != VK_SUCCESS)
+        return result;
+    if (prepare(link, before, len, &send, &iov)) {
         vnc_link_lose(link, "out of memory for what it is to be sent");
         return VK_ERROR_DEVICE_LOST;
     }
@@ -519,7 +556,7 @@ static struct vnc_call *call_start(struct vnc_link *link, int fd)
     call->holders = 1;
     call->fd = -1;
     hw_arena_init(&call->arena, VN_ARENA_MAX);
-    call->queued = wire_enc_error(&link->out) ? drop_failed(link) : queue_call(link, call, fd);
+    call->queued = is_spoilt(link) ? drop_failed(link) : queue_call(link, call, fd);
     return call;
 }
 
@@ -951,10 +988,11 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     link->forks = vn_kernel_forks();
     vnc_lock_init(&link->stream);
     vnc_lock_init(&link->asides);
-    wire_enc_init(&link->out, WIRE_MESSAGE_MAX);
+    wire_enc_init(&link->out, WIRE_MESSAGE_MAX + VNC_LINK_GATHER_BYTES);
     rpc_addr_format(addr, link->address, sizeof(link->address));
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
+    static_assert(VN_OUTPUT_MAX + (64 << 10) <= RPC_WINDOW_DEFAULT, "answers fit our window");
     struct rpc_client_options options = {
         .config = {.security = security,
                    .name = "vulkan",

@@ -107,7 +107,7 @@ struct wire_enc *vnc_link_begin(struct vnc_link *link);
 /* Gives up what was put since begin. */
 void vnc_link_cancel(struct vnc_link *link);
 /* Leaves what was put in the stream, to be sent with what follows.  VK_ERROR_OUT_OF_HOST_MEMORY
- * when the encoder failed: nothing was put then. */
+ * when the encoder failed or it is more than the server takes at once: nothing was put then. */
 VkResult vnc_link_post(struct vnc_link *link) MUST_CHECK;
 /* In the middle of much: lets go of what has gathered when it is enough, and keeps the lock. */
 VkResult vnc_link_checkpoint(struct vnc_link *link) MUST_CHECK;

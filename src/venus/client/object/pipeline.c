@@ -20,6 +20,18 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_shader_module(VkDevice device,
     return result;
 }
 
+/* What no message holds is left out: a cache may be empty. */
+static VKAPI_ATTR VkResult VKAPI_CALL create_pipeline_cache(VkDevice device,
+                                                            const VkPipelineCacheCreateInfo *info,
+                                                            const VkAllocationCallbacks *allocator,
+                                                            VkPipelineCache *out)
+{
+    VkPipelineCacheCreateInfo sent = *info;
+    if (info->initialDataSize > VN_OUTPUT_MAX)
+        sent.initialDataSize = 0;
+    return vn_vkCreatePipelineCache(device, &sent, allocator, out);
+}
+
 /* What the program asked to be told.  The time is what it waited: what the driver itself noted does
  * not travel. */
 static void fill_feedback(const void *chain, uint64_t ns)
@@ -80,6 +92,7 @@ create_graphics_pipelines(VkDevice device, VkPipelineCache cache, uint32_t count
 
 const struct vnc_entry vnc_entries_pipeline[] = {
     VNC_ENTRY(vkCreateShaderModule, create_shader_module),
+    VNC_ENTRY(vkCreatePipelineCache, create_pipeline_cache),
     VNC_ENTRY(vkCreateComputePipelines, create_compute_pipelines),
     VNC_ENTRY(vkCreateGraphicsPipelines, create_graphics_pipelines),
     {NULL, NULL},

@@ -18,8 +18,8 @@
 enum {
     /* One recording; a recording of this size takes the server seconds to decode. */
     RECORDING_BYTES_MAX = 1 << 30,
-    /* One RECORD operation: a message holds several. */
-    PART_BYTES = 16 << 20,
+    /* One RECORD operation: a message holds it. */
+    PART_BYTES = 4 << 20,
     /* Objects that are looked for in a recording; for more it is sent unseen. */
     LOOKED_FOR_MAX = 16,
     /* Searches of all that is unsent, and bytes beside, after which it is sent unseen: the rest of
@@ -586,6 +586,7 @@ static bool is_held_back(const struct vnc_command_buffer *commands)
 {
     return commands->copy_count && commands->copy_count <= VN_UPDATES_MAX &&
            commands->calls == commands->simple && !commands->begun &&
+           wire_enc_len(&commands->recording) <= PART_BYTES &&
            !(commands->object.flags & VN_OBJECT_SECONDARY) && vnc_perf(VNC_PERF_SMALL_UPLOADS);
 }
 

@@ -698,11 +698,15 @@ static VkResult put_needs(struct submission *s, struct vnc_batch *batch, struct 
     struct vnc_device *device = s->queue->device;
     bool all = s->reads_all || releases_earlier_work(batch);
     bool may_await = !all && vnc_perf(VNC_PERF_WHOLE_PAGES) && run_by_themselves(device, batch);
+    VkResult result = VK_SUCCESS;
     for (uint32_t i = 0; i < s->count; i++) {
-        for (uint32_t j = 0; j < commands_of(s, i); j++)
+        for (uint32_t j = 0; result == VK_SUCCESS && j < commands_of(s, i); j++) {
             vnc_command_buffer_put_held(commands_at(s, i, j), e);
+            result = vnc_link_checkpoint(vnc_device_link(device));
+        }
     }
-    VkResult result = vnc_link_checkpoint(vnc_device_link(device));
+    if (result != VK_SUCCESS)
+        return result;
     for (const struct vnc_batch *b = batch; b; b = b->next)
         vnc_memory_choose_fetched(device, &b->ranges, e);
     for (; batch && result == VK_SUCCESS; batch = batch->next) {
