@@ -204,6 +204,28 @@ static VkResult tell_queues(struct vnc_device *device)
     return VK_SUCCESS;
 }
 
+static void send_destroy(struct vnc_device *device, const VkAllocationCallbacks *allocator)
+{
+    struct vnc_link *link = vnc_device_link(device);
+    struct wire_enc *e = vnc_link_begin(link);
+    if (!e)
+        return;
+    vn_enc_cmd_vkDestroyDevice(e, VNC_HANDLE(VkDevice, device), allocator);
+    (void)vnc_link_send(link);
+}
+
+/* A device whose queues have no ids here is of no use to anybody. */
+static VkResult call_create_with_queues(struct vnc_device *device, const VkDeviceCreateInfo *info)
+{
+    VkResult result = call_create(device, info);
+    if (result != VK_SUCCESS)
+        return result;
+    result = tell_queues(device);
+    if (result != VK_SUCCESS)
+        send_destroy(device, NULL);
+    return result;
+}
+
 static bool enables_views(const VkDeviceCreateInfo *info)
 {
     const VkPhysicalDeviceVulkan11Features *all =
@@ -227,9 +249,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
     if (result == VK_SUCCESS)
         result = make_queues(device, info);
     if (result == VK_SUCCESS)
-        result = call_create(device, info);
-    if (result == VK_SUCCESS)
-        result = tell_queues(device);
+        result = call_create_with_queues(device, info);
     if (result != VK_SUCCESS) {
         device_free(device);
         return result;
@@ -244,13 +264,8 @@ static VKAPI_ATTR void VKAPI_CALL destroy_device(VkDevice handle,
     struct vnc_device *device = VNC_OBJECT(vnc_device, handle);
     if (!device)
         return;
-    struct vnc_link *link = vnc_device_link(device);
     (void)vnc_recycled_free(device);
-    struct wire_enc *e = vnc_link_begin(link);
-    if (e) {
-        vn_enc_cmd_vkDestroyDevice(e, handle, allocator);
-        (void)vnc_link_send(link);
-    }
+    send_destroy(device, allocator);
     device_free(device);
 }
 
