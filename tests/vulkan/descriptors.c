@@ -1,6 +1,8 @@
 /* descriptors.c - differential programs: descriptor layouts, pools, sets and ways to fill them. */
 #include "vkt.h"
 
+#include <stdlib.h>
+
 enum { WORDS = 256, BYTES = WORDS * 4, GROUPS = WORDS / 64 };
 
 static VkDescriptorPool pool(uint32_t sets, char type, uint32_t count,
@@ -587,7 +589,7 @@ static VkDescriptorSetLayout unbounded_layout(uint32_t most)
     return layout;
 }
 
-static void indexing(void)
+static void need_indexing(void)
 {
     VKT_NEED(vkt.f12.descriptorIndexing);
     VKT_NEED(vkt.f12.shaderStorageBufferArrayNonUniformIndexing);
@@ -596,39 +598,95 @@ static void indexing(void)
     VKT_NEED(vkt.f12.descriptorBindingVariableDescriptorCount);
     VKT_NEED(vkt.f12.runtimeDescriptorArray);
     vkt_open();
-    enum { MOST = 100, TAKEN = 20, USED = 12 };
-    struct vkt_kernel kernel = {.set_layout = unbounded_layout(MOST), .push_bytes = 4};
+}
+
+/* A kernel that reads an array of at most so many inputs, and its set with fewer. */
+static struct vkt_kernel indexed(uint32_t most, uint32_t taken)
+{
+    struct vkt_kernel kernel = {.set_layout = unbounded_layout(most), .push_bytes = 4};
     kernel.layout = vkt_layout(kernel.set_layout, 4);
     kernel.pipeline = vkt_compute_pipeline("indexing.comp", kernel.layout, NULL);
-    const uint32_t variable = TAKEN, used = USED;
     VkDescriptorSetVariableDescriptorCountAllocateInfo counts = {
         .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_VARIABLE_DESCRIPTOR_COUNT_ALLOCATE_INFO,
         .descriptorSetCount = 1,
-        .pDescriptorCounts = &variable,
+        .pDescriptorCounts = &taken,
     };
     VkDescriptorSetAllocateInfo info = {
         .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
         .pNext = &counts,
-        .descriptorPool = pool(1, 's', TAKEN + 1, VK_DESCRIPTOR_POOL_CREATE_UPDATE_AFTER_BIND_BIT),
+        .descriptorPool = pool(1, 's', taken + 1, VK_DESCRIPTOR_POOL_CREATE_UPDATE_AFTER_BIND_BIT),
         .descriptorSetCount = 1,
         .pSetLayouts = &kernel.set_layout,
     };
     VKT(vkAllocateDescriptorSets(vkt.device, &info, &kernel.set));
-    struct vkt_buffer out = vkt_storage(BYTES, NULL), in[USED];
-    VkDescriptorBufferInfo infos[USED];
+    return kernel;
+}
+
+enum { INDEXED = 12 };
+
+static void make_indexed(VkDescriptorBufferInfo infos[INDEXED])
+{
+    for (uint32_t i = 0; i < INDEXED; i++) {
+        struct vkt_buffer in = vkt_storage(BYTES, NULL);
+        vkt_pattern(in.map, BYTES, 50 + i);
+        infos[i] = (VkDescriptorBufferInfo){in.handle, 0, VK_WHOLE_SIZE};
+    }
+}
+
+static void indexing(void)
+{
+    need_indexing();
+    struct vkt_kernel kernel = indexed(100, 20);
+    struct vkt_buffer out = vkt_storage(BYTES, NULL);
+    VkDescriptorBufferInfo infos[INDEXED];
     vkt_write_buffer(kernel.set, 0, vkt_type('s'), out.handle, 0, VK_WHOLE_SIZE);
     VkCommandBuffer command = vkt_begin();
-    vkt_kernel_record(command, &kernel, &used, GROUPS);
+    vkt_kernel_record(command, &kernel, &(uint32_t){INDEXED}, GROUPS);
     /* The inputs are written after the set was bound. */
-    for (uint32_t i = 0; i < USED; i++) {
-        in[i] = vkt_storage(BYTES, NULL);
-        vkt_pattern(in[i].map, BYTES, 50 + i);
-        infos[i] = (VkDescriptorBufferInfo){in[i].handle, 0, VK_WHOLE_SIZE};
-    }
-    const VkWriteDescriptorSet write = write_buffers(kernel.set, 1, 0, USED, infos);
+    make_indexed(infos);
+    const VkWriteDescriptorSet write = write_buffers(kernel.set, 1, 0, INDEXED, infos);
     vkUpdateDescriptorSets(vkt.device, 1, &write, 0, NULL);
     vkt_finish(command);
     vkt_out_buffer("out", &out);
+}
+
+/* More descriptors, writes and copies at once than a server takes. */
+static void large_update(void)
+{
+    enum { MANY = 700000 };
+    need_indexing();
+    struct vkt_kernel kernel = indexed(MANY, MANY);
+    struct vkt_buffer out = vkt_storage(BYTES, NULL);
+    VkDescriptorBufferInfo few[INDEXED], *infos = calloc(MANY, sizeof(*infos));
+    VkWriteDescriptorSet *writes = calloc(MANY, sizeof(*writes));
+    VkCopyDescriptorSet *copies = calloc(MANY, sizeof(*copies));
+    VKT_EXPECT(infos && writes && copies);
+    make_indexed(few);
+    for (uint32_t i = 0; i < MANY; i++)
+        infos[i] = few[i % 1000 % INDEXED];
+    writes[0] = write_buffers(kernel.set, 1, 0, MANY, infos);
+    vkUpdateDescriptorSets(vkt.device, 1, writes, 0, NULL);
+    /* Of those at the end, one by one: what is last is what counts. */
+    for (uint32_t i = 0; i < MANY; i++)
+        copies[i] = (VkCopyDescriptorSet){VK_STRUCTURE_TYPE_COPY_DESCRIPTOR_SET,
+                                          NULL,
+                                          kernel.set,
+                                          1,
+                                          MANY - 2 * INDEXED + i % INDEXED,
+                                          kernel.set,
+                                          1,
+                                          i * 7 % INDEXED,
+                                          1};
+    for (uint32_t i = 0; i < MANY; i++)
+        writes[i] = write_buffers(kernel.set, 1, MANY - INDEXED + i % 5, 1, &few[i % 11]);
+    writes[MANY - 1] =
+        write_buffers(kernel.set, 0, 0, 1, &(VkDescriptorBufferInfo){out.handle, 0, VK_WHOLE_SIZE});
+    vkUpdateDescriptorSets(vkt.device, MANY, writes, MANY, copies);
+    vkt_kernel_run(&kernel, &(uint32_t){INDEXED}, GROUPS);
+    vkt_out_buffer("out", &out);
+    free(infos);
+    free(writes);
+    free(copies);
 }
 
 static const struct vkt_case cases[] = {
@@ -651,6 +709,7 @@ static const struct vkt_case cases[] = {
 #endif
     {"inline_block", inline_block, NULL},
     {"indexing", indexing, NULL},
+    {"large_update", large_update, NULL},
 };
 
 VKT_MAIN(cases)

@@ -279,9 +279,7 @@ static size_t message_max(const struct vnc_link *link)
     return most < WIRE_MESSAGE_MAX ? most : WIRE_MESSAGE_MAX;
 }
 
-/* What was put since begin cannot be sent: the encoder failed, or it is more than the server takes.
- */
-static bool is_spoilt(const struct vnc_link *link)
+bool vnc_link_is_spoilt(const struct vnc_link *link)
 {
     return wire_enc_error(&link->out) || wire_enc_len(&link->out) - link->start > message_max(link);
 }
@@ -354,7 +352,7 @@ void vnc_link_cancel(struct vnc_link *link)
 
 static VkResult post_over(struct vnc_link *link, size_t most)
 {
-    if (is_spoilt(link))
+    if (vnc_link_is_spoilt(link))
         return drop_failed(link);
     size_t len = wire_enc_len(&link->out);
     return len > most ? post_gathered(link, len) : VK_SUCCESS;
@@ -556,7 +554,7 @@ static struct vnc_call *call_start(struct vnc_link *link, int fd)
     call->holders = 1;
     call->fd = -1;
     hw_arena_init(&call->arena, VN_ARENA_MAX);
-    call->queued = is_spoilt(link) ? drop_failed(link) : queue_call(link, call, fd);
+    call->queued = vnc_link_is_spoilt(link) ? drop_failed(link) : queue_call(link, call, fd);
     return call;
 }
 

@@ -104,6 +104,9 @@ int vnc_link_exchange(struct vnc_link *link, uint32_t method, const struct wire_
 
 /* The encoder, with the stream's lock held; NULL (and no lock) when the server is lost. */
 struct wire_enc *vnc_link_begin(struct vnc_link *link);
+/* What was put since begin cannot be sent: the encoder failed, or it is more than the server takes
+ * at once.  For who cannot take back what follows. */
+bool vnc_link_is_spoilt(const struct vnc_link *link);
 /* Gives up what was put since begin. */
 void vnc_link_cancel(struct vnc_link *link);
 /* Leaves what was put in the stream, to be sent with what follows.  VK_ERROR_OUT_OF_HOST_MEMORY

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "venus/client/object/descriptor_layout.h"
 #include "venus/client/object/objects.h"
+#include "venus/common/rules.h"
 #include "vn_client.gen.h"
 
 #include <stdlib.h>
@@ -26,9 +27,11 @@ struct reach {
 };
 
 enum {
-    REACH_SLOTS = 256, /* of a binding; fewer are looked at one by one */
-    REACH_PART = 16,   /* made anew when a part like this of it may be of the past */
-    SENT_MAX = 1 << 10 /* bytes of an update that is remembered: some dozens of buffers */
+    REACH_SLOTS = 256,  /* of a binding; fewer are looked at one by one */
+    REACH_PART = 16,    /* made anew when a part like this of it may be of the past */
+    SENT_MAX = 1 << 10, /* bytes of an update that is remembered: some dozens of buffers */
+    /* Writes, their descriptors, and copies of one command: a message holds it. */
+    UPDATE_PARTS = 64 << 10,
 };
 
 struct vnc_descriptor_set {
@@ -644,6 +647,60 @@ static void send_update(VkDevice device, uint32_t write_count, const VkWriteDesc
         (void)vnc_link_finish(link, &reply);
 }
 
+/* `count` descriptors of a write from `at` on.  Chained ones are as many as the write says. */
+static VkWriteDescriptorSet part_of(const VkWriteDescriptorSet *write, uint32_t at, uint32_t count)
+{
+    VkWriteDescriptorSet part = *write;
+    part.dstArrayElement += at;
+    part.descriptorCount = count;
+    if (vn_reads_images(write->descriptorType))
+        part.pImageInfo += at;
+    if (vn_reads_buffers(write->descriptorType))
+        part.pBufferInfo += at;
+    if (vn_reads_texels(write->descriptorType))
+        part.pTexelBufferView += at;
+    return part;
+}
+
+static bool can_be_parted(const VkWriteDescriptorSet *write)
+{
+    return vn_reads_images(write->descriptorType) || vn_reads_buffers(write->descriptorType) ||
+           vn_reads_texels(write->descriptorType);
+}
+
+/* In as many commands as messages need, in order: writes come before copies. */
+static void send_updates(VkDevice device, uint32_t write_count, const VkWriteDescriptorSet *writes,
+                         uint32_t copy_count, const VkCopyDescriptorSet *copies)
+{
+    uint32_t first = 0;
+    uint64_t parts = 0;
+    for (uint32_t i = 0; i < write_count; i++) {
+        uint32_t count = writes[i].descriptorCount;
+        if (parts && parts + count >= UPDATE_PARTS) {
+            send_update(device, i - first, writes + first, 0, NULL);
+            first = i;
+            parts = 0;
+        }
+        if (count >= UPDATE_PARTS && can_be_parted(&writes[i])) {
+            for (uint32_t at = 0; at < count; at += UPDATE_PARTS) {
+                uint32_t left = count - at;
+                VkWriteDescriptorSet part =
+                    part_of(&writes[i], at, left < UPDATE_PARTS ? left : UPDATE_PARTS);
+                send_update(device, 1, &part, 0, NULL);
+            }
+            first = i + 1;
+        } else {
+            parts += 1 + (uint64_t)count;
+        }
+    }
+    for (; copy_count > UPDATE_PARTS; copy_count -= UPDATE_PARTS, copies += UPDATE_PARTS) {
+        send_update(device, write_count - first, writes + first, UPDATE_PARTS, copies);
+        first = write_count;
+    }
+    if (first < write_count || copy_count)
+        send_update(device, write_count - first, writes + first, copy_count, copies);
+}
+
 static VKAPI_ATTR void VKAPI_CALL update_sets(VkDevice device, uint32_t write_count,
                                               const VkWriteDescriptorSet *writes,
                                               uint32_t copy_count,
@@ -661,7 +718,7 @@ static VKAPI_ATTR void VKAPI_CALL update_sets(VkDevice device, uint32_t write_co
     for (uint32_t i = 0; i < copy_count; i++)
         remember_copy(&copies[i]);
     pthread_mutex_unlock(&d->lock);
-    send_update(device, write_count, clean.writes, copy_count, copies);
+    send_updates(device, write_count, clean.writes, copy_count, copies);
     vnc_writes_fini(&clean);
 }
 

@@ -802,7 +802,7 @@ static VkResult submit_batches(struct submission *s, struct vnc_batch *batches)
     else
         put_submission(e, s);
     wire_fill_len(e, hole);
-    if (wire_enc_error(e)) {
+    if (vnc_link_is_spoilt(link)) {
         vnc_link_cancel(link);
         batches_free(batches);
         return VK_ERROR_OUT_OF_HOST_MEMORY;
