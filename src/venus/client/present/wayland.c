@@ -88,6 +88,21 @@ static event_fn *registry_events[] = {(event_fn *)on_global, (event_fn *)on_glob
 static event_fn *buffer_events[] = {(event_fn *)on_release};
 static event_fn *frame_events[] = {(event_fn *)on_frame};
 
+/* Sends what has gathered, and waits until there is something to read: as poll.  A compositor that
+ * reads slowly takes bit by bit, and may have nothing to say before it has all. */
+static int send_and_wait(struct wayland_canvas *canvas, int timeout_ms)
+{
+    const struct vnc_wayland *lib = canvas->lib;
+    struct pollfd fd = {.fd = lib->wl_display_get_fd(canvas->display)};
+    for (;;) {
+        bool rest = lib->wl_display_flush(canvas->display) < 0 && errno == EAGAIN;
+        fd.events = rest ? POLLIN | POLLOUT : POLLIN;
+        int ready = poll(&fd, 1, timeout_ms);
+        if (ready <= 0 || fd.revents != POLLOUT)
+            return ready;
+    }
+}
+
 /* Reads what is there, or waits for it; negative: the connection is broken.  Other threads may read
  * at the same time: whoever does brings everybody's events to their queues. */
 static int read_events(struct wayland_canvas *canvas, int timeout_ms)
@@ -98,9 +113,7 @@ static int read_events(struct wayland_canvas *canvas, int timeout_ms)
             return -EPIPE;
         timeout_ms = 0; /* there was news */
     }
-    (void)lib->wl_display_flush(canvas->display);
-    struct pollfd fd = {.fd = lib->wl_display_get_fd(canvas->display), .events = POLLIN};
-    int ready = poll(&fd, 1, timeout_ms);
+    int ready = send_and_wait(canvas, timeout_ms);
     if (ready <= 0)
         lib->wl_display_cancel_read(canvas->display);
     else if (lib->wl_display_read_events(canvas->display))
