@@ -291,11 +291,13 @@ static VKAPI_ATTR VkResult VKAPI_CALL acquire2(VkDevice handle,
     /* The copy of the picture was done before the image became free. */
     struct vnc_fence *fence = VNC_OBJECT(vnc_fence, info->fence);
     bool there = fence && fence->external;
-    if (fence && !there)
+    if (info->semaphore || there)
+        result = signal_there(swapchain, info->semaphore, there ? info->fence : VK_NULL_HANDLE);
+    if (result != VK_SUCCESS) /* the program does not know that it has the image */
+        (void)vnc_presenter_release(swapchain->presenter, 1, index);
+    else if (fence && !there)
         vnc_fence_signal(fence);
-    return info->semaphore || there
-               ? signal_there(swapchain, info->semaphore, there ? info->fence : VK_NULL_HANDLE)
-               : VK_SUCCESS;
+    return result;
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL acquire(VkDevice device, VkSwapchainKHR swapchain,
