@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     d.command_buffer = &objects[0];
     struct vn_exec x = {
         .driver = &fake_driver, .hooks = &hooks, .ops = &ops, .reply = data[0] & 1 ? &reply : NULL};
-    if (vn_exec_stream(&x, &d, data + 1, size - 1) > 0)
+    if (fake_session(&x, &d, data + 1, size - 1) > 0)
         abort();
     hw_arena_fini(&arenas[0]);
     hw_arena_fini(&arenas[1]);

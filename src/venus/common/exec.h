@@ -51,10 +51,6 @@ struct vn_exec {
  * driver does not have it, else what the decoder found. */
 int vn_dispatch(struct vn_exec *x, uint32_t command, struct vn_decoder *d) MUST_CHECK;
 
-/* Executes every command of data[0..len), resetting the arena before each.  0 or as above. */
-int vn_exec_stream(struct vn_exec *x, struct vn_decoder *d, const void *data,
-                   size_t len) MUST_CHECK;
-
 /* For generated code. */
 static inline const struct vn_driver *vn_exec_driver(const struct vn_exec *x, const void *handle)
 {

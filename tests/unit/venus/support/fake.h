@@ -21,4 +21,8 @@ struct filler *fake_called(void);
 struct wire_enc *fake_seen(void);
 VkResult fake_result(void);
 
+/* Executes every command of data[0..len) as a session does, resetting the arena before each.  0, or
+ * what ends the session. */
+int fake_session(struct vn_exec *x, struct vn_decoder *d, const void *data, size_t len) MUST_CHECK;
+
 #endif
