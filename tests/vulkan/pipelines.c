@@ -157,6 +157,11 @@ static void cache_with_much_data(void)
     struct vkt_kernel kernel = bare(&out);
     VkComputePipelineCreateInfo info = compute("fill.comp", kernel.layout);
     run("run", kernel, make(cache(large, data), &info), &out, 5);
+    /* What a message just holds, behind what has gathered. */
+    const size_t most = ((size_t)16 << 20) - (64 << 10);
+    for (int i = 0; i < 2; i++)
+        (void)cache(50 << 10, data);
+    run("run", kernel, make(cache(most, data), &info), &out, 6);
     free(good);
     free(data);
 }

@@ -190,6 +190,38 @@ static void mutable_descriptors_are_asked_for(void **state)
     end(&s);
 }
 
+/* Each handle lies at a stride of the program's, between bytes that are nobody's. */
+static void templates_take_acceleration_structures_of_both_kinds(void **state)
+{
+    enum { COUNT = 2, STRIDE = 16 };
+    struct rig *rig = *state;
+    VkDevice device = VNC_HANDLE(VkDevice, rig->device);
+    uint64_t data[COUNT * STRIDE / sizeof(uint64_t)] = {0x1000, 1, 0x2000, 2};
+    VkDescriptorUpdateTemplateEntry entries[] = {
+        {0, 0, COUNT, VK_DESCRIPTOR_TYPE_ACCELERATION_STRUCTURE_NV, 0, STRIDE},
+        {1, 0, COUNT, VK_DESCRIPTOR_TYPE_ACCELERATION_STRUCTURE_KHR, 0, STRIDE}};
+    VkDescriptorUpdateTemplateCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_UPDATE_TEMPLATE_CREATE_INFO,
+        .descriptorUpdateEntryCount = ARRAY_LEN(entries),
+        .pDescriptorUpdateEntries = entries};
+    VkDescriptorUpdateTemplate update;
+    assert_int_equal(DESCRIPTOR(vkCreateDescriptorUpdateTemplate)(device, &info, NULL, &update),
+                     VK_SUCCESS);
+    struct vnc_writes writes;
+    assert_true(vnc_template_writes(update, VK_NULL_HANDLE, data, &writes));
+    const VkWriteDescriptorSetAccelerationStructureNV *nv = writes.writes[0].pNext;
+    const VkWriteDescriptorSetAccelerationStructureKHR *khr = writes.writes[1].pNext;
+    assert_non_null(nv);
+    assert_int_equal(nv->sType, VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET_ACCELERATION_STRUCTURE_NV);
+    assert_non_null(khr);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal((uintptr_t)nv->pAccelerationStructures[i], data[2 * i]);
+        assert_int_equal((uintptr_t)khr->pAccelerationStructures[i], data[2 * i]);
+    }
+    vnc_writes_fini(&writes);
+    DESCRIPTOR(vkDestroyDescriptorUpdateTemplate)(device, update, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +232,8 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(blocks_of_uniforms_are_counted, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(mutable_descriptors_are_asked_for, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(templates_take_acceleration_structures_of_both_kinds,
+                                        rig_start, rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

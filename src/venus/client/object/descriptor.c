@@ -799,6 +799,21 @@ static bool write_structures(struct hw_arena *arena, const VkDescriptorUpdateTem
     return s->pAccelerationStructures != NULL;
 }
 
+static bool write_structures_nv(struct hw_arena *arena,
+                                const VkDescriptorUpdateTemplateEntry *entry, const void *data,
+                                VkWriteDescriptorSet *write)
+{
+    VkWriteDescriptorSetAccelerationStructureNV *s = hw_arena_calloc(arena, 1, sizeof(*s));
+    if (!s)
+        return false;
+    *s = (VkWriteDescriptorSetAccelerationStructureNV){
+        .sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET_ACCELERATION_STRUCTURE_NV,
+        .accelerationStructureCount = entry->descriptorCount,
+        .pAccelerationStructures = gather(arena, entry, data, sizeof(VkAccelerationStructureNV))};
+    write->pNext = s;
+    return s->pAccelerationStructures != NULL;
+}
+
 static bool write_entry(struct hw_arena *arena, const VkDescriptorUpdateTemplateEntry *entry,
                         const void *data, VkWriteDescriptorSet *write)
 {
@@ -817,6 +832,8 @@ static bool write_entry(struct hw_arena *arena, const VkDescriptorUpdateTemplate
         return write_blob(arena, entry, data, write);
     case VK_DESCRIPTOR_TYPE_ACCELERATION_STRUCTURE_KHR:
         return write_structures(arena, entry, data, write);
+    case VK_DESCRIPTOR_TYPE_ACCELERATION_STRUCTURE_NV:
+        return write_structures_nv(arena, entry, data, write);
     default:
         write->pImageInfo = gather(arena, entry, data, sizeof(VkDescriptorImageInfo));
         return write->pImageInfo != NULL;
