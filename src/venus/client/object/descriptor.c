@@ -31,7 +31,7 @@ enum {
     REACH_PART = 16,    /* made anew when a part like this of it may be of the past */
     SENT_MAX = 1 << 10, /* bytes of an update that is remembered: some dozens of buffers */
     /* Writes, their descriptors, and copies of one command: a message holds it. */
-    UPDATE_PARTS = 64 << 10,
+    UPDATE_PARTS = 4 << 10,
 };
 
 struct vnc_descriptor_set {

@@ -18,8 +18,8 @@
 enum {
     /* One recording; a recording of this size takes the server seconds to decode. */
     RECORDING_BYTES_MAX = 1 << 30,
-    /* One RECORD operation: a message holds it. */
-    PART_BYTES = 4 << 20,
+    /* One RECORD operation: a message holds it, where a server takes less than by default, too. */
+    PART_BYTES = 256 << 10,
     /* Objects that are looked for in a recording; for more it is sent unseen. */
     LOOKED_FOR_MAX = 16,
     /* Searches of all that is unsent, and bytes beside, after which it is sent unseen: the rest of
