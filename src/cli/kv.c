@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/report/out.h"
 #include "base/report/output.h"
+#include "base/text/controls.h"
 #include "command/connect.h"
 #include "kv/redis/values.h"
 
@@ -298,7 +299,10 @@ static void print_name(void *user, const char *name, size_t len)
     const char *pattern = user;
     if (pattern && !kv_named_fits(pattern, strlen(pattern), name, len))
         return;
-    (void)fwrite(name, 1, len, stdout);
+    bool is_terminal = isatty(STDOUT_FILENO);
+    char before = '\0';
+    for (size_t i = 0; i < len; before = name[i++])
+        putchar(is_terminal && hw_ends_control(before, name[i]) ? '?' : name[i]);
     putchar('\n');
 }
 

@@ -165,7 +165,10 @@ static enum cmd_exit show(struct cmd_kv_names *n, const char *only, bool live)
             put_group(n->names[i], &g);
             cmd_kv_close(&g);
         } else if (rc != -ENOENT) { /* else it has ended since */
-            printf("%s: %s\n", n->names[i], why.text);
+            screen_text(n->names[i], 0);
+            fputs(": ", stdout);
+            screen_text(why.text, 0);
+            putchar('\n');
         }
     }
     return fflush(stdout) ? cmd_output_lost(-errno) : CMD_DONE;

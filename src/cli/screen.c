@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/report/progress.h"
+#include "base/text/controls.h"
 #include "command/interrupt.h"
 
 #include <poll.h>
@@ -74,8 +75,9 @@ bool screen_wait(uint64_t ns)
 void screen_text(const char *text, int width)
 {
     int len = 0;
-    for (; text && *text; text++, len++)
-        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+    char before = '\0';
+    for (; text && *text; before = *text++, len++)
+        putchar(hw_ends_control(before, *text) ? '?' : *text);
     for (; len < width; len++)
         putchar(' ');
 }

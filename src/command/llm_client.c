@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/grow.h"
 #include "base/report/json.h"
+#include "base/text/controls.h"
 #include "base/wait.h"
 #include "llm/chat/chat.h"
 #include "rpc/resume/resume.h"
@@ -142,6 +143,7 @@ struct output {
     const struct llm_client_text *text;
     struct llm_client_figures *figures;
     bool is_terminal, begun, thought; /* thought: reasoning was the last that was shown */
+    char shown;                       /* the last byte */
     char *held;                       /* may begin a stop string */
     size_t held_len, held_room;
     uint64_t began_ns, id;
@@ -151,12 +153,13 @@ struct output {
     pthread_cond_t changed;
 };
 
-static void show(const struct output *o, const char *bytes, size_t len)
+static void show(struct output *o, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len && o->text->out; i++) {
-        unsigned char ch = (unsigned char)bytes[i];
-        bool drives = (ch < 0x20 && ch != '\n' && ch != '\t') || ch == 0x7f;
+        char ch = bytes[i];
+        bool drives = ch != '\n' && ch != '\t' && hw_ends_control(o->shown, ch);
         fputc(o->is_terminal && drives ? '?' : ch, o->text->out);
+        o->shown = ch; /* a character may come in two parts */
     }
 }
 

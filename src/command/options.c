@@ -1,6 +1,7 @@
 /* One parser and one help printer for the option tables of all commands. */
 #include "command/command.h"
 
+#include "base/text/controls.h"
 #include "base/units.h"
 
 #include <assert.h>
@@ -23,12 +24,17 @@ static const struct cmd_option help_option = {
 
 /* ---- messages ---- */
 
+/* It may quote a peer or a file. */
 static void message(const char *prefix, const char *fmt, va_list args)
 {
+    char *text = NULL;
+    int len = vasprintf(&text, fmt, args);
+    if (len >= 0)
+        hw_blank_controls(text, (size_t)len);
     fflush(stdout);
-    fputs(prefix, stderr);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
+    fprintf(stderr, "%s%s\n", prefix, len >= 0 ? text : "out of memory");
+    if (len >= 0)
+        free(text);
 }
 
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...)

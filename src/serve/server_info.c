@@ -1,5 +1,6 @@
 #include "serve/server_info.h"
 
+#include "base/text/controls.h"
 #include "rpc/rpc.h"
 #include "wire/dec.h"
 #include "wire/enc.h"
@@ -53,10 +54,7 @@ void server_info_encode(const struct server_info *info, struct wire_enc *enc)
 void server_text_get(struct wire_dec *dec, char *out, size_t size)
 {
     wire_get_str_copy(dec, out, size);
-    for (; *out; out++) {
-        if ((unsigned char)*out < 0x20 || *out == 0x7f)
-            *out = '?';
-    }
+    hw_blank_controls_of(out);
 }
 
 static void decode_device(struct wire_dec *dec, struct serve_device *d)

@@ -109,7 +109,8 @@ static void put_code(struct hw_json *json, const char *text, size_t len, uint32_
         put_text(json, "\xef\xbf\xbd");
         return;
     }
-    if (code >= 0x20 && code != 0x7f && code != '"' && code != '\\') {
+    bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    if (!is_control && code != '"' && code != '\\') {
         put(json, text, len);
         return;
     }

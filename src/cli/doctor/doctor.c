@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/process/child.h"
+#include "base/text/controls.h"
 #include "cli/commands.h"
 
 #include <stdarg.h>
@@ -49,6 +50,7 @@ static void say(struct doctor *d, enum doctor_status status, const char *check, 
 {
     char detail[DETAIL_CHARS];
     vsnprintf(detail, sizeof(detail), fmt, args);
+    hw_blank_controls_of(detail); /* it may quote a file or a driver */
     d->warnings += status == DOCTOR_WARNING;
     d->failed += status == DOCTOR_FAILED;
     if (!d->json) {

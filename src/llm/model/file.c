@@ -1,5 +1,6 @@
 #include "llm/model/file.h"
 
+#include "base/text/controls.h"
 #include "llm/model/format/split.h"
 #include "llm/model/model.h"
 #include "llm/model/why.h"
@@ -34,11 +35,9 @@ struct llm_file {
 static void copy_name(char dst[LLM_MODEL_NAME_CHARS], struct gguf_string name)
 {
     size_t bytes = name.bytes < LLM_MODEL_NAME_CHARS ? name.bytes : LLM_MODEL_NAME_CHARS - 1;
-    for (size_t i = 0; i < bytes; i++) {
-        unsigned char c = (unsigned char)name.text[i];
-        dst[i] = c < 0x20 || c == 0x7f ? '?' : (char)c;
-    }
+    memcpy(dst, name.text, bytes);
     dst[bytes] = 0;
+    hw_blank_controls(dst, bytes);
 }
 
 /* Whether other parts have the rest of the tensors: a header is the first part's alone. */

@@ -1,5 +1,7 @@
 #include "llm/model/why.h"
 
+#include "base/text/controls.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,9 +13,6 @@ void llm_why_set(char *why, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(why, LLM_WHY_CHARS, fmt, args);
     va_end(args);
-    for (unsigned char *c = (unsigned char *)why; *c; c++) {
-        if (*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    }
+    hw_blank_controls_of(why);
     errno = saved;
 }

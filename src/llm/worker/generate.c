@@ -1,5 +1,7 @@
 #include "llm/worker/generate.h"
 
+#include "base/text/controls.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -392,19 +394,11 @@ const char *llm_served_state(const struct llm_served *s)
     return s->draining ? "draining" : s->incomplete ? "incomplete" : "up";
 }
 
-static void make_printable(char *text)
-{
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
-            *text = '?';
-    }
-}
-
 void llm_served_make_printable(struct llm_served *s)
 {
     for (uint32_t i = 0; i < s->model_count; i++) {
-        make_printable(s->models[i].name);
-        make_printable(s->models[i].arch);
-        make_printable(s->models[i].arithmetic);
+        hw_blank_controls_of(s->models[i].name);
+        hw_blank_controls_of(s->models[i].arch);
+        hw_blank_controls_of(s->models[i].arithmetic);
     }
 }

@@ -56,6 +56,10 @@ class WrongUsage(Case):
     def test_no_command_prints_the_list_and_fails(self):
         self.expect(hawser(), USAGE, "usage: hawser COMMAND", "serve")
 
+    def test_what_is_quoted_cannot_drive_the_terminal(self):
+        result = self.expect(hawser("x\x1b[2J\n\x9b2J"), USAGE)
+        self.assertIn("unknown command 'x?[2J???2J'", result.stderr)
+
     def test_unknown_command_is_named_and_the_nearest_suggested(self):
         for words in (["sreve"], ["help", "sreve"]):
             self.expect(hawser(*words), USAGE, "'sreve'", "did you mean serve?")

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import socket
@@ -391,6 +392,12 @@ class RespCase(RespDoor):
         here = json.loads(self.expect(hawser("kv", "--socket", self.dir / "kvd", "info", "--json"), DONE).stdout)
         there = json.loads(out("info", "--json"))
         self.assertEqual((there.keys(), there["blocks"], there["bytes"]), (here.keys(), 3, here["bytes"]))
+        out("put", "\x1b[2J\x9b", input="x")
+        self.assertEqual(out("keys", "*J*"), "\x1b[2J\x9b\n")
+        ends = pty.openpty()
+        subprocess.run([HAWSER, "kv", "keys", "--socket", self.dir / "kvd", "*J*"], stdout=ends[1], timeout=TIMEOUT)
+        self.assertEqual(os.read(ends[0], 100), b"?[2J\xc2?\r\n")
+        out("del", "\x1b[2J\x9b")
         self.assertEqual(len(out("watch", "--every", "10ms", "--count", "2").splitlines()), 3)
         self.assertEqual(out("del", "empty"), "empty: deleted\n")
         self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")

@@ -108,6 +108,15 @@ static void every_byte_value_survives_or_is_replaced(void **state)
     json_decref(root);
 }
 
+static void no_control_character_is_written_as_it_is(void **state)
+{
+    (void)state;
+    hw_json_string(&json, "\033\x7f\xc2\x80\xc2\x9f\xc2\xa0");
+    json_t *root = parsed();
+    assert_string_equal(text, "\"\\u001b\\u007f\\u0080\\u009f\xc2\xa0\"\n");
+    json_decref(root);
+}
+
 static void keys_are_escaped_too(void **state)
 {
     (void)state;
@@ -176,6 +185,7 @@ int main(void)
         WITH_STREAM(every_kind_of_value_is_written),
         WITH_STREAM(doubles_come_back_equal_and_others_are_null),
         WITH_STREAM(every_byte_value_survives_or_is_replaced),
+        WITH_STREAM(no_control_character_is_written_as_it_is),
         WITH_STREAM(keys_are_escaped_too),
         WITH_STREAM(deepest_nesting_is_written),
         WITH_STREAM(bare_value_is_a_document),
