@@ -264,8 +264,6 @@ static void publish_gauges(struct kv_daemon *d)
 {
     struct kv_stats *s = &d->stats;
     d->gauges_stale = false;
-    atomic_store_explicit(&s->store_bytes, kv_store_bytes(d->store), memory_order_relaxed);
-    atomic_store_explicit(&s->store_entries, kv_store_count(d->store), memory_order_relaxed);
     atomic_store_explicit(&s->in_flight, d->in_flight, memory_order_relaxed);
     if (d->blocks)
         publish_blocks(d);

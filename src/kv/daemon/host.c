@@ -611,7 +611,7 @@ static int create_daemon(struct kv_host *h)
     snprintf(index, sizeof(index), "%u", o->index);
     h->counters = (struct hw_counter_set){.defs = kv_stats_defs,
                                           .values = (_Atomic uint64_t *)kv_daemon_count(h->daemon),
-                                          .count = KV_STATS_COUNT};
+                                          .count = KV_METRICS_COUNT};
     (void)hw_counter_set_label(&h->counters, "daemon", index);
     return hw_counter_set_register(&h->counters);
 }

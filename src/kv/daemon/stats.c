@@ -1,6 +1,6 @@
 #include "kv/daemon/stats.h"
 
-const struct hw_counter_def kv_stats_defs[] = {
+const struct hw_counter_def kv_stats_defs[KV_METRICS_COUNT] = {
 #define X(field, name, unit, kind, help) {name, help, unit, kind},
     KV_STATS_LIST(X)
 #undef X

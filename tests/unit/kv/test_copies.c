@@ -359,6 +359,11 @@ static void full_stores_do_not_take_turns(void **state)
     cluster_close(&c);
 }
 
+static uint64_t copies_lost(const struct cluster *c, uint32_t member)
+{
+    return hw_counter_load(&kv_daemon_stats(c->members[member].daemon)->block_copies_lost);
+}
+
 /* A put says how many copies it reached, and fails where that is fewer than asked for. */
 static void a_put_says_how_many_copies_there_are(void **state)
 {
@@ -371,6 +376,7 @@ static void a_put_says_how_many_copies_there_are(void **state)
         connect_all(&c);
         assert_int_equal(put_to(&c, 0, 1, &copies), KV_OK);
         assert_int_equal(copies, 2);
+        assert_int_equal(copies_lost(&c, 0), 0);
         leave(&c, 2);
         leave(&c, 1);
         turn_for(&c, HW_SEC);
@@ -389,6 +395,7 @@ static void a_put_says_how_many_copies_there_are(void **state)
             few += result == want;
         }
         assert_int_equal(copies, min_copies == 1);
+        assert_int_equal(copies_lost(&c, 0), copies); /* nothing was stored where it was refused */
         cluster_close(&c);
     }
 }

@@ -569,6 +569,10 @@ static enum kv_result commit_finish(struct kv_remote *remote, uint32_t *answer_l
     for (uint32_t i = 0; i < remote->sub_count && is_in_order(remote); i++)
         if (result == KV_EXISTS && is_in_doubt(&remote->subs[i]))
             result = remote->subs[i].result; /* it may be ours that is there */
+    uint32_t owners[KV_COPIES_MAX];
+    uint32_t wanted = kv_remote_owners(remote, owners);
+    if (result == KV_OK && copies < wanted)
+        hw_counter_bump(&remote->daemon->stats.block_copies_lost, wanted - copies);
     wire_store32(remote->daemon->scratch->answer, copies);
     *answer_len = result == KV_OK ? KV_BLOCK_COUNT_BYTES : 0;
     return result;
