@@ -192,30 +192,29 @@ void resp_let_go(struct resp_session *s, struct resp_value *v)
 
 /* ---- reading ---- */
 
-static void reply_value(struct resp_session *s, const struct resp_arg *key, bool many)
+static void reply_value(struct resp_session *s, const struct resp_arg *key)
 {
     struct resp_value v;
     enum kv_result result = get(s, key, &v);
-    if (result == KV_OK) {
+    if (result == KV_OK)
         resp_send_value(s, &v, 0, v.named.len);
-    } else if (result == KV_MISS || many) { /* MGET has no errors for single keys */
+    else if (result == KV_MISS)
         resp_null(s);
-    } else {
+    else
         resp_result_error(s, result);
-    }
 }
 
 static void do_get(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     (void)count;
-    reply_value(s, &args[1], false);
+    reply_value(s, &args[1]);
 }
 
 static void do_mget(struct resp_session *s, const struct resp_arg *args, uint32_t count)
 {
     resp_array(s, count - 1);
     for (uint32_t i = 1; i < count && !s->broken; i++)
-        reply_value(s, &args[i], true);
+        reply_value(s, &args[i]); /* values before one that fails may be sent already */
 }
 
 static void do_exists(struct resp_session *s, const struct resp_arg *args, uint32_t count)

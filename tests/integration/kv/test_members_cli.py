@@ -180,6 +180,13 @@ class Options(Members):
         self.assertEqual(replies[:12], ["OK"] + ["QUEUED"] * 11)
         self.assertEqual(replies[12:], [[*(b"%d" % i for i in range(10)), [b"3", None, b"4"]],
                                         *(b"%d" % i for i in range(10, 30))])
+        b.process.kill()
+        a.wait_for("b is lost")
+        names = [f"name {i}" for i in range(30)]
+        one_by_one = [client("GET", name) for name in names]
+        together = client("MGET", *names)
+        self.assertTrue(any(isinstance(value, ValueError) for value in one_by_one))
+        self.assertEqual(list(map(str, together)), list(map(str, one_by_one)))
 
     def test_on_loopback_a_host_token_keeps_other_users_out(self):
         members = ("--members", ",".join(f"{name}=127.0.0.1:{free_port()}" for name in "abc"))
