@@ -1,6 +1,7 @@
 /* hawser benchkv - the key-value store measured as a whole: ranks, daemons, clients, tables. */
 #include "bench/kv/benchkv.h"
 
+#include "base/order.h"
 #include "base/report/bench.h"
 #include "base/report/html.h"
 #include "base/report/progress.h"
@@ -329,12 +330,6 @@ static int run_once(struct bench *b, const struct bkv_point *p, struct bkv_resul
     return rc;
 }
 
-static int by_rate(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* All runs of a point; the one of median rate stays. */
 static int run_point(struct bench *b, uint32_t at)
 {
@@ -351,7 +346,7 @@ static int run_point(struct bench *b, uint32_t at)
     }
     if (rc == 0 && b->world.rank == 0) {
         uint64_t best = 0;
-        qsort(sorted, runs, sizeof(sorted[0]), by_rate);
+        hw_sort(sorted, runs);
         while (rates[best] != sorted[runs / 2])
             best++;
         memcpy(b->results[at], all[best], sizeof(all[best]));

@@ -267,7 +267,7 @@ static int calibrate(struct run *r, struct probe *p)
 
 static double spread_of(const double *sorted, size_t count)
 {
-    double middle = sorted[count / 2];
+    double middle = hw_percentile(sorted, count, 50);
     return middle > 0 ? (sorted[count - 1] - sorted[0]) / middle : 0;
 }
 
