@@ -48,17 +48,20 @@ void cmd_kv_print_none(const struct cmd_kv_names *n)
 int cmd_kv_open(struct cmd_kv_group *g, const char *name, struct page_error *why)
 {
     char path[PAGE_PATH_CHARS];
-    int rc = page_runtime_peek(&g->runtime, NULL, name, why);
+    int rc = page_runtime_visit(&g->runtime, NULL, name, why);
     if (rc)
         return rc;
     page_runtime_limit(&g->runtime, path);
     rc = page_limit_open(path, &g->limit, why);
     if (rc == 0)
         g->user_count = page_limit_users(g->limit, g->users);
+    else
+        page_runtime_leave(&g->runtime);
     return rc;
 }
 
 void cmd_kv_close(struct cmd_kv_group *g)
 {
     page_limit_close(g->limit);
+    page_runtime_leave(&g->runtime);
 }

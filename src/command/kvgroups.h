@@ -27,7 +27,7 @@ enum cmd_exit cmd_kv_find(struct cmd_kv_names *n, const char *command, const cha
 void cmd_kv_print_none(const struct cmd_kv_names *n);
 
 struct cmd_kv_group {
-    struct page_runtime runtime; /* paths only */
+    struct page_runtime runtime;
     struct page_limit *limit;
     struct page_limit_user users[PAGE_LIMIT_USERS]; /* when it was opened */
     size_t user_count;

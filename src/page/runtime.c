@@ -153,9 +153,11 @@ void page_runtime_sweep(const char *base)
 }
 
 /* The lock on a file that is still the one in the folder; -EAGAIN when it was removed meanwhile. */
-static int lock_alive(const char *path)
+static int lock_alive(const char *dir, int create)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    char path[PAGE_PATH_CHARS + FILE_CHARS];
+    snprintf(path, sizeof path, "%s/alive", dir);
+    int fd = open(path, O_RDWR | create | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return errno == ENOENT ? -EAGAIN : -errno;
     int rc = 0;
@@ -169,20 +171,30 @@ static int lock_alive(const char *path)
     return rc;
 }
 
-static int join_once(struct page_runtime *r, struct page_error *why)
+static int enter(struct page_runtime *r, int create, struct page_error *why)
 {
-    char path[PAGE_PATH_CHARS + FILE_CHARS];
-    int rc = make_private(r->dir, why);
-    if (rc)
-        return rc == -ENOENT ? -EAGAIN : rc;
-    snprintf(path, sizeof path, "%s/alive", r->dir);
-    int fd = lock_alive(path);
+    int fd = lock_alive(r->dir, create);
     if (fd == -EAGAIN)
         return fd;
     if (fd < 0)
-        return page_fail(why, fd, 0, "cannot lock %s: %s", path, strerror(-fd));
+        return page_fail(why, fd, 0, "cannot lock %s/alive: %s", r->dir, strerror(-fd));
     r->alive_fd = fd;
     return 0;
+}
+
+static int join_once(struct page_runtime *r, struct page_error *why)
+{
+    int rc = make_private(r->dir, why);
+    if (rc)
+        return rc == -ENOENT ? -EAGAIN : rc;
+    return enter(r, O_CREAT, why);
+}
+
+static int visit_once(struct page_runtime *r, struct page_error *why)
+{
+    if (!has_members(r->dir))
+        return page_fail(why, -ENOENT, 0, "there is no group '%s' in %s", r->group, r->base);
+    return enter(r, 0, why);
 }
 
 /* The names and paths of a group, checked. */
@@ -207,17 +219,27 @@ static int name_group(struct page_runtime *r, const char *base, const char *grou
     return 0;
 }
 
-int page_runtime_peek(struct page_runtime *r, const char *base, const char *group,
-                      struct page_error *why)
+typedef int enter_fn(struct page_runtime *r, struct page_error *why);
+
+static int try_to_enter(struct page_runtime *made, enter_fn *once, struct page_runtime *out,
+                        struct page_error *why)
+{
+    int rc = -EAGAIN;
+    for (int i = 0; i < JOIN_TRIES && rc == -EAGAIN; i++)
+        rc = once(made, why);
+    if (rc == -EAGAIN)
+        return page_fail(why, -EBUSY, 0, "%s: members come and go too fast", made->dir);
+    if (rc == 0)
+        *out = *made;
+    return rc;
+}
+
+int page_runtime_visit(struct page_runtime *r, const char *base, const char *group,
+                       struct page_error *why)
 {
     struct page_runtime named;
     int rc = name_group(&named, base, group, why);
-    if (rc)
-        return rc;
-    if (!has_members(named.dir))
-        return page_fail(why, -ENOENT, 0, "there is no group '%s' in %s", group, named.base);
-    *r = named;
-    return 0;
+    return rc ? rc : try_to_enter(&named, visit_once, r, why);
 }
 
 int page_runtime_join(struct page_runtime *r, const char *base, const char *group,
@@ -228,14 +250,7 @@ int page_runtime_join(struct page_runtime *r, const char *base, const char *grou
     if (rc)
         return rc;
     page_runtime_sweep(made.base);
-    rc = -EAGAIN;
-    for (int i = 0; i < JOIN_TRIES && rc == -EAGAIN; i++)
-        rc = join_once(&made, why);
-    if (rc == -EAGAIN)
-        return page_fail(why, -EBUSY, 0, "%s: members come and go too fast", made.dir);
-    if (rc == 0)
-        *r = made;
-    return rc;
+    return try_to_enter(&made, join_once, r, why);
 }
 
 void page_runtime_leave(struct page_runtime *r)

@@ -44,9 +44,10 @@ int page_runtime_join(struct page_runtime *r, const char *base, const char *grou
 /* The last one out removes the folder. */
 void page_runtime_leave(struct page_runtime *r);
 
-/* The paths of a group that has members, without becoming one: nothing to leave.  -ENOENT. */
-int page_runtime_peek(struct page_runtime *r, const char *base, const char *group,
-                      struct page_error *why) MUST_CHECK;
+/* Becomes a member of a group only where it has others: it stays, with all its files, until this
+ * one leaves, too.  0, -ENOENT, or as above. */
+int page_runtime_visit(struct page_runtime *r, const char *base, const char *group,
+                       struct page_error *why) MUST_CHECK;
 
 /* Makes this process the group's scheduler.  -EBUSY names the one that is. */
 int page_runtime_lead(struct page_runtime *r, const char *name, struct page_error *why) MUST_CHECK;

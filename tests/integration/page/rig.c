@@ -195,8 +195,9 @@ void rig_socket(const struct rig *r, uint32_t rank, char path[PAGE_PATH_CHARS])
 {
     struct page_runtime runtime;
     struct page_error why;
-    assert_int_equal(page_runtime_peek(&runtime, r->base, RIG_GROUP, &why), 0);
+    assert_int_equal(page_runtime_visit(&runtime, r->base, RIG_GROUP, &why), 0);
     page_runtime_socket(&runtime, rank, path);
+    page_runtime_leave(&runtime);
 }
 
 static uint32_t mapped_at(struct rig *r, uint32_t rank)
@@ -227,9 +228,10 @@ struct page_limit *rig_limit(struct rig *r)
     struct page_limit *limit;
     struct page_error why;
     char path[PAGE_PATH_CHARS];
-    assert_int_equal(page_runtime_peek(&runtime, r->base, RIG_GROUP, &why), 0);
+    assert_int_equal(page_runtime_visit(&runtime, r->base, RIG_GROUP, &why), 0);
     page_runtime_limit(&runtime, path);
     assert_int_equal(page_limit_open(path, &limit, &why), 0);
+    page_runtime_leave(&runtime);
     return limit;
 }
 

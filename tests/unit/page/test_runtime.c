@@ -2,6 +2,7 @@
 #include "unit.h"
 
 #include "folder.h"
+#include "page/limit.h"
 #include "page/runtime.h"
 
 #include <errno.h>
@@ -192,9 +193,10 @@ static void who_looks_at_a_removed_group_spares_the_one_made_since(void **state)
     when_looked_at = remove_and_join;
     page_runtime_sweep(base);
     assert_null(when_looked_at);
-    assert_int_equal(page_runtime_peek(&seen, base, "g", &why), 0);
+    assert_int_equal(page_runtime_visit(&seen, base, "g", &why), 0);
     page_runtime_limit(&seen, path);
     assert_int_equal(access(path, F_OK), 0);
+    page_runtime_leave(&seen);
     page_runtime_leave(&newcomer);
     assert_int_equal(folder_entries(base), 0);
 }
@@ -213,7 +215,8 @@ static void a_group_stays_where_no_lock_can_be_had(void **state)
     when_looked_at = no_locks;
     page_runtime_sweep(base);
     assert_null(when_looked_at);
-    assert_int_equal(page_runtime_peek(&seen, base, "g", &why), 0);
+    assert_int_equal(page_runtime_visit(&seen, base, "g", &why), 0);
+    page_runtime_leave(&seen);
     page_runtime_leave(&r);
 }
 
@@ -274,16 +277,43 @@ static void a_folder_that_others_may_enter_is_refused(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void peeking_finds_only_what_lives(void **state)
+static void a_visitor_finds_only_what_lives(void **state)
 {
     (void)state;
     struct page_runtime a, seen;
     struct page_error why;
-    assert_int_equal(page_runtime_peek(&seen, base, "g", &why), -ENOENT);
+    assert_int_equal(page_runtime_visit(&seen, base, "g", &why), -ENOENT);
     assert_int_equal(page_runtime_join(&a, base, "g", &why), 0);
-    assert_int_equal(page_runtime_peek(&seen, base, "g", &why), 0);
+    assert_int_equal(page_runtime_visit(&seen, base, "g", &why), 0);
     assert_string_equal(seen.dir, a.dir);
+    page_runtime_leave(&seen);
     page_runtime_leave(&a);
+    assert_int_equal(folder_entries(base), 0);
+}
+
+/* Of a group that is removed meanwhile, a limit that is set would be left to the next of its name.
+ */
+static void a_group_stays_while_its_limit_is_set(void **state)
+{
+    (void)state;
+    struct page_runtime member, visitor;
+    struct page_limit *limit;
+    struct page_error why;
+    char path[PAGE_PATH_CHARS];
+    assert_int_equal(page_runtime_join(&member, base, "g", &why), 0);
+    assert_int_equal(page_runtime_visit(&visitor, base, "g", &why), 0);
+    page_runtime_leave(&member);
+    page_runtime_limit(&visitor, path);
+    assert_int_equal(page_limit_open(path, &limit, &why), 0);
+    page_limit_set(limit, 1 << 20);
+    page_limit_close(limit);
+    page_runtime_leave(&visitor);
+    assert_int_equal(folder_entries(base), 0);
+    assert_int_equal(page_runtime_join(&member, base, "g", &why), 0);
+    assert_int_equal(page_limit_open(path, &limit, &why), 0);
+    assert_int_equal(page_limit_get(limit), 0);
+    page_limit_close(limit);
+    page_runtime_leave(&member);
 }
 
 int main(void)
@@ -297,7 +327,8 @@ int main(void)
         cmocka_unit_test(a_second_scheduler_is_refused_and_told_who_the_first_is),
         cmocka_unit_test(names_and_paths_that_cannot_work_are_refused),
         cmocka_unit_test(a_folder_that_others_may_enter_is_refused),
-        cmocka_unit_test(peeking_finds_only_what_lives),
+        cmocka_unit_test(a_visitor_finds_only_what_lives),
+        cmocka_unit_test(a_group_stays_while_its_limit_is_set),
     };
     return cmocka_run_group_tests(tests, make_base, remove_base);
 }
