@@ -56,6 +56,8 @@ void hw_utc(char buf[HW_UTC_CHARS])
 
 unsigned hw_cores(void)
 {
-    cpu_set_t cpus;
-    return sched_getaffinity(getpid(), sizeof cpus, &cpus) == 0 ? (unsigned)CPU_COUNT(&cpus) : 1;
+    cpu_set_t cpus[16]; /* 16,384: the kernel refuses a set for fewer than it may have */
+    return sched_getaffinity(getpid(), sizeof cpus, cpus) == 0
+               ? (unsigned)CPU_COUNT_S(sizeof cpus, cpus)
+               : 1;
 }

@@ -23,6 +23,13 @@
 static const uint64_t timeout_default_s = 60, timeout_max_s = 3600;
 enum { LOADING = 10 };
 
+/* Threads of each rank when the cores are shared. */
+static uint32_t threads_of(uint32_t ranks)
+{
+    uint32_t each = hw_cores() / ranks;
+    return each < 1 ? 1 : each < LLM_THREADS_MAX ? each : LLM_THREADS_MAX;
+}
+
 /* Rank 0. */
 struct tp {
     struct llm_tp_side side;    /* first: the backend's split leads here */
@@ -557,7 +564,7 @@ int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_conf
     if (!tp)
         return llm_why(why, -ENOMEM, "no memory for tensor-parallel workers");
     if (own.threads == 0)
-        own.threads = hw_cores() > from->ranks ? hw_cores() / from->ranks : 1;
+        own.threads = threads_of(from->ranks);
     tp->ranks = from->ranks;
     (void)hw_env_u64("HAWSER_TP_TIMEOUT_S", timeout_default_s, 1, timeout_max_s, &tp->timeout_ns);
     tp->timeout_ns *= HW_SEC;

@@ -27,7 +27,8 @@ struct llm_tp_config {
 int llm_tp_check(const struct llm_file *file, uint32_t ranks, char *why) MUST_CHECK;
 
 /* Opens the backend as rank 0 and starts the others.  config->threads are each rank's; 0: the cores
- * divided by the ranks.  0; errors of llm_tp_check and of open, and why. */
+ * divided by the ranks, if not above LLM_THREADS_MAX.  0; errors of llm_tp_check and of open, and
+ * why. */
 int llm_tp_open(const struct llm_backend_ops *ops, const struct llm_backend_config *config,
                 const struct llm_tp_config *tp, struct llm_backend **out, char *why) MUST_CHECK;
 

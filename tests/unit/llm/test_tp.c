@@ -428,6 +428,31 @@ static void too_many_workers_for_few_rows_are_refused(void **state)
     }
 }
 
+static unsigned cores; /* 0: those there are */
+
+unsigned __real_hw_cores(void);
+unsigned __wrap_hw_cores(void);
+unsigned __wrap_hw_cores(void)
+{
+    return cores ? cores : __real_hw_cores();
+}
+
+static void a_machine_may_have_more_cores_than_the_workers_threads(void **state)
+{
+    (void)state;
+    struct model m;
+    struct llm_backend *b;
+    const struct llm_backend_config config = {.device = 0};
+    model_open(&m, LLM_LLAMA, LLM_F16);
+    const struct llm_tp_config tp = {.file = m.file, .path = m.path, .ranks = 2};
+    cores = 2 * LLM_THREADS_MAX + 2;
+    if (llm_tp_open(llm_backend_find("cpu"), &config, &tp, &b, why))
+        fail_msg("%s", why);
+    b->ops->close(b);
+    cores = 0;
+    model_close(&m);
+}
+
 /* ---- what is written for the others ---- */
 
 static void a_step_is_checked(void **state)
@@ -490,6 +515,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_limit_counts_the_memory_of_all_workers),
         cmocka_unit_test(what_cannot_be_split_is_refused),
         cmocka_unit_test(too_many_workers_for_few_rows_are_refused),
+        cmocka_unit_test(a_machine_may_have_more_cores_than_the_workers_threads),
         cmocka_unit_test(a_step_is_checked),
     };
     /* A GPU's workers compile their programs, which takes seconds: the rest is the same there. */
