@@ -4,7 +4,7 @@
 #include "llm/chat/grammar.h"
 #include "llm/chat/jinja/value.h"
 #include "llm/chat/pattern.h"
-#include "llm/chat/schema_text.h"
+#include "llm/chat/schema_impl.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -32,50 +32,38 @@ static const char base_rules[] =
     "object ::= \"{\" ws (member (\",\" ws member)*)? ws \"}\"\n"
     "array ::= \"[\" ws (value (\",\" ws value)*)? ws \"]\"\n";
 
-struct builder {
-    const json_t *root;
-    json_t *refs; /* "$ref" to the number of its rule */
-    struct schema_text out;
-    uint32_t rules;
-    uint32_t depth;
-    const char *merging; /* the keyword whose schemas are merged */
-    size_t merged;       /* what was read for that */
-    char *why;
-    int err;
-};
-
-static void fail(struct builder *b, int err, const char *keyword, const char *what)
+void llm_schema_fail(struct schema_builder *b, int err, const char *keyword, const char *what)
 {
     if (!b->err)
         b->err = llm_why(b->why, err, "the JSON schema's \"%s\": %s", keyword, what);
 }
 
-static void check_text(struct builder *b, const struct schema_text *t)
+static void check_text(struct schema_builder *b, const struct schema_text *t)
 {
     if (t->failed)
-        fail(b, -ENOMEM, "type", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "type", "out of memory");
     if (t->bytes > LLM_GBNF_BYTES_MAX)
-        fail(b, -E2BIG, "properties", "the grammar becomes too large");
+        llm_schema_fail(b, -E2BIG, "properties", "the grammar becomes too large");
 }
 
 /* Writes a rule of its own; body is given up.  Returns its number. */
-static uint32_t add_rule(struct builder *b, uint32_t number, struct schema_text *body)
+static uint32_t add_rule(struct schema_builder *b, uint32_t number, struct schema_text *body)
 {
     llm_schema_putf(&b->out, "r%u ::= ", number);
     llm_schema_put(&b->out, body->data ? body->data : "", body->bytes);
     llm_schema_puts(&b->out, "\n");
     if (body->failed)
-        fail(b, -ENOMEM, "type", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "type", "out of memory");
     check_text(b, &b->out);
     free(body->data);
     *body = (struct schema_text){0};
     return number;
 }
 
-static void build(struct builder *b, const json_t *schema, struct schema_text *t);
+static void build(struct schema_builder *b, const json_t *schema, struct schema_text *t);
 
 /* The rule of a schema within another. */
-static uint32_t rule_of(struct builder *b, const json_t *schema)
+static uint32_t rule_of(struct schema_builder *b, const json_t *schema)
 {
     struct schema_text body = {0};
     uint32_t number = b->rules++;
@@ -83,7 +71,7 @@ static uint32_t rule_of(struct builder *b, const json_t *schema)
     return add_rule(b, number, &body);
 }
 
-static void put_literal_json(struct builder *b, struct schema_text *t, const json_t *value)
+static void put_literal_json(struct schema_builder *b, struct schema_text *t, const json_t *value)
 {
     char *text = NULL;
     if (json_is_real(value)) {
@@ -95,7 +83,7 @@ static void put_literal_json(struct builder *b, struct schema_text *t, const jso
     }
     text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text) {
-        fail(b, -ENOMEM, "enum", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "enum", "out of memory");
         return;
     }
     llm_schema_literal(t, text, strlen(text));
@@ -107,7 +95,8 @@ static bool is_whole(double value)
     return value > -0x1p63 && value < 0x1p63 && value == (double)(int64_t)value;
 }
 
-static bool whole_of(struct builder *b, const json_t *schema, const char *keyword, int64_t *out)
+static bool whole_of(struct schema_builder *b, const json_t *schema, const char *keyword,
+                     int64_t *out)
 {
     const json_t *value = json_object_get(schema, keyword);
     if (!value || b->err)
@@ -117,17 +106,17 @@ static bool whole_of(struct builder *b, const json_t *schema, const char *keywor
     else if (json_is_real(value) && is_whole(json_real_value(value)))
         *out = (int64_t)json_real_value(value);
     else
-        fail(b, -EINVAL, keyword, "a whole number is needed");
+        llm_schema_fail(b, -EINVAL, keyword, "a whole number is needed");
     return !b->err;
 }
 
 /* A count such as minItems, between 0 and what a grammar repeats. */
-static int64_t count_of(struct builder *b, const json_t *schema, const char *keyword,
+static int64_t count_of(struct schema_builder *b, const json_t *schema, const char *keyword,
                         int64_t absent)
 {
     int64_t value = absent;
     if (whole_of(b, schema, keyword, &value) && (value < 0 || value > LLM_GRAMMAR_REPEAT_MAX))
-        fail(b, -E2BIG, keyword, "more than 4096, or negative");
+        llm_schema_fail(b, -E2BIG, keyword, "more than 4096, or negative");
     return value;
 }
 
@@ -172,7 +161,7 @@ static bool build_format(const char *format, struct schema_text *t)
     return true;
 }
 
-static void build_string(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_string(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     const json_t *pattern = json_object_get(schema, "pattern");
     const char *format = json_string_value(json_object_get(schema, "format"));
@@ -183,8 +172,8 @@ static void build_string(struct builder *b, const json_t *schema, struct schema_
             most = count_of(b, schema, "maxLength", -1);
     bool sized = least > 0 || most >= 0;
     if ((pattern && (format || sized)) || (format && sized)) {
-        fail(b, -EOPNOTSUPP, pattern ? "pattern" : "format",
-             "not together with another limit of the string");
+        llm_schema_fail(b, -EOPNOTSUPP, pattern ? "pattern" : "format",
+                        "not together with another limit of the string");
     } else if (pattern) {
         char what[LLM_WHY_CHARS];
         llm_schema_puts(t, "\"\\\"\" ");
@@ -192,13 +181,13 @@ static void build_string(struct builder *b, const json_t *schema, struct schema_
                                                              json_string_length(pattern), t, what)
                                           : llm_why(what, -EINVAL, "a string is needed");
         if (err)
-            fail(b, err, "pattern", what);
+            llm_schema_fail(b, err, "pattern", what);
         llm_schema_puts(t, " \"\\\"\"");
     } else if (format) {
         llm_schema_put(t, formatted.data ? formatted.data : "", formatted.bytes);
     } else if (sized) {
         if (most >= 0 && most < least)
-            fail(b, -EINVAL, "maxLength", "less than minLength");
+            llm_schema_fail(b, -EINVAL, "maxLength", "less than minLength");
         llm_schema_puts(t, "\"\\\"\" char");
         put_times(t, least, most);
         llm_schema_puts(t, " \"\\\"\"");
@@ -206,7 +195,7 @@ static void build_string(struct builder *b, const json_t *schema, struct schema_
         llm_schema_puts(t, "string");
     }
     if (formatted.failed)
-        fail(b, -ENOMEM, "format", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "format", "out of memory");
     free(formatted.data);
 }
 
@@ -302,7 +291,7 @@ struct bounds {
 };
 
 /* False: there are none, or they are wrong. */
-static bool read_bounds(struct builder *b, const json_t *schema, struct bounds *r)
+static bool read_bounds(struct schema_builder *b, const json_t *schema, struct bounds *r)
 {
     int64_t strict;
     *r = (struct bounds){.low = INT64_MIN + 1, .high = INT64_MAX};
@@ -319,11 +308,11 @@ static bool read_bounds(struct builder *b, const json_t *schema, struct bounds *
     bool some = r->has_low || r->has_high;
     if (some &&
         (r->low == INT64_MIN || r->low > r->high || (r->low == r->high && (r->above || r->below))))
-        fail(b, -EINVAL, "minimum", "above the maximum, or out of range");
+        llm_schema_fail(b, -EINVAL, "minimum", "above the maximum, or out of range");
     return some && !b->err;
 }
 
-static void build_integer(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_integer(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     struct bounds r;
     if (!read_bounds(b, schema, &r)) {
@@ -332,7 +321,7 @@ static void build_integer(struct builder *b, const json_t *schema, struct schema
     }
     int64_t low = r.low + r.above, high = r.high - r.below;
     if (low > high) {
-        fail(b, -EINVAL, "minimum", "above the maximum, or out of range");
+        llm_schema_fail(b, -EINVAL, "minimum", "above the maximum, or out of range");
         return;
     }
     bool negative = low < 0, positive = high >= 0;
@@ -369,7 +358,7 @@ static void put_numbers(struct schema_text *t, uint64_t low, bool above, uint64_
         llm_schema_putf(t, "%s\"%llu\" (\".\" \"0\"{1,9})?", or, (unsigned long long)high);
 }
 
-static void build_number(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_number(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     struct bounds r;
     if (!read_bounds(b, schema, &r)) {
@@ -395,21 +384,21 @@ static void build_number(struct builder *b, const json_t *schema, struct schema_
 
 /* ---- arrays and objects ---- */
 
-static void build_array(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_array(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     const json_t *items = json_object_get(schema, "items");
     const json_t *prefix = json_object_get(schema, "prefixItems");
     int64_t least = count_of(b, schema, "minItems", 0), most = count_of(b, schema, "maxItems", -1);
     if (json_is_true(json_object_get(schema, "uniqueItems")))
-        fail(b, -EOPNOTSUPP, "uniqueItems", "not supported");
+        llm_schema_fail(b, -EOPNOTSUPP, "uniqueItems", "not supported");
     if (most >= 0 && most < least)
-        fail(b, -EINVAL, "maxItems", "less than minItems");
+        llm_schema_fail(b, -EINVAL, "maxItems", "less than minItems");
     llm_schema_puts(t, "\"[\" ws ");
     if (prefix) {
         size_t count = json_array_size(prefix);
         if (count == 0 || (items && !json_is_false(items)) || (size_t)least > count ||
             (most >= 0 && (size_t)most < count))
-            fail(b, -EOPNOTSUPP, "prefixItems", "only as the whole of an array");
+            llm_schema_fail(b, -EOPNOTSUPP, "prefixItems", "only as the whole of an array");
         for (size_t i = 0; i < count && !b->err; i++)
             llm_schema_putf(t, "%sr%u ", i ? "\",\" ws " : "",
                             rule_of(b, json_array_get(prefix, i)));
@@ -433,8 +422,8 @@ struct trie_node {
 
 /* Adds the node's rule, and the nodes after its next characters to todo[].  Returns their number.
  */
-static size_t add_trie_node(struct builder *b, const char *const *names, struct trie_node node,
-                            struct trie_node *todo)
+static size_t add_trie_node(struct schema_builder *b, const char *const *names,
+                            struct trie_node node, struct trie_node *todo)
 {
     struct schema_text body = {0}, class = {0};
     bool ends_here = names[node.first][node.at] == 0;
@@ -444,7 +433,8 @@ static size_t add_trie_node(struct builder *b, const char *const *names, struct 
         uint32_t code;
         size_t n = hw_utf8_next(next, strnlen(next, 4), &code), first = i;
         if (code < 0x20 || code == '"' || code == '\\')
-            fail(b, -EOPNOTSUPP, "additionalProperties", "not with quotes or controls in names");
+            llm_schema_fail(b, -EOPNOTSUPP, "additionalProperties",
+                            "not with quotes or controls in names");
         while (i < node.last && strncmp(names[i] + node.at, next, n) == 0)
             i++;
         todo[count] = (struct trie_node){first, i, node.at + n, b->rules++};
@@ -456,9 +446,10 @@ static size_t add_trie_node(struct builder *b, const char *const *names, struct 
     llm_schema_put(&body, class.data ? class.data : "", class.bytes);
     llm_schema_puts(&body, ends_here ? "] char*" : "] char* | \"\"");
     if (class.failed)
-        fail(b, -ENOMEM, "additionalProperties", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "additionalProperties", "out of memory");
     if (body.bytes + b->out.bytes > LLM_GBNF_BYTES_MAX)
-        fail(b, -E2BIG, "additionalProperties", "the names of the properties are too long");
+        llm_schema_fail(b, -E2BIG, "additionalProperties",
+                        "the names of the properties are too long");
     free(class.data);
     add_rule(b, node.number, &body);
     return count;
@@ -467,13 +458,13 @@ static size_t add_trie_node(struct builder *b, const char *const *names, struct 
 /* Rules for a key that is none of the names, which are sorted: one for each beginning of a name, as
  * groups within each other would nest as deep as a name is long.  Returns the number of the first.
  */
-static uint32_t add_other_key(struct builder *b, const char *const *names, size_t count)
+static uint32_t add_other_key(struct schema_builder *b, const char *const *names, size_t count)
 {
     /* No two of these have a name in common, so there are at most `count`. */
     struct trie_node *todo = calloc(count, sizeof *todo);
     uint32_t number = b->rules++;
     if (!todo) {
-        fail(b, -ENOMEM, "additionalProperties", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "additionalProperties", "out of memory");
         return number;
     }
     todo[0] = (struct trie_node){.last = count, .number = number};
@@ -491,7 +482,8 @@ static int order_names(const void *a, const void *b)
 }
 
 /* A rule for one member that the schema does not name: "key": value. */
-static uint32_t other_member(struct builder *b, const json_t *properties, const json_t *additional)
+static uint32_t other_member(struct schema_builder *b, const json_t *properties,
+                             const json_t *additional)
 {
     size_t count = 0, room = json_object_size(properties);
     const char **names = calloc(room + 1, sizeof *names);
@@ -499,7 +491,7 @@ static uint32_t other_member(struct builder *b, const json_t *properties, const 
     uint32_t number = b->rules++;
     char value[16] = "value";
     if (!names)
-        fail(b, -ENOMEM, "additionalProperties", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "additionalProperties", "out of memory");
     for (void *at = names ? json_object_iter((json_t *)properties) : NULL; at;
          at = json_object_iter_next((json_t *)properties, at)) {
         names[count++] = json_object_iter_key(at);
@@ -519,12 +511,12 @@ static uint32_t other_member(struct builder *b, const json_t *properties, const 
 }
 
 /* `"name": value` */
-static void put_member(struct builder *b, struct schema_text *t, const char *name,
+static void put_member(struct schema_builder *b, struct schema_text *t, const char *name,
                        const json_t *schema)
 {
     json_t *key = json_string(name);
     if (!key) {
-        fail(b, -ENOMEM, "properties", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "properties", "out of memory");
         return;
     }
     put_literal_json(b, t, key);
@@ -538,8 +530,8 @@ struct tail {
     uint32_t after, first;
 };
 
-static struct tail build_end(struct builder *b, const json_t *properties, const json_t *additional,
-                             bool open)
+static struct tail build_end(struct schema_builder *b, const json_t *properties,
+                             const json_t *additional, bool open)
 {
     struct schema_text after = {0}, first = {0};
     struct tail end = {.after = b->rules, .first = b->rules + 1};
@@ -557,7 +549,7 @@ static struct tail build_end(struct builder *b, const json_t *properties, const 
     return end;
 }
 
-static struct tail build_property(struct builder *b, const char *name, const json_t *schema,
+static struct tail build_property(struct schema_builder *b, const char *name, const json_t *schema,
                                   bool required, struct tail rest)
 {
     struct schema_text member = {0}, after = {0}, first = {0};
@@ -578,32 +570,33 @@ static struct tail build_property(struct builder *b, const char *name, const jso
 }
 
 /* The names that are required, as an object's; NULL after an error. */
-static json_t *read_required(struct builder *b, const json_t *properties, const json_t *required,
-                             bool open)
+static json_t *read_required(struct schema_builder *b, const json_t *properties,
+                             const json_t *required, bool open)
 {
     json_t *names = json_object();
     if (required && !json_is_array(required))
-        fail(b, -EINVAL, "required", "an array of strings is needed");
+        llm_schema_fail(b, -EINVAL, "required", "an array of strings is needed");
     for (size_t i = 0; names && i < json_array_size(required) && !b->err; i++) {
         const char *name = json_string_value(json_array_get(required, i));
         if (!name)
-            fail(b, -EINVAL, "required", "an array of strings is needed");
+            llm_schema_fail(b, -EINVAL, "required", "an array of strings is needed");
         else if (!json_object_get(properties, name))
-            fail(b, open ? -EOPNOTSUPP : -EINVAL, "required", "names no property");
+            llm_schema_fail(b, open ? -EOPNOTSUPP : -EINVAL, "required", "names no property");
         else if (json_object_set_new(names, name, json_true()))
-            fail(b, -ENOMEM, "required", "out of memory");
+            llm_schema_fail(b, -ENOMEM, "required", "out of memory");
     }
     if (!names)
-        fail(b, -ENOMEM, "required", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "required", "out of memory");
     return names;
 }
 
-static void build_members(struct builder *b, const json_t *properties, const json_t *required,
-                          const json_t *additional, bool open, struct schema_text *t)
+static void build_members(struct schema_builder *b, const json_t *properties,
+                          const json_t *required, const json_t *additional, bool open,
+                          struct schema_text *t)
 {
     void **order = calloc(json_object_size(properties) + 1, sizeof *order);
     if (!order) {
-        fail(b, -ENOMEM, "properties", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "properties", "out of memory");
         return;
     }
     size_t n = 0;
@@ -620,14 +613,14 @@ static void build_members(struct builder *b, const json_t *properties, const jso
     llm_schema_putf(t, "\"{\" ws r%u ws \"}\"", tail.first);
 }
 
-static void build_object(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_object(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     const json_t *properties = json_object_get(schema, "properties");
     const json_t *additional = json_object_get(schema, "additionalProperties");
     size_t count = json_object_size(properties);
     bool open = additional ? !json_is_false(additional) : count == 0;
     if (properties && !json_is_object(properties))
-        fail(b, -EINVAL, "properties", "an object is needed");
+        llm_schema_fail(b, -EINVAL, "properties", "an object is needed");
     json_t *required = read_required(b, properties, json_object_get(schema, "required"), open);
     if (count == 0 && open && !json_is_object(additional))
         llm_schema_puts(t, "object");
@@ -638,12 +631,12 @@ static void build_object(struct builder *b, const json_t *schema, struct schema_
 
 /* ---- whole schemas ---- */
 
-static void build_type(struct builder *b, const char *type, const json_t *schema,
+static void build_type(struct schema_builder *b, const char *type, const json_t *schema,
                        struct schema_text *t)
 {
     static const struct {
         const char *name;
-        void (*build)(struct builder *b, const json_t *schema, struct schema_text *t);
+        void (*build)(struct schema_builder *b, const json_t *schema, struct schema_text *t);
     } types[] = {{"string", build_string},
                  {"integer", build_integer},
                  {"number", build_number},
@@ -658,7 +651,7 @@ static void build_type(struct builder *b, const char *type, const json_t *schema
     if (strcmp(type, "boolean") == 0 || strcmp(type, "null") == 0)
         llm_schema_puts(t, type);
     else
-        fail(b, -EINVAL, "type", "not a type of JSON");
+        llm_schema_fail(b, -EINVAL, "type", "not a type of JSON");
 }
 
 /* What limits the values of a schema, and the type it is about; NULL: of any. */
@@ -751,42 +744,42 @@ static bool decode_tilde(char *text)
 }
 
 /* A pointer as a URI has it (RFC 6901, section 6): bytes may be written as %xx. */
-static const json_t *resolve(struct builder *b, const char *ref)
+const json_t *llm_schema_resolve(struct schema_builder *b, const char *ref)
 {
     const json_t *at = b->root;
     char *pointer = strdup(ref[0] ? ref + 1 : ""), *rest = pointer;
     bool fine = pointer && decode_percent(pointer);
     if (!pointer)
-        fail(b, -ENOMEM, "$ref", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "$ref", "out of memory");
     else if (fine && (ref[0] != '#' || (pointer[0] && pointer[0] != '/')))
-        fail(b, -EOPNOTSUPP, "$ref", "only \"#\" and \"#/...\" are supported");
+        llm_schema_fail(b, -EOPNOTSUPP, "$ref", "only \"#\" and \"#/...\" are supported");
     (void)strsep(&rest, "/"); /* what is before the first */
     for (char *name; fine && at && (name = strsep(&rest, "/"));) {
         fine = decode_tilde(name);
         at = part_of(at, name);
     }
     if (!fine)
-        fail(b, -EINVAL, "$ref", "it has an escape other than %01 to %FF, ~0 and ~1");
+        llm_schema_fail(b, -EINVAL, "$ref", "it has an escape other than %01 to %FF, ~0 and ~1");
     else if (!at)
-        fail(b, -EINVAL, "$ref", "there is no such definition");
+        llm_schema_fail(b, -EINVAL, "$ref", "there is no such definition");
     free(pointer);
     return b->err ? NULL : at;
 }
 
-static void build_ref(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_ref(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
     if (!ref) {
-        fail(b, -EINVAL, "$ref", "a string is needed");
+        llm_schema_fail(b, -EINVAL, "$ref", "a string is needed");
         return;
     }
     const json_t *known = json_object_get(b->refs, ref);
     uint32_t number = known ? (uint32_t)json_integer_value(known) : b->rules++;
     if (!known) {
-        const json_t *target = resolve(b, ref);
+        const json_t *target = llm_schema_resolve(b, ref);
         struct schema_text body = {0};
         if (json_object_set_new(b->refs, ref, json_integer(number)))
-            fail(b, -ENOMEM, "$ref", "out of memory");
+            llm_schema_fail(b, -ENOMEM, "$ref", "out of memory");
         if (target)
             build(b, target, &body);
         add_rule(b, number, &body);
@@ -796,142 +789,22 @@ static void build_ref(struct builder *b, const json_t *schema, struct schema_tex
 
 /* ---- schemas that are merged ---- */
 
-static size_t count_values(const json_t *value)
-{
-    size_t count = 1;
-    for (size_t i = 0; i < json_array_size(value); i++)
-        count += count_values(json_array_get(value, i));
-    for (void *at = json_object_iter((json_t *)value); at;
-         at = json_object_iter_next((json_t *)value, at))
-        count += count_values(json_object_iter_value(at));
-    return count;
-}
-
-/* Definitions may be read once for each of many references to them. */
-static void count_merged(struct builder *b, size_t values)
-{
-    b->merged += values;
-    if (b->merged > LLM_SCHEMA_MERGED_MAX)
-        fail(b, -E2BIG, b->merging, "too much is to be merged");
-}
-
-static bool same(struct builder *b, const json_t *x, const json_t *y)
-{
-    if (x == y || !x || !y)
-        return x == y;
-    count_merged(b, count_values(x) + count_values(y));
-    return !b->err && json_equal(x, y);
-}
-
-static bool names_type(const json_t *types, const char *name)
-{
-    for (size_t i = 0; i < json_array_size(types); i++) {
-        const char *one = json_string_value(json_array_get(types, i));
-        if (one && strcmp(one, name) == 0)
-            return true;
-    }
-    return json_is_string(types) && strcmp(json_string_value(types), name) == 0;
-}
-
-/* Of a type, and an array of types that has it, the type; other keywords must say the same. */
-static json_t *narrower(struct builder *b, const char *key, json_t *x, json_t *y)
-{
-    bool is_type = strcmp(key, "type") == 0;
-    if (is_type && json_is_array(x) && json_is_string(y) && names_type(x, json_string_value(y)))
-        return y;
-    if (is_type && json_is_array(y) && json_is_string(x) && names_type(y, json_string_value(x)))
-        return x;
-    return same(b, x, y) ? x : NULL;
-}
-
-/* Adds the properties of one part.  One that is there must fit both schemas. */
-static int merge_properties(struct builder *b, json_t *all, json_t *more)
-{
-    int err = 0;
-    count_merged(b, json_object_size(more));
-    for (void *at = json_object_iter(more); at && !err && !b->err;
-         at = json_object_iter_next(more, at)) {
-        const char *name = json_object_iter_key(at);
-        json_t *value = json_object_iter_value(at), *old = json_object_get(all, name);
-        if (!old)
-            err = json_object_set(all, name, value);
-        else if (!same(b, old, value))
-            err = json_object_set_new(all, name, json_pack("{s:[OO]}", "allOf", old, value));
-    }
-    return err;
-}
-
-static int merge_keyword(struct builder *b, json_t *all, const char *key, json_t *value)
-{
-    json_t *old = json_object_get(all, key), *narrow;
-    bool properties = strcmp(key, "properties") == 0 && json_is_object(value);
-    bool required = strcmp(key, "required") == 0 && json_is_array(value);
-    count_merged(b, 1);
-    if (!old && (properties || required)) {
-        count_merged(b, json_object_size(value) + json_array_size(value));
-        return json_object_set_new(all, key, json_copy(value));
-    }
-    if (!old)
-        return json_object_set(all, key, value);
-    if (properties && json_is_object(old))
-        return merge_properties(b, old, value);
-    if (required && json_is_array(old)) {
-        count_merged(b, json_array_size(value));
-        return json_array_extend(old, value);
-    }
-    narrow = narrower(b, key, old, value);
-    if (!narrow)
-        fail(b, -EOPNOTSUPP, b->merging, "its parts say different things");
-    return narrow && narrow != old ? json_object_set(all, key, narrow) : 0;
-}
-
-static bool is_annotation(const char *key)
-{
-    static const char *const keywords[] = {"title",    "description", "default",     "examples",
-                                           "$schema",  "$defs",       "definitions", "$id",
-                                           "$comment", "deprecated",  "readOnly",    "writeOnly"};
-    for (size_t i = 0; i < ARRAY_LEN(keywords); i++) {
-        if (strcmp(key, keywords[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Adds what one part says to *all, and what it refers to. */
-static void merge(struct builder *b, json_t *all, const json_t *part)
-{
-    json_t *from = (json_t *)part, *ref = json_object_get(part, "$ref");
-    if (++b->depth > LLM_SCHEMA_DEPTH_MAX)
-        fail(b, -E2BIG, b->merging, "schemas nested deeper than 64");
-    if (!json_is_object(part) && !json_is_true(part))
-        fail(b, -EINVAL, b->merging, "a schema is an object or true");
-    if (ref && !b->err)
-        merge(b, all, resolve(b, json_is_string(ref) ? json_string_value(ref) : ""));
-    b->depth--;
-    for (void *at = json_object_iter(from); at && !b->err; at = json_object_iter_next(from, at)) {
-        const char *key = json_object_iter_key(at);
-        json_t *value = json_object_iter_value(at);
-        if (value != ref && !is_annotation(key) && merge_keyword(b, all, key, value))
-            fail(b, -ENOMEM, b->merging, "out of memory");
-    }
-}
-
 /* What the schema says beside the keyword, and its parts from `first` to `end`, as one schema. */
-static void build_merged(struct builder *b, const json_t *schema, const char *keyword, size_t first,
-                         size_t end, struct schema_text *t)
+static void build_merged(struct schema_builder *b, const json_t *schema, const char *keyword,
+                         size_t first, size_t end, struct schema_text *t)
 {
     const json_t *parts = json_object_get(schema, keyword);
     json_t *all = json_object(), *rest = json_copy((json_t *)schema);
     b->merging = parts ? keyword : "$ref";
     if (all && rest) {
         (void)json_object_del(rest, keyword);
-        merge(b, all, rest);
+        llm_schema_merge(b, all, rest);
         for (size_t i = first; i < end && !b->err; i++)
-            merge(b, all, json_array_get(parts, i));
+            llm_schema_merge(b, all, json_array_get(parts, i));
         if (!b->err)
             build(b, all, t);
     } else {
-        fail(b, -ENOMEM, keyword, "out of memory");
+        llm_schema_fail(b, -ENOMEM, keyword, "out of memory");
     }
     json_decref(all);
     json_decref(rest);
@@ -939,31 +812,31 @@ static void build_merged(struct builder *b, const json_t *schema, const char *ke
 
 /* Whether a part, or what it refers to, says all that the schema says beside the keyword: then it
  * is a rule that may refer to itself. */
-static bool says_all(struct builder *b, const json_t *part, const json_t *schema,
+static bool says_all(struct schema_builder *b, const json_t *part, const json_t *schema,
                      const char *keyword)
 {
     const json_t *ref = json_object_get(part, "$ref");
     b->merging = keyword;
     if (json_is_string(ref))
-        part = resolve(b, json_string_value(ref));
+        part = llm_schema_resolve(b, json_string_value(ref));
     for (size_t i = 0; i < ARRAY_LEN(limits) && !b->err; i++) {
         const json_t *said = json_object_get(schema, limits[i].keyword);
         if (said && strcmp(limits[i].keyword, keyword) != 0 &&
-            !same(b, json_object_get(part, limits[i].keyword), said))
+            !llm_schema_same(b, json_object_get(part, limits[i].keyword), said))
             return false;
     }
     return !b->err;
 }
 
-static bool check_choices(struct builder *b, const json_t *choices, const char *keyword)
+static bool check_choices(struct schema_builder *b, const json_t *choices, const char *keyword)
 {
     if (!json_is_array(choices) || json_array_size(choices) == 0)
-        fail(b, -EINVAL, keyword, "an array that is not empty is needed");
+        llm_schema_fail(b, -EINVAL, keyword, "an array that is not empty is needed");
     return !b->err;
 }
 
 /* Alternatives: anyOf and oneOf.  Other limits of the schema are merged into each. */
-static void build_choices(struct builder *b, const json_t *schema, const char *keyword,
+static void build_choices(struct schema_builder *b, const json_t *schema, const char *keyword,
                           struct schema_text *t)
 {
     const json_t *choices = json_object_get(schema, keyword);
@@ -983,11 +856,11 @@ static void build_choices(struct builder *b, const json_t *schema, const char *k
     llm_schema_puts(t, ")");
 }
 
-static void build_all(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_all(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     const json_t *parts = json_object_get(schema, "allOf");
     if (parts && !json_is_array(parts))
-        fail(b, -EINVAL, "allOf", "an array is needed");
+        llm_schema_fail(b, -EINVAL, "allOf", "an array is needed");
     if (json_array_size(parts) == 1 && !limit_beside(schema, "allOf"))
         build(b, json_array_get(parts, 0), t);
     else if (!b->err)
@@ -998,17 +871,17 @@ static bool is_of(const json_t *value, const json_t *types)
 {
     bool whole =
         json_is_integer(value) || (json_is_real(value) && is_whole(json_real_value(value)));
-    return !types || (json_is_string(value) && names_type(types, "string")) ||
-           (whole && names_type(types, "integer")) ||
-           (json_is_number(value) && names_type(types, "number")) ||
-           (json_is_boolean(value) && names_type(types, "boolean")) ||
-           (json_is_null(value) && names_type(types, "null")) ||
-           (json_is_array(value) && names_type(types, "array")) ||
-           (json_is_object(value) && names_type(types, "object"));
+    return !types || (json_is_string(value) && llm_schema_names_type(types, "string")) ||
+           (whole && llm_schema_names_type(types, "integer")) ||
+           (json_is_number(value) && llm_schema_names_type(types, "number")) ||
+           (json_is_boolean(value) && llm_schema_names_type(types, "boolean")) ||
+           (json_is_null(value) && llm_schema_names_type(types, "null")) ||
+           (json_is_array(value) && llm_schema_names_type(types, "array")) ||
+           (json_is_object(value) && llm_schema_names_type(types, "object"));
 }
 
 /* Values: those of const or enum that are of the schema's type. */
-static void build_values(struct builder *b, const json_t *schema, const char *keyword,
+static void build_values(struct schema_builder *b, const json_t *schema, const char *keyword,
                          const json_t *values, struct schema_text *t)
 {
     const json_t *type = json_object_get(schema, "type");
@@ -1017,7 +890,7 @@ static void build_values(struct builder *b, const json_t *schema, const char *ke
         const char *other = limits[i].keyword;
         if (strcmp(other, keyword) != 0 && strcmp(other, "type") != 0 &&
             json_object_get(schema, other))
-            fail(b, -EOPNOTSUPP, other, "not together with const or enum");
+            llm_schema_fail(b, -EOPNOTSUPP, other, "not together with const or enum");
     }
     if (!check_choices(b, values, keyword))
         return;
@@ -1030,16 +903,16 @@ static void build_values(struct builder *b, const json_t *schema, const char *ke
     }
     llm_schema_puts(t, ")");
     if (count == 0)
-        fail(b, -EINVAL, keyword, "no value is of the type");
+        llm_schema_fail(b, -EINVAL, keyword, "no value is of the type");
 }
 
-static void build_constant(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_constant(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     json_t *values = json_pack("[O]", json_object_get(schema, "const"));
     if (values)
         build_values(b, schema, "const", values, t);
     else
-        fail(b, -ENOMEM, "const", "out of memory");
+        llm_schema_fail(b, -ENOMEM, "const", "out of memory");
     json_decref(values);
 }
 
@@ -1054,7 +927,7 @@ static bool says_nothing(const json_t *schema, const char *keyword)
            json_object_size(names) == 1;
 }
 
-static void refuse_unsupported(struct builder *b, const json_t *schema)
+static void refuse_unsupported(struct schema_builder *b, const json_t *schema)
 {
     static const char *const keywords[] = {
         "not",
@@ -1080,11 +953,11 @@ static void refuse_unsupported(struct builder *b, const json_t *schema)
     };
     for (size_t i = 0; i < ARRAY_LEN(keywords); i++) {
         if (json_object_get(schema, keywords[i]) && !says_nothing(schema, keywords[i]))
-            fail(b, -EOPNOTSUPP, keywords[i], "not supported");
+            llm_schema_fail(b, -EOPNOTSUPP, keywords[i], "not supported");
     }
 }
 
-static void build_types(struct builder *b, const json_t *schema, const json_t *types,
+static void build_types(struct schema_builder *b, const json_t *schema, const json_t *types,
                         struct schema_text *t)
 {
     llm_schema_puts(t, "(");
@@ -1098,7 +971,7 @@ static void build_types(struct builder *b, const json_t *schema, const json_t *t
     llm_schema_puts(t, ")");
 }
 
-static void build_keywords(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build_keywords(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     const json_t *type = json_object_get(schema, "type");
     const json_t *ref = json_object_get(schema, "$ref");
@@ -1122,25 +995,25 @@ static void build_keywords(struct builder *b, const json_t *schema, struct schem
     else if (json_is_string(type))
         build_type(b, json_string_value(type), schema, t);
     else if (type)
-        fail(b, -EINVAL, "type", "a string or an array of strings is needed");
+        llm_schema_fail(b, -EINVAL, "type", "a string or an array of strings is needed");
     else if (implied_type(schema))
         build_type(b, implied_type(schema), schema, t);
     else
         llm_schema_puts(t, "value");
 }
 
-static void build(struct builder *b, const json_t *schema, struct schema_text *t)
+static void build(struct schema_builder *b, const json_t *schema, struct schema_text *t)
 {
     if (b->err)
         return;
     if (++b->depth > LLM_SCHEMA_DEPTH_MAX)
-        fail(b, -E2BIG, "type", "schemas nested deeper than 64");
+        llm_schema_fail(b, -E2BIG, "type", "schemas nested deeper than 64");
     if (json_is_true(schema))
         llm_schema_puts(t, "value");
     else if (json_is_object(schema))
         build_keywords(b, schema, t);
     else
-        fail(b, -EINVAL, "type", "a schema is an object or true");
+        llm_schema_fail(b, -EINVAL, "type", "a schema is an object or true");
     check_text(b, t);
     b->depth--;
 }
@@ -1148,7 +1021,7 @@ static void build(struct builder *b, const json_t *schema, struct schema_text *t
 int llm_schema_rules(const json_t *const *schemas, size_t count, bool narrow,
                      struct schema_text *out, char *why)
 {
-    struct builder b = {.why = why};
+    struct schema_builder b = {.why = why};
     llm_schema_puts(&b.out, narrow ? narrow_space : wide_space);
     llm_schema_puts(&b.out, base_rules);
     for (size_t i = 0; i < count && !b.err; i++) {
@@ -1156,7 +1029,7 @@ int llm_schema_rules(const json_t *const *schemas, size_t count, bool narrow,
         b.root = schemas[i];
         b.refs = json_object();
         if (!b.refs)
-            fail(&b, -ENOMEM, "type", "out of memory");
+            llm_schema_fail(&b, -ENOMEM, "type", "out of memory");
         else if (schemas[i])
             build(&b, schemas[i], &body);
         else
@@ -1165,7 +1038,7 @@ int llm_schema_rules(const json_t *const *schemas, size_t count, bool narrow,
         llm_schema_put(&b.out, body.data ? body.data : "", body.bytes);
         llm_schema_puts(&b.out, "\n");
         if (body.failed)
-            fail(&b, -ENOMEM, "type", "out of memory");
+            llm_schema_fail(&b, -ENOMEM, "type", "out of memory");
         check_text(&b, &b.out);
         free(body.data);
         json_decref(b.refs);

@@ -211,6 +211,14 @@ CASES += [
       "r": {"type": "number", "exclusiveMinimum": 0}}, "required": ["k", "r"], "additionalProperties": False},
      [{"k": "circle", "r": 1.5}], [{"k": "x", "r": 1.5}, {"k": "circle"}]),
     ({"enum": [0.1, 2.5, -1e300, 3.0]}, [0.1, 2.5, 3.0], [0.2, 1]),
+    # What several parts say of members that none of them names.
+    ({"allOf": [{"properties": {"a": {"maximum": 9}, "c": True}, "additionalProperties": {"type": ["integer", "null"]}},
+                {"properties": {"b": True, "c": {"const": "c"}}, "additionalProperties": {"type": "integer", "minimum": 3}}]},
+     [{"x": 3, "y": 44}, {}, {"a": 4, "c": "c", "b": None}], [{"x": 2}, {"x": None}, {"a": 2}, {"a": 10}, {"b": "b"}, {"c": 3}]),
+    ({"allOf": [{"properties": {"a": True}, "additionalProperties": True}, {"properties": {"a": {"type": "null"}},
+      "additionalProperties": False}]}, [{}, {"a": None}], [{"a": 1}, {"b": 1}]),
+    ({"properties": {"a": True}, "additionalProperties": False, "allOf": [{"additionalProperties": {"type": "integer"}},
+      {"additionalProperties": True}]}, [{}, {"a": 3}], [{"b": 1}]),
 ]
 
 REFUSED = [
