@@ -71,7 +71,7 @@ static bool knows_chatml(const struct llm_client *c)
 {
     static const char mark[] = "<|im_start|>";
     uint32_t token;
-    return llm_vocab_encode(c->vocab, mark, sizeof mark - 1, true, &token, 1) == 1;
+    return llm_vocab_encode(c->vocab, mark, sizeof mark - 1, &token, 1) == 1;
 }
 
 static void load_template(struct chat *c)

@@ -151,14 +151,14 @@ static enum cmd_exit encode_prompt(struct llm_run *r)
     const char *text = r->o->prompt ? r->o->prompt : "";
     size_t bytes = strlen(text), first = 0;
     int32_t bos = llm_vocab_bos(r->vocab);
-    int64_t count = llm_vocab_encode(r->vocab, text, bytes, true, NULL, 0);
+    int64_t count = llm_vocab_encode(r->vocab, text, bytes, NULL, 0);
     if (count >= 0) {
         r->prompt = malloc(((size_t)count + 1) * sizeof *r->prompt);
         if (!r->prompt)
             return cmd_fail(CMD_FAILED, "llm: out of memory");
         if (bos >= 0 && (llm_vocab_adds_bos(r->vocab) || !*text))
             r->prompt[first++] = (uint32_t)bos;
-        count = llm_vocab_encode(r->vocab, text, bytes, true, r->prompt + first, (size_t)count);
+        count = llm_vocab_encode(r->vocab, text, bytes, r->prompt + first, (size_t)count);
     }
     if (count < 0)
         return cmd_fail(CMD_FAILED, "llm: the prompt: %s", strerror((int)-count));

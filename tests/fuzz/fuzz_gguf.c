@@ -14,17 +14,15 @@ enum { IDS_MAX = 256, ROPE_DIMS_MAX = 512 };
 static void use_vocab(const struct llm_vocab *vocab, const char *text, size_t bytes)
 {
     uint32_t ids[IDS_MAX];
-    for (int special = 0; special < 2; special++) {
-        int64_t count = llm_vocab_encode(vocab, text, bytes, special, ids, IDS_MAX);
-        for (int64_t i = 0; i < count && i < IDS_MAX; i++) {
-            size_t piece_bytes;
-            const char *piece = llm_vocab_piece(vocab, ids[i], i == 0, &piece_bytes);
-            if (ids[i] >= llm_vocab_size(vocab) || piece_bytes > LLM_PIECE_BYTES_MAX)
-                abort();
-            volatile char last = piece_bytes ? piece[piece_bytes - 1] : 0;
-            (void)last;
-            (void)llm_vocab_ends(vocab, ids[i]);
-        }
+    int64_t count = llm_vocab_encode(vocab, text, bytes, ids, IDS_MAX);
+    for (int64_t i = 0; i < count && i < IDS_MAX; i++) {
+        size_t piece_bytes;
+        const char *piece = llm_vocab_piece(vocab, ids[i], i == 0, &piece_bytes);
+        if (ids[i] >= llm_vocab_size(vocab) || piece_bytes > LLM_PIECE_BYTES_MAX)
+            abort();
+        volatile char last = piece_bytes ? piece[piece_bytes - 1] : 0;
+        (void)last;
+        (void)llm_vocab_ends(vocab, ids[i]);
     }
 }
 

@@ -31,7 +31,7 @@ static void use_tokenizer(const uint8_t *data, size_t size)
     uint32_t ids[64];
     if (size == 0 || llm_vocab_parse_llama2c(data + 1, size - 1, data[0], &vocab, why))
         return;
-    int64_t count = llm_vocab_encode(vocab, text, sizeof(text) - 1, true, ids, 64);
+    int64_t count = llm_vocab_encode(vocab, text, sizeof(text) - 1, ids, 64);
     for (int64_t i = 0; i < count && i < 64; i++) {
         size_t bytes;
         (void)llm_vocab_piece(vocab, ids[i], i == 0, &bytes);

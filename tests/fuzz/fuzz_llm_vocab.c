@@ -20,7 +20,7 @@ static void use(const char *pairs, size_t bytes)
     require(gguf_init(&gguf, pairs, bytes, why) == 0);
     if (llm_vocab_create_gguf(&gguf, LLM_VOCAB_MAX, &vocab, why) == 0) {
         uint32_t ids[IDS_MAX];
-        int64_t count = llm_vocab_encode(vocab, text, sizeof text - 1, true, ids, IDS_MAX);
+        int64_t count = llm_vocab_encode(vocab, text, sizeof text - 1, ids, IDS_MAX);
         for (int64_t i = 0; i < count && i < IDS_MAX; i++)
             require(ids[i] < llm_vocab_size(vocab));
         llm_vocab_destroy(vocab);

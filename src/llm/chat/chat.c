@@ -541,14 +541,14 @@ int64_t llm_chat_encode(const struct llm_vocab *vocab, const char *prompt, size_
 {
     int32_t bos = llm_vocab_bos(vocab);
     if (bos < 0 || !llm_vocab_adds_bos(vocab))
-        return llm_vocab_encode(vocab, prompt, bytes, true, tokens, room);
+        return llm_vocab_encode(vocab, prompt, bytes, tokens, room);
     uint32_t first = (uint32_t)bos + 1, *rest = room > 1 ? tokens + 1 : &first;
-    int64_t count = llm_vocab_encode(vocab, prompt, bytes, true, rest, room > 1 ? room - 1 : 1);
+    int64_t count = llm_vocab_encode(vocab, prompt, bytes, rest, room > 1 ? room - 1 : 1);
     if (count < 0)
         return count;
     bool has_bos = count > 0 && *rest == (uint32_t)bos;
     if (has_bos && room && (uint64_t)count >= room) /* too many for the room after one more */
-        return llm_vocab_encode(vocab, prompt, bytes, true, tokens, room);
+        return llm_vocab_encode(vocab, prompt, bytes, tokens, room);
     if (has_bos && room)
         memmove(tokens, rest, (size_t)count * sizeof *tokens);
     else if (room)

@@ -23,7 +23,7 @@ static size_t put_mark(const struct writer *w, const char *text)
     if (tree && strncmp(text, tree, strlen(tree)) == 0)
         n = strlen(tree);
     uint32_t token;
-    if (n == 0 || !w->vocab || llm_vocab_encode(w->vocab, text, n, true, &token, 1) != 1)
+    if (n == 0 || !w->vocab || llm_vocab_encode(w->vocab, text, n, &token, 1) != 1)
         return 0;
     (void)llm_vocab_piece(w->vocab, token, false, &bytes);
     if (bytes > 0)

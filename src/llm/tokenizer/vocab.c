@@ -142,8 +142,7 @@ static void narrow(const struct llm_vocab *vocab, uint32_t *low, uint32_t *high,
 }
 
 /* The longest special token that the text begins with; -1: none. */
-static int32_t match_special(const struct llm_vocab *vocab, const char *text, size_t bytes,
-                             bool control)
+static int32_t match_special(const struct llm_vocab *vocab, const char *text, size_t bytes)
 {
     uint32_t low = 0, high = vocab->special_count;
     int32_t best = -1;
@@ -153,7 +152,7 @@ static int32_t match_special(const struct llm_vocab *vocab, const char *text, si
             break;
         /* The shortest is first: the one that ends here, if any. */
         const struct llm_token *token = &vocab->tokens[vocab->specials[low]];
-        if (token->text.bytes == depth + 1 && (control || token->type == LLM_TOKEN_USER_DEFINED))
+        if (token->text.bytes == depth + 1)
             best = (int32_t)vocab->specials[low];
     }
     return best;
@@ -436,7 +435,7 @@ static int encode_plain(const struct llm_vocab *vocab, const char *text, size_t 
 }
 
 int64_t llm_vocab_encode(const struct llm_vocab *vocab, const char *text, size_t bytes,
-                         bool special, uint32_t *tokens, size_t room)
+                         uint32_t *tokens, size_t room)
 {
     if (bytes > LLM_TEXT_BYTES_MAX)
         return -EMSGSIZE;
@@ -445,7 +444,7 @@ int64_t llm_vocab_encode(const struct llm_vocab *vocab, const char *text, size_t
     int err = 0;
     size_t plain = 0; /* where the text since the last special token begins */
     for (size_t at = 0; at < bytes && !err;) {
-        int32_t token = match_special(vocab, text + at, bytes - at, special);
+        int32_t token = match_special(vocab, text + at, bytes - at);
         if (token < 0) {
             at++;
             continue;

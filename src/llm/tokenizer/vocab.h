@@ -39,10 +39,10 @@ bool llm_vocab_adds_bos(const struct llm_vocab *vocab); /* what the file asks fo
 int32_t llm_vocab_last(const struct llm_vocab *vocab);
 bool llm_vocab_ends(const struct llm_vocab *vocab, uint32_t token); /* eos, eot and their like */
 
-/* Text to tokens.  special: names of control tokens in the text become those tokens.  Returns how
- * many tokens there are, of which at most room were written; -EMSGSIZE, -ENOMEM. */
+/* Text to tokens; names of control tokens in the text become those tokens.  Returns how many tokens
+ * there are, of which at most room were written; -EMSGSIZE, -ENOMEM. */
 int64_t llm_vocab_encode(const struct llm_vocab *vocab, const char *text, size_t bytes,
-                         bool special, uint32_t *tokens, size_t room);
+                         uint32_t *tokens, size_t room);
 
 /* The bytes of one token as text; control tokens yield none.  *bytes at most LLM_PIECE_BYTES_MAX.
  * first: it begins a text, so SentencePiece's leading space is dropped. */

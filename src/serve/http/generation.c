@@ -35,7 +35,7 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
     int64_t found = -ENOMEM;
     if (tokens)
         found = begin ? llm_chat_encode(m->vocab, text, bytes, tokens, room)
-                      : llm_vocab_encode(m->vocab, text, bytes, true, tokens, room);
+                      : llm_vocab_encode(m->vocab, text, bytes, tokens, room);
     if (found == -EMSGSIZE || found > (int64_t)room)
         (void)http_error_set(why, 413, NULL, NULL, "the text is longer than %d bytes",
                              LLM_TEXT_BYTES_MAX);

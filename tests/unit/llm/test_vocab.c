@@ -132,19 +132,19 @@ static void refuse(struct image image, int expected, const char *phrase)
     drop(&made);
 }
 
-static void expect(const struct llm_vocab *vocab, const char *text, size_t bytes, bool special,
+static void expect(const struct llm_vocab *vocab, const char *text, size_t bytes,
                    const uint32_t *ids, size_t count)
 {
     uint32_t found[64];
-    int64_t got = llm_vocab_encode(vocab, text, bytes, special, found, ARRAY_LEN(found));
+    int64_t got = llm_vocab_encode(vocab, text, bytes, found, ARRAY_LEN(found));
     assert_int_equal(got, count);
     assert_memory_equal(found, ids, count * sizeof(*ids));
 }
 
-#define EXPECT(vocab, text, special, ...)                                                          \
+#define EXPECT(vocab, text, ...)                                                                   \
     do {                                                                                           \
         const uint32_t expected_ids[] = {__VA_ARGS__};                                             \
-        expect(vocab, text, sizeof(text) - 1, special, expected_ids, ARRAY_LEN(expected_ids));     \
+        expect(vocab, text, sizeof(text) - 1, expected_ids, ARRAY_LEN(expected_ids));              \
     } while (0)
 
 /* ---- SentencePiece ---- */
@@ -153,12 +153,12 @@ static void pieces_join_by_score_then_from_the_left(void **state)
 {
     (void)state;
     struct made m = make(make_spm(0, NULL));
-    EXPECT(m.vocab, "b", false, 4, 6);
-    EXPECT(m.vocab, "a", false, 9);
-    EXPECT(m.vocab, "bab", false, 4, 8, 6); /* "ba" (-3.5) before "ab" (-4) */
-    EXPECT(m.vocab, "b b", false, 4, 6, 4, 6);
-    EXPECT(m.vocab, "baba", false, 4, 8, 8); /* the left of two equals */
-    assert_int_equal(llm_vocab_encode(m.vocab, "", 0, false, NULL, 0), 0);
+    EXPECT(m.vocab, "b", 4, 6);
+    EXPECT(m.vocab, "a", 9);
+    EXPECT(m.vocab, "bab", 4, 8, 6); /* "ba" (-3.5) before "ab" (-4) */
+    EXPECT(m.vocab, "b b", 4, 6, 4, 6);
+    EXPECT(m.vocab, "baba", 4, 8, 8); /* the left of two equals */
+    assert_int_equal(llm_vocab_encode(m.vocab, "", 0, NULL, 0), 0);
     drop(&m);
 }
 
@@ -166,11 +166,11 @@ static void what_is_no_piece_goes_byte_by_byte(void **state)
 {
     (void)state;
     struct made m = make(make_spm(0, NULL));
-    EXPECT(m.vocab, "!", false, 4, 3);
-    EXPECT(m.vocab, "?", false, 4, 0);                   /* no token for that byte: unknown */
-    EXPECT(m.vocab, "\xc3\xa4", false, 4, 11, 0);        /* one character, two bytes */
-    EXPECT(m.vocab, "b\xff\x80!", false, 4, 6, 0, 0, 3); /* no UTF-8 */
-    EXPECT(m.vocab, "\xc3", false, 4, 11);               /* cut short */
+    EXPECT(m.vocab, "!", 4, 3);
+    EXPECT(m.vocab, "?", 4, 0);                   /* no token for that byte: unknown */
+    EXPECT(m.vocab, "\xc3\xa4", 4, 11, 0);        /* one character, two bytes */
+    EXPECT(m.vocab, "b\xff\x80!", 4, 6, 0, 0, 3); /* no UTF-8 */
+    EXPECT(m.vocab, "\xc3", 4, 11);               /* cut short */
     drop(&m);
 }
 
@@ -178,13 +178,10 @@ static void special_tokens_are_found_in_texts(void **state)
 {
     (void)state;
     struct made m = make(make_spm(0, NULL));
-    EXPECT(m.vocab, "<s>b", true, 1, 4, 6);
-    EXPECT(m.vocab, "b</s>b", true, 4, 6, 2, 4, 6);
-    EXPECT(m.vocab, "<user>", false, 10); /* user-defined ones always are */
-    EXPECT(m.vocab, "b<user>b", false, 4, 6, 10, 4, 6);
-    uint32_t ids[16];
-    int64_t plain = llm_vocab_encode(m.vocab, "<s>", 3, false, ids, 16);
-    assert_true(plain > 1 && ids[0] != 1);
+    EXPECT(m.vocab, "<s>b", 1, 4, 6);
+    EXPECT(m.vocab, "b</s>b", 4, 6, 2, 4, 6);
+    EXPECT(m.vocab, "<user>", 10);
+    EXPECT(m.vocab, "b<user>b", 4, 6, 10, 4, 6);
     drop(&m);
 }
 
@@ -205,12 +202,12 @@ static void marks_of_phi3_take_the_blanks_after_them(void **state)
 {
     (void)state;
     struct made m = make(make_spm(1, add_phi3));
-    EXPECT(m.vocab, "</s> \n b", true, 2, 4, 6);
-    EXPECT(m.vocab, "b<user>\n", true, 4, 6, 10);
-    EXPECT(m.vocab, "<s> b", true, 1, 4, 4, 6);
+    EXPECT(m.vocab, "</s> \n b", 2, 4, 6);
+    EXPECT(m.vocab, "b<user>\n", 4, 6, 10);
+    EXPECT(m.vocab, "<s> b", 1, 4, 4, 6);
     drop(&m);
     m = make(make_spm(0, NULL));
-    EXPECT(m.vocab, "</s> b", true, 2, 4, 4, 6);
+    EXPECT(m.vocab, "</s> b", 2, 4, 4, 6);
     drop(&m);
 }
 
@@ -238,7 +235,7 @@ static void flags_of_the_file_are_kept(void **state)
     m = make(make_spm(3, add_no_prefix));
     assert_false(llm_vocab_adds_bos(m.vocab));
     assert_true(llm_vocab_ends(m.vocab, 10));
-    EXPECT(m.vocab, "b", false, 6);
+    EXPECT(m.vocab, "b", 6);
     assert_memory_equal(llm_vocab_piece(m.vocab, 9, true, &bytes), " a", 2);
     drop(&m);
 }
@@ -253,11 +250,11 @@ static void merges_join_in_their_order(void **state)
     static const char *const pieces[] = {"ab", "bc", "abc", SP "a"};
     static const char *const merges[] = {"b c", "a b", "a bc", SP " a"};
     struct made m = make(make_bpe("gpt-2", pieces, 4, merges, 4));
-    EXPECT(m.vocab, "abc", false, 258); /* "bc" comes first, then "a" + "bc" */
-    EXPECT(m.vocab, "ab", false, 256);
-    EXPECT(m.vocab, "x abc", false, 'x', ' ', 258);
-    EXPECT(m.vocab, "x ad", false, 'x', 259, 'd');
-    EXPECT(m.vocab, "\xff\n", false, 0xff, '\n'); /* bytes are tokens */
+    EXPECT(m.vocab, "abc", 258); /* "bc" comes first, then "a" + "bc" */
+    EXPECT(m.vocab, "ab", 256);
+    EXPECT(m.vocab, "x abc", 'x', ' ', 258);
+    EXPECT(m.vocab, "x ad", 'x', 259, 'd');
+    EXPECT(m.vocab, "\xff\n", 0xff, '\n'); /* bytes are tokens */
     char kind[LLM_NAME_CHARS];
     llm_vocab_describe(m.vocab, kind);
     assert_string_equal(kind, "byte-level BPE (gpt-2)");
@@ -276,7 +273,7 @@ static void merges_in_circles_end(void **state)
     char text[4096];
     memset(text, 'a', sizeof(text));
     uint32_t ids[4096];
-    int64_t count = llm_vocab_encode(m.vocab, text, sizeof(text), false, ids, 4096);
+    int64_t count = llm_vocab_encode(m.vocab, text, sizeof(text), ids, 4096);
     assert_in_range(count, 4096 / 3, 4096 / 2);
     drop(&m);
 }
@@ -287,10 +284,10 @@ static void whole_words_come_before_merges(void **state)
     static const char *const pieces[] = {"abc", "ab"};
     static const char *const merges[] = {"a b"};
     struct made with = make(make_bpe("llama-bpe", pieces, 2, merges, 1));
-    EXPECT(with.vocab, "abc", false, 256);
+    EXPECT(with.vocab, "abc", 256);
     drop(&with);
     struct made without = make(make_bpe("qwen2", pieces, 2, merges, 1));
-    EXPECT(without.vocab, "abc", false, 257, 'c');
+    EXPECT(without.vocab, "abc", 257, 'c');
     drop(&without);
 }
 
@@ -470,10 +467,9 @@ static void sizes_have_limits(void **state)
     refuse(make_bpe("gpt-2", pieces, 1, NULL, 0), -EPROTO, "bytes");
     piece[LLM_PIECE_BYTES_MAX] = 0;
     struct made m = make(make_bpe("gpt-2", pieces, 1, NULL, 0));
-    assert_int_equal(
-        llm_vocab_encode(m.vocab, piece, (size_t)LLM_TEXT_BYTES_MAX + 1, false, NULL, 0),
-        -EMSGSIZE);
-    assert_int_equal(llm_vocab_encode(m.vocab, "abc", 3, false, NULL, 0), 3); /* only counted */
+    assert_int_equal(llm_vocab_encode(m.vocab, piece, (size_t)LLM_TEXT_BYTES_MAX + 1, NULL, 0),
+                     -EMSGSIZE);
+    assert_int_equal(llm_vocab_encode(m.vocab, "abc", 3, NULL, 0), 3); /* only counted */
     struct llm_vocab *vocab;
     assert_int_equal(llm_vocab_create_gguf(&m.gguf, 256, &vocab, why), -EPROTO);
     assert_non_null(strstr(why, "257"));
@@ -494,8 +490,8 @@ static void equal_pieces_and_specials_do_no_harm(void **state)
     put_texts(&w.gguf, entries, 5);
     gguf_write_array(&w.gguf, "tokenizer.ggml.merges", GGUF_STRING, 0);
     struct made m = make(image_end(&w));
-    EXPECT(m.vocab, "<s><s>xx", true, 0, 3, 4);
-    EXPECT(m.vocab, "<s>x", false, 3);
+    EXPECT(m.vocab, "<s><s>xx", 0, 3, 4);
+    EXPECT(m.vocab, "<s>x", 3);
     drop(&m);
 }
 
@@ -520,7 +516,7 @@ static void every_failed_allocation_is_told_and_leaks_nothing(void **state)
     for (int64_t got = -ENOMEM; got < 0; n++) {
         allocations_left = n - 1;
         counting = true;
-        got = llm_vocab_encode(m.vocab, "ab abab", 7, false, NULL, 0);
+        got = llm_vocab_encode(m.vocab, "ab abab", 7, NULL, 0);
         counting = false;
         assert_true(got == -ENOMEM || got == 4);
     }
@@ -531,7 +527,7 @@ static void every_failed_allocation_is_told_and_leaks_nothing(void **state)
     for (int64_t got = -ENOMEM; got < 0; n++) {
         allocations_left = n - 1;
         counting = true;
-        got = llm_vocab_encode(m.vocab, "bab", 3, false, NULL, 0);
+        got = llm_vocab_encode(m.vocab, "bab", 3, NULL, 0);
         counting = false;
         assert_true(got == -ENOMEM || got == 3);
     }
@@ -562,7 +558,7 @@ static void llama2c_tokenizers_are_read(void **state)
     struct image image = make_llama2c();
     struct llm_vocab *vocab;
     assert_int_equal(llm_vocab_parse_llama2c(image.bytes, image.size, 7, &vocab, why), 0);
-    EXPECT(vocab, "a a!", false, 6, 6, 3);
+    EXPECT(vocab, "a a!", 6, 6, 3);
     assert_int_equal(llm_vocab_bos(vocab), 1);
     assert_true(llm_vocab_ends(vocab, 1) && llm_vocab_ends(vocab, 2));
     llm_vocab_destroy(vocab);
@@ -593,14 +589,14 @@ static void synthetic_models_take_any_prompt(void **state)
     uint32_t ids[256];
     for (int i = 0; i < 256; i++)
         text[i] = (char)i;
-    assert_int_equal(llm_vocab_encode(vocab, text, 256, true, ids, 256), 256);
+    assert_int_equal(llm_vocab_encode(vocab, text, 256, ids, 256), 256);
     for (int i = 0; i < 256; i++) {
         size_t bytes;
         const char *piece = llm_vocab_piece(vocab, ids[i], false, &bytes);
         assert_int_equal(bytes, 1);
         assert_memory_equal(piece, text + i, 1);
     }
-    EXPECT(vocab, "<|endoftext|>", true, 256);
+    EXPECT(vocab, "<|endoftext|>", 256);
     assert_true(llm_vocab_ends(vocab, 256));
     llm_vocab_destroy(vocab);
     llm_file_close(file);

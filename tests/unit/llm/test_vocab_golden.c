@@ -67,7 +67,7 @@ static void expect_ids(const struct llm_vocab *vocab, const char *text, const ui
                        size_t count)
 {
     static uint32_t found[IDS_MAX];
-    int64_t got = llm_vocab_encode(vocab, text, strlen(text), false, found, IDS_MAX);
+    int64_t got = llm_vocab_encode(vocab, text, strlen(text), found, IDS_MAX);
     for (int64_t i = 0; i < got && i < (int64_t)count; i++) {
         if (found[i] != ids[i])
             print_error("text '%s': token %d is %u, not %u\n", text, (int)i, found[i], ids[i]);
@@ -183,7 +183,7 @@ static void llama2c_tokens_make_the_text_again(void **state)
     assert_int_equal(llm_vocab_parse_llama2c(image, bytes, 512, &vocab, why), 0);
     free(image);
     uint32_t ids[128];
-    int64_t count = llm_vocab_encode(vocab, text, strlen(text), false, ids, 128);
+    int64_t count = llm_vocab_encode(vocab, text, strlen(text), ids, 128);
     assert_in_range(count, 10, 64); /* pieces, not bytes */
     expect_text(vocab, text, ids, (size_t)count);
     llm_vocab_destroy(vocab);

@@ -32,7 +32,7 @@ static int put(const struct llm_vocab *vocab, const char *text)
 {
     size_t bytes = strlen(text), room = bytes + 16;
     uint32_t *ids = malloc(room * sizeof *ids);
-    int64_t count = ids ? llm_vocab_encode(vocab, text, bytes, true, ids, room) : -1;
+    int64_t count = ids ? llm_vocab_encode(vocab, text, bytes, ids, room) : -1;
     if (count < 0)
         return fail("cannot encode");
     if (llm_vocab_adds_bos(vocab))
