@@ -1,5 +1,7 @@
 #include "serve/service_llm.h"
 
+#include "base/text/controls.h"
+#include "base/text/utf8.h"
 #include "base/units.h"
 #include "command/connect.h"
 #include "kv/redis/cluster.h"
@@ -196,7 +198,7 @@ static bool is_plain(const char *name)
 }
 
 /* What clients call it: as the user says, else general.name if it is plain, else the file's base
- * name. */
+ * name.  They say it in JSON, and it may have been cut: what is no character of a text is '?'. */
 static void choose_name(const char *item, size_t given, const char *path,
                         const struct llm_file *file, char name[LLM_SERVED_NAME_CHARS])
 {
@@ -212,6 +214,8 @@ static void choose_name(const char *item, size_t given, const char *path,
         snprintf(name, LLM_SERVED_NAME_CHARS, "%s", own);
     else
         snprintf(name, LLM_SERVED_NAME_CHARS, "%.*s", (int)len, base);
+    hw_utf8_mend(name);
+    hw_blank_controls_of(name);
 }
 
 static enum cmd_exit open_model(struct service_llm *s, const char *item)

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { HW_UTF8_REPLACEMENT = 0xfffd };
 
@@ -32,6 +33,17 @@ static inline size_t hw_utf8_next(const char *text, size_t len, uint32_t *code_o
         return 1;
     *code_out = code;
     return need;
+}
+
+/* Puts '?' for each byte that is of no character. */
+static inline void hw_utf8_mend(char *text)
+{
+    uint32_t code;
+    for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
+        n = hw_utf8_next(text, left, &code);
+        if (n == 1 && (unsigned char)*text >= 0x80)
+            *text = '?';
+    }
 }
 
 #endif

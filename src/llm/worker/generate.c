@@ -1,6 +1,7 @@
 #include "llm/worker/generate.h"
 
 #include "base/text/controls.h"
+#include "base/text/utf8.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -394,11 +395,17 @@ const char *llm_served_state(const struct llm_served *s)
     return s->draining ? "draining" : s->incomplete ? "incomplete" : "up";
 }
 
+static void make_printable(char *text)
+{
+    hw_utf8_mend(text);
+    hw_blank_controls_of(text);
+}
+
 void llm_served_make_printable(struct llm_served *s)
 {
     for (uint32_t i = 0; i < s->model_count; i++) {
-        hw_blank_controls_of(s->models[i].name);
-        hw_blank_controls_of(s->models[i].arch);
-        hw_blank_controls_of(s->models[i].arithmetic);
+        make_printable(s->models[i].name);
+        make_printable(s->models[i].arch);
+        make_printable(s->models[i].arithmetic);
     }
 }

@@ -137,7 +137,8 @@ void llm_served_put(struct wire_enc *e, const struct llm_served *served);
 void llm_served_get(struct wire_dec *d, struct llm_served *served);
 /* "up", "draining" or "incomplete". */
 const char *llm_served_state(const struct llm_served *served);
-/* A worker's words may reach a terminal: control characters become '?'. */
+/* A worker's words may reach a terminal, and JSON: control characters and what is no UTF-8 become
+ * '?'. */
 void llm_served_make_printable(struct llm_served *served);
 
 /* One group of pushed tokens.  tops: 0, or 1 + as many as each token has. */

@@ -39,7 +39,6 @@ static const char *type_of(unsigned status, bool anthropic)
     }
 }
 
-/* A message may quote a client's bytes, cut anywhere. */
 static json_t *clean(const char *text)
 {
     size_t len;
@@ -47,6 +46,11 @@ static json_t *clean(const char *text)
     json_t *string = valid ? json_stringn(valid, len) : NULL;
     free(valid);
     return string;
+}
+
+json_t *http_error_message(const struct http_error *e)
+{
+    return clean(e->message);
 }
 
 json_t *http_error_json(const struct http_error *e, bool anthropic)

@@ -27,6 +27,10 @@ struct http_error {
 int http_error_set(struct http_error *e, unsigned status, const char *param, const char *code,
                    const char *fmt, ...) PRINTF_LIKE(5, 6);
 
+/* It may quote a client's bytes, cut anywhere: they become UTF-8.  The caller's; NULL: no memory.
+ */
+json_t *http_error_message(const struct http_error *e);
+
 /* The answer's object, the caller's; NULL: no memory.  anthropic: in that form, {"type": "error",
  * "error": {"type": ..., "message": ...}}. */
 json_t *http_error_json(const struct http_error *e, bool anthropic);

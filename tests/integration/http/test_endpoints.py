@@ -669,6 +669,13 @@ class Doors(Case):
             if path == "/v1/models":
                 self.assertEqual([m["id"] for m in answer["data"]], names)
 
+    def test_a_name_that_is_no_utf_8_is_served_under_one_that_is(self):
+        with service(model=os.fsdecode(b"m\xe9\n=") + str(MODEL)) as front:
+            self.assertEqual([m["id"] for m in call(front.url, "/v1/models")[2]["data"]], ["m??"])
+            for ask in (PROMPT, {**PROMPT, "model": "m??"}):
+                status, _, answer = call(front.url, "/v1/completions", ask)
+                self.assertEqual((status, answer["model"]), (200, "m??"), answer)
+
     def test_one_sequence_at_a_time(self):
         """The front is one client: its texts wait for each other, and all are answered."""
         ask = {**PROMPT, "temperature": 1, "n": 3, "stream": True}

@@ -66,12 +66,21 @@ static void zero_byte_is_a_character(void **state)
     assert_int_equal(code, 0);
 }
 
+static void a_name_that_was_cut_is_mended(void **state)
+{
+    (void)state;
+    char name[] = "\xe2\x82\xac\xff\xc3\xa4 \xe2\x82";
+    hw_utf8_mend(name);
+    assert_string_equal(name, "\xe2\x82\xac?\xc3\xa4 ??");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(valid_sequences_are_read),
         cmocka_unit_test(invalid_bytes_take_one_and_are_replaced),
         cmocka_unit_test(zero_byte_is_a_character),
+        cmocka_unit_test(a_name_that_was_cut_is_mended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

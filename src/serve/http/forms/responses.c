@@ -157,7 +157,8 @@ static json_t *response_of(const struct http_exchange *x, bool begin)
         "{s:s, s:s, s:I, s:s, s:s, s:o, s:o, s:o, s:b, s:n, s:b, s:o}", "id", x->name, "object",
         "response", "created_at", (json_int_t)x->created, "model", x->model->name, "status",
         begin ? "in_progress" : status_of(choice), "error",
-        failed ? json_pack("{s:s, s:s}", "code", "server_error", "message", x->error.message)
+        failed ? json_pack("{s:s, s:o}", "code", "server_error", "message",
+                           http_error_message(&x->error))
                : json_null(),
         "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(),
         "output", begin ? json_array() : output_of(choice), "background", 0, "previous_response_id",
