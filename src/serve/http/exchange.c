@@ -512,6 +512,47 @@ static int take_body(struct http_exchange *x, const char *body, size_t len)
     return 0;
 }
 
+/* What the body takes once it is parsed, about: its strings, and what jansson allocates for values
+ * of each kind. */
+static size_t parsed_bytes(const char *body, size_t len)
+{
+    enum { OBJECT = 256, ARRAY = 128, STRING = 80, VALUE = 40 };
+    size_t bytes = len;
+    bool quoted = false;
+    for (size_t i = 0; i < len; i++) {
+        char c = body[i];
+        if (quoted && c == '\\')
+            i++;
+        else if (c == '"')
+            quoted = !quoted;
+        if (c == '"' && quoted)
+            bytes += STRING;
+        else if (!quoted)
+            bytes += c == '{' ? OBJECT : c == '[' ? ARRAY : c == ',' || c == ':' ? VALUE : 0;
+    }
+    return bytes;
+}
+
+/* Before it is parsed: a request keeps what it was parsed into until its end. */
+static int take_parsed(struct http_exchange *x)
+{
+    size_t bytes = x->body ? parsed_bytes(x->body, x->body_len) : 0;
+    if (bytes <= HTTP_BODY_BYTES_SMALL)
+        return 0;
+    if (bytes > HTTP_PARSED_BYTES_MAX)
+        return http_error_set(&x->error, MHD_HTTP_CONTENT_TOO_LARGE, NULL, NULL,
+                              "the body has too many values: they would take %zu bytes, and %d are "
+                              "the limit",
+                              bytes, HTTP_PARSED_BYTES_MAX);
+    if (!http_parsed_take(x->front, bytes))
+        return http_error_set(&x->error, 503, NULL, NULL,
+                              "requests that are under way take %d bytes together, which is the "
+                              "limit; try again soon",
+                              HTTP_PARSED_BYTES_MAX);
+    x->parsed_taken = bytes;
+    return 0;
+}
+
 /* The body is not even read: the connection ends with the answer.  So it does for a client that
  * waits for leave to send a body and is refused anyway. */
 static bool refuses_body(struct http_exchange *x)
@@ -578,7 +619,7 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
         return respond(x, MHD_HTTP_NO_CONTENT,
                        MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
     if (x->route)
-        return x->route->handle(x);
+        return take_parsed(x) ? respond_error(x) : x->route->handle(x);
     if (wants_html(c, url))
         return respond_page(x);
     return respond(x, MHD_HTTP_OK, http_page(url, http_state_print, f));
@@ -597,6 +638,7 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
         (void)epoll_ctl(f->watch, EPOLL_CTL_DEL, x->fd, NULL);
     http_generation_fini(x);
     drop_body(x);
+    http_parsed_give(f, x->parsed_taken);
     free(x);
     http_client_expect(f, c, true, 0);
 }

@@ -178,21 +178,41 @@ void http_client_busy(struct http_front *f, struct MHD_Connection *c)
     set_due(f, c, true, true, 0);
 }
 
-bool http_bodies_take(struct http_front *f, size_t bytes)
+static bool take(struct http_front *f, uint64_t *held, uint64_t most, size_t bytes)
 {
     pthread_mutex_lock(&f->clients_lock);
-    bool fits = bytes <= HTTP_BODIES_BYTES_MAX - f->body_bytes;
+    bool fits = bytes <= most - *held;
     if (fits)
-        f->body_bytes += bytes;
+        *held += bytes;
     pthread_mutex_unlock(&f->clients_lock);
     return fits;
 }
 
-void http_bodies_give(struct http_front *f, size_t bytes)
+static void give(struct http_front *f, uint64_t *held, size_t bytes)
 {
     pthread_mutex_lock(&f->clients_lock);
-    f->body_bytes -= bytes;
+    *held -= bytes;
     pthread_mutex_unlock(&f->clients_lock);
+}
+
+bool http_bodies_take(struct http_front *f, size_t bytes)
+{
+    return take(f, &f->body_bytes, HTTP_BODIES_BYTES_MAX, bytes);
+}
+
+void http_bodies_give(struct http_front *f, size_t bytes)
+{
+    give(f, &f->body_bytes, bytes);
+}
+
+bool http_parsed_take(struct http_front *f, size_t bytes)
+{
+    return take(f, &f->parsed_bytes, HTTP_PARSED_BYTES_MAX, bytes);
+}
+
+void http_parsed_give(struct http_front *f, size_t bytes)
+{
+    give(f, &f->parsed_bytes, bytes);
 }
 
 /* ---- the thread that watches clients and the clock ---- */
@@ -529,7 +549,7 @@ void http_front_stop(struct http_front *f)
     for (size_t i = 0; i < f->worker_count; i++)
         http_worker_stop(&f->workers[i]);
     assert(!f->waiting && !f->actions && !f->exchanges && LIST_EMPTY(&f->clients) &&
-           !f->body_bytes);
+           !f->body_bytes && !f->parsed_bytes);
     for (size_t i = 0; i < f->model_count; i++)
         http_model_destroy(f->models[i]);
     if (f->watch >= 0)

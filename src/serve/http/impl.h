@@ -48,6 +48,7 @@ enum {
     HTTP_CHUNKS_BYTES_MAX = 64 << 20,  /* formatted at once: more than a context's text with its
                                         * logprobs */
     HTTP_BODIES_BYTES_MAX = 256 << 20, /* of requests that are being read, together */
+    HTTP_PARSED_BYTES_MAX = 1 << 30,   /* of requests under way: a number of 2 bytes takes 40 */
     HTTP_BODY_BYTES_SMALL = 64 << 10,  /* of one: does not count among these */
     HTTP_PREFIX_TOKENS = 32,           /* a prefix is known by so many tokens, and multiples */
     HTTP_PREFIX_BLOCKS_MAX = 64,       /* beyond these a prompt's prefix is not distinguished */
@@ -241,7 +242,8 @@ struct http_front {
     pthread_mutex_t clients_lock; /* of the rest; no lock is taken under it */
     LIST_HEAD(, http_client) clients;
     unsigned client_count;
-    uint64_t body_bytes; /* of all requests that are being read */
+    uint64_t body_bytes;   /* of all requests that are being read */
+    uint64_t parsed_bytes; /* of all that are under way */
 };
 
 /* ---- front.c ---- */
@@ -256,6 +258,9 @@ void http_client_busy(struct http_front *f, struct MHD_Connection *c);
 /* Takes room for bodies.  False: too much is taken by others. */
 bool http_bodies_take(struct http_front *f, size_t bytes);
 void http_bodies_give(struct http_front *f, size_t bytes);
+/* The same for what they are parsed into. */
+bool http_parsed_take(struct http_front *f, size_t bytes);
+void http_parsed_give(struct http_front *f, size_t bytes);
 
 /* ---- models.c ---- */
 
@@ -391,7 +396,8 @@ struct http_exchange {
     struct http_key *key;             /* the front's nobody where none is asked for */
     char *body;
     size_t body_len, body_room;
-    size_t body_taken; /* of the room for all bodies */
+    size_t body_taken;   /* of the room for all bodies */
+    size_t parsed_taken; /* of that for requests under way */
     struct http_error error;
     const char *allow; /* the methods that the path takes */
     bool preflight;    /* it asks for these only: OPTIONS */

@@ -499,6 +499,13 @@ class Endpoints(unittest.TestCase):
             self.assertIn(word, error["message"])
             self.assertNotIn("not JSON", error["message"])
 
+    def test_a_body_of_too_many_values(self):
+        """Each takes far more memory than text, for as long as the request."""
+        many = b'{"prompt": "a", "max_tokens": 1, "more": [' + b"{}," * 4_000_000 + b"{}]}"
+        self.assertIn("too many values", self.refused("/v1/completions", None, 413, raw=many, method="POST")["message"])
+        quoted = {**PROMPT, "max_tokens": 1, "more": "[{}," * 3_000_000 + '"\\'}
+        self.assertEqual(call(self.url, "/v1/completions", quoted)[0], 200)
+
     def test_schemas_that_refer_to_themselves(self):
         def schema(node):
             return {"type": "json_schema", "json_schema": {"name": "n", "schema": {
