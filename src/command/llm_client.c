@@ -153,14 +153,20 @@ struct output {
     pthread_cond_t changed;
 };
 
+void cmd_put_generated(FILE *out, bool is_terminal, char *before, const char *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        char c = bytes[i];
+        bool drives = c != '\n' && c != '\t' && hw_ends_control(*before, c);
+        fputc(is_terminal && drives ? '?' : c, out);
+        *before = c;
+    }
+}
+
 static void show(struct output *o, const char *bytes, size_t len)
 {
-    for (size_t i = 0; i < len && o->text->out; i++) {
-        char ch = bytes[i];
-        bool drives = ch != '\n' && ch != '\t' && hw_ends_control(o->shown, ch);
-        fputc(o->is_terminal && drives ? '?' : ch, o->text->out);
-        o->shown = ch; /* a character may come in two parts */
-    }
+    if (o->text->out)
+        cmd_put_generated(o->text->out, o->is_terminal, &o->shown, bytes, len);
 }
 
 static int put_part(void *user, bool reasoning, const char *bytes, size_t len)

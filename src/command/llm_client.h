@@ -80,6 +80,9 @@ enum cmd_exit llm_client_encode(const struct llm_client *c, const char *text, si
  * figures are filled in both cases, as far as the text came. */
 enum cmd_exit llm_client_generate(struct llm_client *c, const struct llm_client_text *text,
                                   struct llm_client_figures *figures);
+/* Generated text, as it comes: on a terminal '?' stands for what would drive it.  *before: the last
+ * byte, '\0' at first, since a character may come in two parts. */
+void cmd_put_generated(FILE *out, bool is_terminal, char *before, const char *bytes, size_t len);
 void llm_client_figures_fini(struct llm_client_figures *figures);
 /* A few lines, or a JSON object. */
 void llm_client_print_figures(const struct llm_client *c, const struct llm_client_figures *f,

@@ -5,12 +5,14 @@
 #include "base/report/output.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "command/llm_client.h"
 #include "rpc/resume/resume.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *const llm_run_modes[] = {"local",
                                      "naive",
@@ -238,7 +240,7 @@ static void show(struct llm_run *r, uint32_t token)
         return;
     const char *piece = llm_vocab_piece(r->vocab, token, !r->begun, &bytes);
     r->begun |= bytes > 0;
-    fwrite(piece, 1, bytes, r->text);
+    cmd_put_generated(r->text, isatty(fileno(r->text)), &r->shown, piece, bytes);
     fflush(r->text);
 }
 

@@ -57,6 +57,7 @@ struct llm_run {
     uint32_t step_count;
     FILE *text; /* where the text goes as it comes; NULL: nowhere */
     bool begun; /* some of it has been written */
+    char shown; /* its last byte */
     char why[LLM_WHY_CHARS];
 };
 

@@ -9,6 +9,7 @@ import resource
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import termios
@@ -111,6 +112,21 @@ class Client(Case):
             self.assertEqual((figures["mode"], figures["prompt_tokens"], figures["generated_tokens"]), (mode, 4, 8))
             self.assertEqual(figures["bytes_sent"] > 0, mode == "semantic")
             self.assertEqual(run.stdout.rstrip(), (PROMPT + self.local("-n", 8)).rstrip())
+
+    def test_what_a_model_writes_cannot_drive_the_terminal(self):
+        comma, escape = (struct.pack("<Q", len(name)) + name for name in (b",", "\u011b".encode()))
+        parts = [part.replace(escape, comma) for part in MODEL.read_bytes().split(comma)]
+        path = self.dir / "escapes.gguf"
+        path.write_bytes(escape.join(parts))
+        server = Server("--listen", "127.0.0.1:0", "--model", path, "--threads", 1)
+        self.addCleanup(server.stop)
+        for where in (("--model", path, "--threads", "1"), (server.addresses[0],)):
+            t = Terminal("llm", *map(str, where), "-p", PROMPT, "-n", "40", "--temperature", "0", term="dumb")
+            seen = t.read_until("good work") + t.read_until("LORD")
+            t.close()
+            self.assertIn("Solomon? I", seen)
+            self.assertNotIn("\x1b", seen)
+            self.assertIn("\x1b", self.llm(*where, "-p", PROMPT, "-n", 40, "--temperature", 0).stdout)
 
     def test_a_prompt_comes_from_a_file_or_a_pipe(self):
         expected = self.llm(self.address, "-p", PROMPT, "-n", 8).stdout
