@@ -87,15 +87,21 @@ void llm_worker_wake(void *worker)
 
 /* ---- answers ---- */
 
+/* The server closes an endpoint that ended meanwhile. */
+static void reply(struct llm_client *c, struct rpc_msg *msg, int status,
+                  const struct rpc_send *send)
+{
+    int rc = rpc_reply(c->ep, msg, status, send);
+    if (rc == -EMSGSIZE) /* more than the client takes */
+        (void)rpc_reply(c->ep, msg, rc, NULL);
+}
+
 void llm_answer(struct llm_client *c, struct rpc_msg *msg, int status, const void *data, size_t len)
 {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
     struct rpc_send send = {.stream = msg->stream, .iov = &iov, .iov_count = len ? 1 : 0};
     if (msg->kind == RPC_CALL) {
-        /* The server closes an endpoint that ended meanwhile. */
-        int rc = rpc_reply(c->ep, msg, status, &send);
-        if (rc == -EMSGSIZE) /* than the client takes */
-            (void)rpc_reply(c->ep, msg, rc, NULL);
+        reply(c, msg, status, &send);
         llm_byte_account_sent(&c->account, status ? LLM_CONTROL : llm_answer_class(msg->method),
                               len);
     }
@@ -496,7 +502,7 @@ static void on_piece(struct llm_client *c, struct rpc_msg *msg, const struct llm
         {.iov_base = head, .iov_len = sizeof head},
         {.iov_base = (void *)(uintptr_t)(data + r->offset), .iov_len = r->length}};
     struct rpc_send send = {.stream = msg->stream, .iov = iov, .iov_count = r->length ? 2 : 1};
-    (void)rpc_reply(c->ep, msg, 0, &send);
+    reply(c, msg, 0, &send);
     llm_byte_account_sent(&c->account, llm_answer_class(r->method), sizeof head + r->length);
     rpc_release(c->ep, msg);
 }

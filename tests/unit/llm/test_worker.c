@@ -163,6 +163,36 @@ static void the_served_file_can_be_fetched(void **state)
     server_stop(&h);
 }
 
+/* More than it takes is not sent, and it hears so. */
+static void a_client_with_little_room_is_answered(void **state)
+{
+    (void)state;
+    struct llm_synth synth = image_tiny(LLM_LLAMA);
+    struct llm_worker_options options = options_of(0, 0);
+    struct rpc_client_options small = {.config = {.window_bytes = RPC_WINDOW_MIN}};
+    struct llm_request r = {.method = LLM_METHOD_DOWNLOAD_WEIGHTS, .length = RPC_WINDOW_MIN / 2};
+    struct worker_server h;
+    struct llm_remote *remote;
+    struct llm_file *large;
+    struct wire_dec d;
+    synth.config.vocab = 8192;
+    struct image image = image_synth(&synth);
+    assert_true(image.size >= RPC_WINDOW_MIN);
+    assert_int_equal(llm_file_parse(image.bytes, image.size, &large, why), 0);
+    options.file = large;
+    server_start(&h, &options);
+    assert_int_equal(
+        llm_remote_open(&h.addr, &(struct rpc_net_options){0}, &small, 60 * HW_SEC, &remote, why),
+        0);
+    assert_int_equal(llm_remote_call(remote, &r, LLM_WEIGHTS, &d, why), 0);
+    r.length = RPC_WINDOW_MIN;
+    assert_int_equal(llm_remote_call(remote, &r, LLM_WEIGHTS, &d, why), -EMSGSIZE);
+    llm_remote_close(remote);
+    server_stop(&h);
+    llm_file_close(large);
+    image_free(&image);
+}
+
 static void a_semantic_step_is_small(void **state)
 {
     (void)state;
@@ -705,6 +735,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_generates_the_same),
         cmocka_unit_test(answers_go_by_the_servers_thread_too),
+        cmocka_unit_test(a_client_with_little_room_is_answered),
         cmocka_unit_test(a_semantic_step_is_small),
         cmocka_unit_test(the_served_file_can_be_fetched),
         cmocka_unit_test(unknown_handles_are_named),
