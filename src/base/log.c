@@ -67,6 +67,12 @@ static bool parse_category(const char *text, size_t len, unsigned char levels[HW
     return cat >= 0 && level >= 0;
 }
 
+bool hw_log_is_category(const char *text, size_t len)
+{
+    unsigned char levels[HW_CAT_COUNT];
+    return parse_category(text, len, levels);
+}
+
 /* Applies CAT=LEVEL,... to levels, but for parts that cannot be read.  The first of those, or NULL.
  */
 static const char *parse_categories(const char *text, unsigned char levels[HW_CAT_COUNT])

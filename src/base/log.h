@@ -79,11 +79,14 @@ void hw_log_write(enum hw_cat cat, enum hw_log_level level, const char *fmt, ...
 /* strerror of a negative errno, and what to do where too many files are open. */
 const char *hw_strerror(int rc);
 
+/* Whether text[0..len) is a part of VENUS_LOG_CATEGORIES that can be read, such as NET=DEBUG. */
+bool hw_log_is_category(const char *text, size_t len);
+
 /* Reads the environment again.  For tests: no other thread may be changing it. */
 void hw_log_reload(void);
 
 /* Lines go to fn, newline included, instead of standard error; NULL restores.  Calls of fn are
- * serialised; fn must not log.  For tests. */
+ * serialised; fn must not log.  For tests, and for a command that says some of it itself. */
 typedef void hw_log_sink_fn(void *user, const char *line, size_t len);
 void hw_log_set_sink(hw_log_sink_fn *fn, void *user);
 

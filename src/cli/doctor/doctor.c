@@ -131,6 +131,7 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     const struct doctor_options *o = values;
     const char *address = operands->count ? operands->items[0] : NULL;
     struct doctor d = {.connect = &o->connect, .duration_ns = o->no_bench ? 0 : o->duration_ns};
+    doctor_hush_variables();
     if (o->json)
         return examine_as_json(&d, address);
     examine(&d, address);

@@ -29,6 +29,8 @@ void doctor_fail(struct doctor *doctor, enum cmd_exit code, const char *check, c
 void doctor_check_host(struct doctor *doctor);        /* program, kernel, limits, clock */
 void doctor_check_vulkan(struct doctor *doctor);      /* driver, loader, GPUs of this machine */
 void doctor_check_environment(struct doctor *doctor); /* variables that are set */
+/* From now on the log leaves out what doctor_check_environment says, too. */
+void doctor_hush_variables(void);
 /* NULL: the servers of the environment, or the default one. */
 void doctor_check_servers(struct doctor *doctor, const char *address);
 

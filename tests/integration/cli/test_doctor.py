@@ -12,7 +12,9 @@ import unittest
 
 from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Server, hawser
 
-KNOBS = pathlib.Path(__file__).parents[3] / "docs/reference/knobs.md"
+SOURCE = pathlib.Path(__file__).parents[3]
+KNOBS = SOURCE / "docs/reference/knobs.md"
+SWITCHES = re.findall(r'"(no_\w+)"', (SOURCE / "src/venus/client/perf.c").read_text())
 HELLO_HEADER = 8  # docs/reference/protocol.md: magic, length; then lowest and highest version
 
 
@@ -98,15 +100,32 @@ class Host(Doctor):
 
     def test_values_that_cannot_be_read_are_told(self):
         good = {"VENUS_TRACK": "compare", "VENUS_SERVER_PORT": "1", "VENUS_EARLY_FENCE": "no",
-                "VENUS_UPLOAD_STRIPES": "8", "VENUS_SOCKET_BUFFER_BYTES": "1MiB"}
+                "VENUS_UPLOAD_STRIPES": "8", "VENUS_SOCKET_BUFFER_BYTES": "1MiB", "VENUS_FETCH": "None",
+                "VENUS_DESCRIPTOR_BUFFER": "1", "VENUS_LOG_LEVEL": "error", "HAWSER_SANDBOX": "watch",
+                "VENUS_LOG_CATEGORIES": "network=INFO,kv=WARN", "HAWSER_TP_TIMEOUT_S": "60",
+                "VENUS_PERF": ",".join(SWITCHES), "VENUS_INVALIDATE_HANDLES": "0x9,11",
+                "HAWSER_VISIBLE_DEVICES": f"{'0aF1' * 8},{'0' * 32}"}
         bad = {"VENUS_TRACK": "foo", "VENUS_SERVER_PORT": "abc", "VENUS_EARLY_FENCE": "maybe",
-               "VENUS_UPLOAD_STRIPES": "9", "VENUS_SOCKET_BUFFER_BYTES": "x"}
+               "VENUS_UPLOAD_STRIPES": "9", "VENUS_SOCKET_BUFFER_BYTES": "x", "VENUS_FETCH": "some",
+               "VENUS_DESCRIPTOR_BUFFER": "perhaps", "VENUS_LOG_LEVEL": "loud", "HAWSER_SANDBOX": "on",
+               "HAWSER_TP_TIMEOUT_S": "0"}
+        parts = {"VENUS_LOG_CATEGORIES": ("NET=INFO,net", "net"), "VENUS_PERF": ("no_packing,packing", "packing"),
+                 "VENUS_INVALIDATE_HANDLES": ("0x9,all", "all"), "HAWSER_VISIBLE_DEVICES": ("0", "0")}
         for name, value in good.items():
             self.assertIn(("ok", f"{name}={value}", None), self.doctor(env={name: value})["variable"])
         for name, value in bad.items():
             found = self.doctor("unix:/none", env={name: value}, code=UNREACHABLE)["variable"]
             self.assertIn(f"{name}={value} cannot be read",
                           "\n".join(line[1] for line in found if line[0] == "warning"))
+        for name, (value, part) in parts.items():
+            found = self.doctor("unix:/none", env={name: value}, code=UNREACHABLE)["variable"]
+            self.assertIn(("warning", f"{name}={value}: '{part}' cannot be read"), [line[:2] for line in found])
+
+    def test_the_log_does_not_say_it_again(self):
+        env = {"VENUS_SERVER_PORT": "abc", "VENUS_SYNC": "maybe", "VENUS_TRACK": "foo", "VENUS_UPLOAD_STRIPES": "9"}
+        result = hawser("doctor", "--no-bench", "unix:/none", env=env)
+        self.assertEqual(result.stdout.count("cannot be read"), len(env), result.stdout)
+        self.assertEqual(result.stderr, "")
 
     def test_a_list_without_a_server_is_told(self):
         self.only(self.doctor(env={"VENUS_SERVERS": ","}), "server", "warning", "VENUS_SERVERS names no server")
