@@ -16,10 +16,12 @@ enum {
     COLUMNS = 120, /* where standard output is no terminal */
     BAR_MIN = 20,  /* below that a bar says nothing */
     BAR_MAX = 60,
-    NAME_WIDTH = 24,
+    NAME_WIDTH = 26,
+    NARROW_NAME_WIDTH = 18,
     PID_WIDTH = 9,
     SIZE_CHARS = 10, /* "1023.9MiB" and a blank */
-    STATE = 20       /* "  wants 100MiB more" */
+    STATE = 23,      /* "  wants 1023.9MiB more" */
+    WIDE = NAME_WIDTH + PID_WIDTH + BAR_MIN + 2 + 4 * SIZE_CHARS + STATE
 };
 
 struct kvtop_options {
@@ -49,10 +51,21 @@ struct parts {
     uint64_t used, kept, reserve;
 };
 
-static int bar_width(void)
+/* A narrow screen has room for names, bars, what is used and mapped, and what goes on. */
+struct layout {
+    bool wide;
+    int name, bar;
+};
+
+static struct layout find_layout(void)
 {
-    int width = screen_columns(COLUMNS) - (NAME_WIDTH + 2) - PID_WIDTH - 2 - 4 * SIZE_CHARS - STATE;
-    return width < BAR_MIN ? BAR_MIN : width > BAR_MAX ? BAR_MAX : width;
+    int columns = screen_columns(COLUMNS);
+    struct layout l = {.wide = columns >= WIDE};
+    l.name = l.wide ? NAME_WIDTH : NARROW_NAME_WIDTH;
+    int others = l.wide ? WIDE - BAR_MIN : NARROW_NAME_WIDTH + 2 + 2 * SIZE_CHARS + STATE;
+    l.bar = columns - others;
+    l.bar = l.bar < BAR_MIN ? BAR_MIN : l.bar > BAR_MAX ? BAR_MAX : l.bar;
+    return l;
 }
 
 static struct parts parts_of(const struct page_limit_user *u)
@@ -86,33 +99,58 @@ static void put_state(const struct page_limit_user *u, uint64_t now)
     }
 }
 
-static void put_user(const struct page_limit_user *u, uint64_t all, int bar, uint64_t now)
+/* At most as wide as its column. */
+static void put_name(const char *name, int width)
+{
+    char text[NAME_WIDTH + 1];
+    snprintf(text, sizeof text, "%.*s", width - 1, name);
+    screen_text(text, width);
+}
+
+static void put_sizes(const struct parts *p, const struct layout *l)
+{
+    put_size(p->used);
+    put_size(p->used + p->kept);
+    if (l->wide)
+        put_size(p->reserve);
+}
+
+static void put_user(const struct page_limit_user *u, uint64_t all, const struct layout *l,
+                     uint64_t now)
 {
     struct parts p = parts_of(u);
-    char name[NAME_WIDTH];
-    if (cmd_kv_is_model(u))
-        snprintf(name, sizeof name, "%.*s", NAME_WIDTH - 1, u->name);
-    else
-        snprintf(name, sizeof name, "rank %u", u->rank);
+    char rank[24];
+    snprintf(rank, sizeof rank, "rank %u", u->rank);
     fputs("  ", stdout);
-    screen_text(name, NAME_WIDTH);
-    printf("%8d ", (int)u->pid);
-    put_bar(&p, all, bar);
-    put_size(p.used);
-    put_size(p.used + p.kept);
-    put_size(p.reserve);
-    put_size(u->min_bytes);
+    put_name(cmd_kv_is_model(u) ? u->name : rank, l->name - 2);
+    if (l->wide)
+        printf("%8d ", (int)u->pid);
+    put_bar(&p, all, l->bar);
+    put_sizes(&p, l);
+    if (l->wide)
+        put_size(u->min_bytes);
     if (cmd_kv_is_model(u))
         put_state(u, now);
     putchar('\n');
 }
 
+static void put_limit(uint64_t limit, uint64_t held, bool wide)
+{
+    char text[HW_FORMAT_CHARS];
+    if (!limit) {
+        fputs("  no limit", stdout);
+        return;
+    }
+    printf("  limit %s", hw_format_size(text, limit));
+    if (wide) /* the column of the minimum is empty */
+        printf(", free %s", hw_format_size(text, limit > held ? limit - held : 0));
+}
+
 static void put_group(const char *name, const struct cmd_kv_group *g)
 {
     struct parts sum = {0};
-    char text[HW_FORMAT_CHARS];
+    struct layout l = find_layout();
     uint64_t limit = page_limit_get(g->limit), now = page_host_ns();
-    int bar = bar_width();
     for (size_t i = 0; i < g->user_count; i++) {
         struct parts p = parts_of(&g->users[i]);
         sum.used += p.used;
@@ -120,29 +158,27 @@ static void put_group(const char *name, const struct cmd_kv_group *g)
         sum.reserve += p.reserve;
     }
     uint64_t held = sum.used + sum.kept + sum.reserve, all = limit ? limit : held;
-    screen_text(name, NAME_WIDTH + 2 + PID_WIDTH);
-    put_bar(&sum, all, bar);
-    put_size(sum.used);
-    put_size(sum.used + sum.kept);
-    put_size(sum.reserve);
-    printf("%*s", SIZE_CHARS, "");
-    if (limit)
-        printf("  limit %s", hw_format_size(text, limit));
-    else
-        fputs("  no limit", stdout);
-    if (limit)
-        printf(", free %s", hw_format_size(text, limit > held ? limit - held : 0));
+    put_name(name, l.name);
+    printf("%*s", l.wide ? PID_WIDTH : 0, "");
+    put_bar(&sum, all, l.bar);
+    put_sizes(&sum, &l);
+    put_limit(limit, held, l.wide);
     putchar('\n');
     for (size_t i = 0; i < g->user_count; i++)
-        put_user(&g->users[i], all, bar, now);
+        put_user(&g->users[i], all, &l, now);
 }
 
 static void put_head(void)
 {
-    int bar = bar_width();
-    printf("%-*s%9s %-*s%*s%*s%*s%*s\n", NAME_WIDTH + 2, "group, model", "pid", bar + 2,
-           "#used =kept -reserve", SIZE_CHARS, "used", SIZE_CHARS, "mapped", SIZE_CHARS, "reserve",
-           SIZE_CHARS, "minimum");
+    struct layout l = find_layout();
+    printf("%-*s", l.name, "group, model");
+    if (l.wide)
+        printf("%*s", PID_WIDTH - 1, "pid");
+    printf("%*s%-*s%*s%*s", l.wide, "", l.bar + 2, "#used =kept -reserve", SIZE_CHARS, "used",
+           SIZE_CHARS, "mapped");
+    if (l.wide)
+        printf("%*s%*s", SIZE_CHARS, "reserve", SIZE_CHARS, "minimum");
+    putchar('\n');
 }
 
 /* ---- the screen ---- */

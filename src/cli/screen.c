@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -74,11 +75,16 @@ bool screen_wait(uint64_t ns)
 
 void screen_text(const char *text, int width)
 {
-    int len = 0;
-    char before = '\0';
-    for (; text && *text; before = *text++, len++)
-        putchar(hw_ends_control(before, *text) ? '?' : *text);
-    for (; len < width; len++)
+    char *shown = text ? strdup(text) : NULL;
+    int columns = 0;
+    if (shown)
+        hw_blank_controls_of(shown);
+    for (const char *at = shown; at && *at; at++) {
+        putchar(*at);
+        columns += (*at & 0xc0) != 0x80; /* not what continues a character of UTF-8 */
+    }
+    free(shown);
+    for (; columns < width; columns++)
         putchar(' ');
 }
 

@@ -194,9 +194,6 @@ static bool dial(const struct top *t, struct place *p, char *why)
 
 /* ---- GPU time ---- */
 
-static const char *const unmeasured =
-    "not measured: the server has no time slices (--tenants, --time-slice)";
-
 /* Of the time since the last look; negative: not known. */
 static double part_of(const struct place *p, const struct server_usage *now, uint32_t i,
                       double seconds)
@@ -333,9 +330,7 @@ static void put_usage(const json_t *gpu)
     size_t i;
     if (!gpu)
         return;
-    bool measured = json_is_true(json_object_get(gpu, "measured"));
-    printf("  %-28s%9s%12s%7s%s%s\n", "tenant", "sessions", "GPU time", "now", measured ? "" : "  ",
-           measured ? "" : unmeasured);
+    printf("  %-28s%9s%12s%7s\n", "tenant", "sessions", "GPU time", "now");
     json_array_foreach(json_object_get(gpu, "tenants"), i, tenant)
     {
         const json_t *seconds = json_object_get(tenant, "seconds");
@@ -352,6 +347,8 @@ static void put_usage(const json_t *gpu)
         else
             printf("%7s\n", "-");
     }
+    if (!json_is_true(json_object_get(gpu, "measured")))
+        puts("  GPU time: not measured without time slices (serve --tenants, --time-slice)");
 }
 
 static void put_state(const json_t *state)

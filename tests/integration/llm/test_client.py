@@ -30,13 +30,14 @@ PROMPT = "And God said"
 class Terminal:
     """A command on a pseudo-terminal."""
 
-    def __init__(self, *args, term="xterm"):
+    def __init__(self, *args, term="xterm", columns=80):
         self.seen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # nohup and a shell's & leave them ignored
                 signal.signal(number, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            termios.tcsetwinsize(1, (24, columns))
             os.execve(HAWSER, [HAWSER, *args], clean_environment({"TERM": term}))
 
     def read_until(self, text):
@@ -310,6 +311,31 @@ class Client(Case):
         self.assertTrue(look.startswith("\x1b[?7l\x1b[H\x1b[J"), look)
         t.type("q")
         self.assertEqual(t.close(), 0)
+
+    def test_a_live_screen_fits_its_terminal(self):
+        for command, columns, wide in ((["top", self.address], 80, "GPU time: not measured"),
+                                       (["kvtop"], 80, " limit "), (["kvtop"], 120, ", free ")):
+            with self.subTest(command=command, columns=columns):
+                t = Terminal(*command, columns=columns)
+                t.read_until("quits")
+                look = t.read_until("\x1b[?7h")
+                self.assertIn(wide, look)
+                self.assertLessEqual(max(map(len, look.replace("\x1b[?7h", "").splitlines())), columns, look)
+                t.type("q")
+                self.assertEqual(t.close(), 0)
+
+    def test_what_a_server_says_does_not_drive_the_terminal(self):
+        with socket.create_server(("127.0.0.1", 0)) as gateway:
+            def answer():
+                with gateway.accept()[0] as connection:
+                    connection.recv(65536)
+                    body = json.dumps({"workers": [{"address": "a\x1b[2J\u009b2J\u00e9", "state": "up"}]})
+                    connection.sendall(f"HTTP/1.0 200 OK\r\n\r\n{body}".encode())
+            thread = threading.Thread(target=answer)
+            thread.start()
+            shown = hawser("top", "--once", f"http://127.0.0.1:{gateway.getsockname()[1]}").stdout
+            thread.join()
+        self.assertRegex(shown, r"(?m)^  a\?\[2J\?\?2J\u00e9 {16,18}up ")
 
     def test_a_dumb_terminal_gets_plain_lines(self):
         t = Terminal("top", self.address, term="dumb")

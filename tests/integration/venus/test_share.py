@@ -93,7 +93,7 @@ class Share(GpuCase):
         self.assertEqual(usage, {"measured": False, "tenants": [
             {"name": "own", "sessions": 0, "seconds": None, "part": None}]})
         shown = hawser("top", server.addresses[0], "--once").stdout
-        self.assertIn("not measured: the server has no time slices", shown)
+        self.assertIn("GPU time: not measured without time slices", shown)
 
     def test_what_is_no_file_of_tenants(self):
         path = self.dir / "tenants"
