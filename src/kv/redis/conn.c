@@ -72,7 +72,7 @@ int kv_redis_ask(struct kv_redis_conn *c, const struct kv_redis_arg *args, unsig
 const char *kv_redis_cause(const struct kv_redis_conn *c, int rc)
 {
     const char *reason = c->transport->ops->reason ? c->transport->ops->reason(c->transport) : NULL;
-    return reason ? reason : strerror(-rc);
+    return reason ? reason : rc == -ESHUTDOWN ? "its end was closed" : strerror(-rc);
 }
 
 void kv_redis_conn_close(struct kv_redis_conn *c)

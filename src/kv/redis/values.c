@@ -41,8 +41,8 @@ static int lose(struct kv_values *v, int rc)
     v->lost = rc;
     if (rc == -EPROTO && !v->tls)
         return fail(v, rc, "it does not answer as Redis does; where it speaks TLS, use tls:");
-    return fail(v, rc, "the connection is lost: %.150s%s", kv_redis_cause(v->conn, rc),
-                v->tls ? "" : "; where it speaks TLS, use tls:");
+    return fail(v, rc, "the connection is lost: %.120s; is \"hawser kvd --resp\" there%s",
+                kv_redis_cause(v->conn, rc), v->tls ? "?" : "? Where it speaks TLS, use tls:");
 }
 
 /* What an error of the server means. */

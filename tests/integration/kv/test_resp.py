@@ -415,6 +415,7 @@ class RespCase(RespDoor):
         self.expect(hawser("kv", "get", plain, "file"), UNREACHABLE, "use tls:")
         self.expect(hawser("kv", "info", "tcp:192.0.2.1:1", "--token-file", red), REFUSED, "for all to read", "tls:")
         self.expect(hawser("kv", "info", "tcp:127.0.0.1:1"), UNREACHABLE, "hawser kvd --resp")
+        self.expect(hawser("kv", "info", f"unix:{self.dir}/kvd", "--timeout", "100ms"), UNREACHABLE, "hawser kvd --resp")
         self.expect(hawser("kv", "info", "tcp:x:y"), USAGE, "is not an address")
         if shutil.which("redis-cli"):
             cli = ["redis-cli", "--tls", "--cacert", str(self.dir / "keys/server.crt"), "-p", address.rsplit(":", 1)[1],
