@@ -85,7 +85,7 @@ class Page(Case):
             self.assertRegex(page, r'<select id="model"><option')
             self.assertRegex(page, r'class="state up"')
             self.assertRegex(page, r'aria-label="KV of kjv: [0-9,]+ pages here, 0 evicted"')
-            self.assertRegex(page, r'class="facts rope">[0-9.,]+ messages/s out')
+            self.assertRegex(page, r'class="facts rope">[0-9.,]+&nbsp;messages/s&nbsp;out')
 
     @unittest.skipUnless(shutil.which("chromium"), "no chromium")
     def test_a_browser_says_why_a_worker_is_down_and_names_the_maps_of_two_models(self):
