@@ -536,7 +536,7 @@ static enum cmd_exit run_here(struct bench *b)
     remove_dir(b->world.dir);
     if (started < b->world.ranks)
         return cmd_fail(CMD_FAILED, "benchkv: cannot start a rank: %s", strerror(EAGAIN));
-    return cmd_interrupted() ? CMD_FAILED : code;
+    return cmd_interrupted() ? cmd_fail(CMD_FAILED, "benchkv: interrupted") : code;
 }
 
 /* ---- ranks started by hand or by a launcher ---- */
