@@ -246,8 +246,8 @@ static enum cmd_exit trim(const char *name)
     size_t count = g.user_count;
     bool models = count > 0 && cmd_kv_is_model(&g.users[0]);
     uint64_t freed = trim_all(&g, &silent);
-    printf("%s: %s given back by %zu %s\n", name, hw_format_size(text, freed), count - silent,
-           models ? "models" : "workers");
+    printf("%s: %s given back by %zu %s%s\n", name, hw_format_size(text, freed), count - silent,
+           models ? "model" : "worker", count - silent == 1 ? "" : "s");
     cmd_kv_close(&g);
     return silent ? CMD_FAILED : CMD_DONE;
 }

@@ -318,10 +318,12 @@ static void put_worker(const json_t *w)
         fputs(i ? ", " : "; weights aside: ", stdout);
         put_text(name, 0);
     }
-    if (json_object_get(w, "why"))
-        fputs("  ", stdout);
-    put_text(json_object_get(w, "why"), 0);
     putchar('\n');
+    if (json_object_get(w, "why")) {
+        fputs("    ", stdout);
+        put_text(json_object_get(w, "why"), 0);
+        putchar('\n');
+    }
 }
 
 static void put_usage(const json_t *gpu)

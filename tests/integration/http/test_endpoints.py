@@ -1034,7 +1034,7 @@ class Doors(Case):
             self.assertIn("No such file", call(front.url, "/state")[2]["workers"][0]["why"])
             # The path is longer than its column.
             self.assertRegex(self.hawser("top", front.url, "--once").stdout,
-                             rf"{self.dir}/none +down .*No such file")
+                             rf"{self.dir}/none +down .*\n    cannot reach .*No such file")
 
 
 class Tools(Case):

@@ -391,6 +391,7 @@ class Serving(Case):
                             "--kv-memory", "1MiB", env=env)
             try:
                 self.assertRegex("\n".join(beside.lines), r"KV memory: 1MiB, group one-\d+")
+                self.assertRegex(kvctl("trim", f"one-{beside.process.pid}"), r" given back by 1 model\n$")
             finally:
                 beside.stop()
         finally:
