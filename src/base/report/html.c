@@ -146,10 +146,10 @@ int hw_page_end(struct hw_page *page, int rc)
     return hw_output_finish(&page->file, rc ? rc : ended, NULL);
 }
 
-int hw_page_check(const char *path)
+int hw_page_check(const char *path, char why[HW_OUTPUT_WHY_CHARS])
 {
     struct hw_output file;
-    int rc = hw_output_open(&file, path, true, 0, NULL);
+    int rc = hw_output_open(&file, path, true, 0, why);
     if (rc == 0)
         rc = hw_output_finish(&file, -ECANCELED, NULL); /* an error, so the file at path stays */
     return rc == -ECANCELED ? 0 : rc;

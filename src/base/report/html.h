@@ -42,8 +42,9 @@ struct hw_page {
     struct hw_html html;
     struct hw_output file;
 };
-/* Whether begin would succeed, to be asked before a long measurement.  0 or a negative errno. */
-int hw_page_check(const char *path) MUST_CHECK;
+/* Whether begin would succeed, to be asked before a long measurement.  0 or a negative errno, with
+ * a sentence that has the path in why. */
+int hw_page_check(const char *path, char why[HW_OUTPUT_WHY_CHARS]) MUST_CHECK;
 /* 0 or a negative errno; end only after 0.  path stays the caller's until then. */
 int hw_page_begin(struct hw_page *page, const char *path, const char *title) MUST_CHECK;
 /* rc: what went wrong meanwhile, or 0.  Returns the first error; on one the old file stays. */

@@ -368,8 +368,9 @@ static enum cmd_exit write_page(const char *path, const struct bkv_set *set)
 /* Before the measurement: a path that cannot be written must not cost its minutes. */
 static enum cmd_exit check_page(const struct benchkv_options *o)
 {
-    int rc = o->report ? hw_page_check(o->report) : 0;
-    return rc ? cmd_fail(CMD_FAILED, "benchkv: %s: %s", o->report, strerror(-rc)) : CMD_DONE;
+    char why[HW_OUTPUT_WHY_CHARS];
+    int rc = o->report ? hw_page_check(o->report, why) : 0;
+    return rc ? cmd_fail(CMD_FAILED, "benchkv: --report: %s", why) : CMD_DONE;
 }
 
 static enum cmd_exit report(struct bench *b)

@@ -322,9 +322,9 @@ static enum cmd_exit open_output(struct experiment *x)
 /* Before the measurement, which may take hours. */
 static enum cmd_exit check_report(const struct experiment *x)
 {
-    int rc = hw_page_check(x->o->report);
-    return rc ? cmd_fail(CMD_FAILED, "experiment: --report %s: %s", x->o->report, strerror(-rc))
-              : CMD_DONE;
+    char why[HW_OUTPUT_WHY_CHARS];
+    int rc = hw_page_check(x->o->report, why);
+    return rc ? cmd_fail(CMD_FAILED, "experiment: --report: %s", why) : CMD_DONE;
 }
 
 static enum cmd_exit prepare(struct experiment *x)

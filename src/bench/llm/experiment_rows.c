@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char header[] =
@@ -287,7 +288,9 @@ int experiment_file_open(const char *path, uint64_t settings, struct experiment_
     if (!file)
         return -errno;
     rewind(file);
-    int rc = read_rows(file, settings, rows, others, &end);
+    struct stat st;
+    bool has_an_end = fstat(fileno(file), &st) == 0 && S_ISREG(st.st_mode); /* a device has none */
+    int rc = has_an_end ? read_rows(file, settings, rows, others, &end) : -EEXIST;
     if (rc == 0 && ftruncate(fileno(file), end))
         rc = -errno;
     if (rc == 0)

@@ -203,10 +203,9 @@ static enum cmd_exit check_options(const struct bench_ipc_options *o)
         return cmd_fail(CMD_USAGE, "bench-ipc: --tp-size N is required: the number of workers");
     if (o->json && o->csv)
         return cmd_fail(CMD_USAGE, "bench-ipc: --json and --csv exclude each other");
-    int rc = o->html ? hw_page_check(o->html) : 0;
-    if (rc)
-        return cmd_fail(CMD_FAILED, "bench-ipc: cannot write %s: %s", o->html, strerror(-rc));
-    return CMD_DONE;
+    char why[HW_OUTPUT_WHY_CHARS];
+    int rc = o->html ? hw_page_check(o->html, why) : 0;
+    return rc ? cmd_fail(CMD_FAILED, "bench-ipc: --html: %s", why) : CMD_DONE;
 }
 
 /* ---- workers ---- */

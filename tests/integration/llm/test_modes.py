@@ -388,7 +388,8 @@ class Experiment(Modes):
 
     def test_a_report_that_cannot_be_written_is_found_first(self):
         (self.dir / "folder").mkdir()
-        for path, why in (("no/r.html", "No such file"), ("folder", "Is a directory")):
+        for path, why in (("no/r.html", "No such file"), ("folder", "is a folder"),
+                          ("/dev/full", "is no plain file")):
             self.experiment("--report", self.dir / path, code=FAILED, says=[path, why])
             self.assertFalse((self.dir / "r.csv").exists())
 
@@ -491,6 +492,7 @@ class Experiment(Modes):
         (self.dir / "r.csv").write_text("my notes\n")
         self.experiment(code=FAILED, says=["is not a table"])
         self.assertEqual((self.dir / "r.csv").read_text(), "my notes\n")
+        self.experiment("--output", "/dev/zero", code=FAILED, says=["/dev/zero is not a table"])
 
     def test_a_run_that_fails_ends_it(self):
         self.experiment("--modes", "local,semantic", "--external_server", "--master_port", "1",

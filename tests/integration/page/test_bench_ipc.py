@@ -90,7 +90,7 @@ class BenchIpc(PageCase):
     def test_a_page_that_cannot_be_written_is_found_first(self):
         self.bench("--html", self.dir / "no" / "page.html", "-v", code=FAILED, texts=("No such file",))
         self.assertEqual(self.bench("--html", self.dir, "-v", code=FAILED,
-                                    texts=("Is a directory",)), "")
+                                    texts=("is a folder",)), "")
 
     def test_verbose_line(self):
         lines = self.bench("--iters", 12, "-v").splitlines()[:12]
