@@ -143,7 +143,7 @@ class Output(Case):
                 self.expect(hawser(*args, stdout=full), FAILED, "cannot write the output")
 
     def test_a_full_disk_is_told_once_also_by_commands_that_fail(self):
-        missing = {"HAWSER_ICD": "/nonexistent"}
+        missing = {"HAWSER_ICD": "/nonexistent", "VENUS_SERVER_PORT": "1"}
         for args, status in ((["top", "--once", "127.0.0.1:1"], UNREACHABLE), (["kvtop", "--once"], FAILED),
                              (["top", "--once", "--json", "127.0.0.1:1"], UNREACHABLE),
                              (["doctor", "--no-bench"], FAILED), (["doctor", "--no-bench", "--json"], FAILED),
