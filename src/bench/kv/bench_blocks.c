@@ -31,8 +31,8 @@ struct blocks_options {
 static const struct cmd_option options[] = {
     {"size", 's', CMD_SIZE, AT(size), "of a block", "SIZE", "4MiB", 64, KV_BLOCK_MAX},
     {"blocks", 'n', CMD_U64, AT(blocks),
-     "different ones, gone through in turn; together more than the caches", "N", "16", 1,
-     BLOCKS_MAX},
+     "different ones, gone through in turn; together more than the caches", "N", "16",
+     2 * REMOTE_BATCH, BLOCKS_MAX},
     {"reps", 'r', CMD_U64, AT(reps),
      "rounds over all blocks; figures are from the median time of a block", "N", "9", 1, REPS_MAX},
     {"only", 'o', CMD_LIST, AT(only),

@@ -117,8 +117,7 @@ static void *run_host(void *user)
 static int start_host(struct remote_blocks *r, int end, char why[RPC_WHY_CHARS])
 {
     struct rpc_addr addr = {.scheme = RPC_SCHEME_TCP, .host = "127.0.0.1"};
-    uint64_t blocks = r->o.blocks / (end == NEAR ? 2 : 1);
-    uint64_t room = (blocks > REMOTE_BATCH ? blocks : REMOTE_BATCH) * r->o.size;
+    uint64_t room = r->o.blocks / (end == NEAR ? 2 : 1) * r->o.size;
     struct kv_host_options host = {
         .ranks = 1,
         .daemons = 1,

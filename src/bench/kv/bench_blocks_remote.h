@@ -24,9 +24,9 @@ struct kv_block_key bench_block_key(uint64_t n);
 struct remote_blocks;
 
 struct remote_options {
-    const char *dir; /* for sockets */
-    uint64_t size, blocks;
-    const uint8_t *data; /* all blocks; must stay */
+    const char *dir;       /* for sockets */
+    uint64_t size, blocks; /* 2 * REMOTE_BATCH at least: a batch must fit into half of them */
+    const uint8_t *data;   /* all blocks; must stay */
 };
 
 /* 0, or a negative errno with cause and remedy in why. */

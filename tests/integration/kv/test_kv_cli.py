@@ -294,7 +294,7 @@ class Kvscale(Case):
 
 class Blocks(Case):
     def test_reading_and_putting_stand_beside_memcpy(self):
-        result = self.expect(hawser("bench-blocks", "--size", "100KiB", "--blocks", "3", "--reps", "2",
+        result = self.expect(hawser("bench-blocks", "--size", "100KiB", "--blocks", "8", "--reps", "2",
                                     "--json", leaks=True), DONE)
         self.assertNotIn("is lost", result.stderr)  # its two daemons end together
         rows = {row["name"]: row for row in json.loads(result.stdout)["rows"]}
@@ -303,11 +303,13 @@ class Blocks(Case):
         self.assertTrue(all(row["value"] > 0 for row in rows.values()))
 
     def test_only_some_of_it(self):
-        out = self.expect(hawser("bench-blocks", "--size", "100KiB", "--blocks", "3", "--reps", "1",
+        out = self.expect(hawser("bench-blocks", "--size", "100KiB", "--blocks", "8", "--reps", "1",
                                  "--only", "put,in_place", "--json"), DONE).stdout
         self.assertEqual([row["name"] for row in json.loads(out)["rows"]],
                          ["memcpy", "put", "in_place", "tcp", "remote_put"])
         self.expect(hawser("bench-blocks", "--only", "nothing"), USAGE, "'nothing'")
+        # Fewer would stay at the near daemon, and a remote get bring nothing.
+        self.expect(hawser("bench-blocks", "--blocks", "7"), USAGE, "from 8 to")
 
 
 class Pingpong(Case):
