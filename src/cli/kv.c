@@ -221,7 +221,7 @@ static enum cmd_exit put(struct store *s, const struct kv_options *o, const char
     free(data);
     if (rc)
         return refuse(s, name, rc);
-    printf("%s: %u bytes", name, set.len);
+    printf("%s: %u byte%s", name, set.len, set.len == 1 ? "" : "s");
     if (s->client)
         printf(", %u cop%s", copies, copies == 1 ? "y" : "ies");
     putchar('\n');
@@ -286,7 +286,7 @@ static enum cmd_exit each(struct store *s, const char *const *names, size_t coun
         if (rc && rc != -ENOENT)
             return refuse(s, names[i], rc);
         if (rc == 0 && !delete)
-            printf("%s: %u bytes\n", names[i], len);
+            printf("%s: %u byte%s\n", names[i], len, len == 1 ? "" : "s");
         else
             printf("%s: %s\n", names[i], rc == 0 ? "deleted" : "not there");
         code = rc == 0 ? code : CMD_FAILED;
@@ -294,15 +294,19 @@ static enum cmd_exit each(struct store *s, const char *const *names, size_t coun
     return code;
 }
 
+/* A terminal gets no name that drives it: anybody may have put one. */
 static void print_name(void *user, const char *name, size_t len)
 {
     const char *pattern = user;
+    char shown[KV_NAMED_NAME_MAX];
     if (pattern && !kv_named_fits(pattern, strlen(pattern), name, len))
         return;
-    bool is_terminal = isatty(STDOUT_FILENO);
-    char before = '\0';
-    for (size_t i = 0; i < len; before = name[i++])
-        putchar(is_terminal && hw_ends_control(before, name[i]) ? '?' : name[i]);
+    if (isatty(STDOUT_FILENO)) {
+        len = len < sizeof shown ? len : sizeof shown;
+        name = memcpy(shown, name, len);
+        hw_blank_controls(shown, len);
+    }
+    (void)fwrite(name, 1, len, stdout);
     putchar('\n');
 }
 

@@ -240,8 +240,8 @@ class RespCase(RespDoor):
         self.assertTrue(all(client.reply() == value for client in clients))
 
     def hawser_kv(self, client, large):
-        def kv(*args):
-            return hawser("kv", "--socket", self.dir / "kvd", *args)
+        def kv(*args, **kwargs):
+            return hawser("kv", "--socket", self.dir / "kvd", *args, **kwargs)
 
         (self.dir / "in").write_bytes(large)
         self.assertEqual(self.expect(kv("put", "file", self.dir / "in"), DONE).stdout,
@@ -260,6 +260,15 @@ class RespCase(RespDoor):
         self.expect(kv("get", "file", self.dir), FAILED, "Is a directory")
         self.assertEqual(self.expect(kv("get", "a"), DONE).stdout, "two")
         self.expect(kv("put", "--only-new", "a", self.dir / "in"), FAILED, "the name has a value already")
+        steers = "\x1b[2J"
+        self.assertEqual(self.expect(kv("put", steers, "/dev/stdin", input="1"), DONE).stdout, f"{steers}: 1 byte, 1 copy\n")
+        self.assertIn(steers, self.expect(kv("keys"), DONE).stdout)
+        ours, terminal = pty.openpty()
+        self.expect(kv("keys", "*[[]2J", stdout=terminal), DONE)
+        self.assertEqual(os.read(ours, 100), b"?[2J\r\n")
+        for end in (ours, terminal):
+            os.close(end)
+        self.expect(kv("del", steers), DONE)
         self.expect(kv("get", "no"), FAILED, "no: there is no such value (MISS)")
         self.assertEqual(self.expect(kv("exists", "a", "no"), FAILED).stdout, "a: 3 bytes\nno: not there\n")
         self.assertEqual(self.expect(kv("keys", "f*"), DONE).stdout, "file\n")
