@@ -305,9 +305,9 @@ static enum cmd_exit check_resp(const struct kvd *k, const char *at,
     if (o->open || k->o->insecure || (token && (o->tls || rpc_addr_is_local(&o->addr))))
         return CMD_DONE;
     return cmd_fail(CMD_REFUSED,
-                    "kvd: --resp: others may reach %s: use unix:PATH, or --token-file or --tenants "
+                    "kvd: --resp: %s may reach %s: use unix:PATH, or --token-file or --tenants "
                     "with an address of this host or with tls:host:port, or --insecure",
-                    at);
+                    rpc_addr_is_local(&o->addr) ? "every user of this host" : "others", at);
 }
 
 static enum cmd_exit read_resp(const struct kvd *k, const char *at, struct resp_door_options *o)
