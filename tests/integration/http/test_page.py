@@ -84,6 +84,7 @@ class Page(Case):
             self.assertRegex(page, r'id="pulse"[^>]*>The worker is up\.')
             self.assertRegex(page, r'<select id="model"><option')
             self.assertRegex(page, r'class="state up"')
+            self.assertNotRegex(page, r'<aside [^>]*hidden')
             self.assertRegex(page, r'aria-label="KV of kjv: [0-9,]+ pages here, 0 evicted"')
             self.assertRegex(page, r'class="facts rope">[0-9.,]+&nbsp;messages/s&nbsp;out')
 
@@ -104,6 +105,7 @@ class Page(Case):
             page = self.dump(front.url)
             self.assertRegex(page, r'id="pulse"[^>]*>The server asks for an API key: enter it below\.')
             self.assertRegex(page, r'<label id="keyed">API key ')
+            self.assertRegex(page, r'<aside [^>]*hidden')  # no state yet, so no empty headings
 
     def assert_map(self, maps):
         (m,) = maps
