@@ -122,9 +122,9 @@ static void print_rtt(const struct hw_hist *h)
 {
     static const double at[] = {0, 50, 90, 99, 99.9, 100};
     static const char *const names[] = {"min", "p50", "p90", "p99", "p99.9", "max"};
-    printf("\nround trip, 64 B, one at a time, %llu samples\n ", (unsigned long long)h->count);
+    printf("\nround trip, 64 B, one at a time, %llu samples\n  us:", (unsigned long long)h->count);
     for (size_t i = 0; i < ARRAY_LEN(at); i++)
-        printf(" %s %.2f us", names[i], (double)hw_hist_percentile(h, at[i]) / 1000);
+        printf("%s %s %.2f", i ? "," : "", names[i], (double)hw_hist_percentile(h, at[i]) / 1000);
     printf("\n");
     print_bars(h);
 }

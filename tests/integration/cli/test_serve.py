@@ -77,6 +77,8 @@ class Transports(Case):
         for word in ("server ", "client ", "connection ", "not encrypted", "p50", "p99.9", "####",
                      "bandwidth", "GB/s", "--no-devices"):
             self.assertIn(word, text)
+        figures = text[text.index("round trip"):]
+        self.assertLessEqual(max(map(len, figures.splitlines())), 80, figures)
 
     def test_default_address_comes_from_the_environment(self):
         with Server("--listen", "127.0.0.1:0") as server:
