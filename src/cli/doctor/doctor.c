@@ -5,12 +5,19 @@
 #include "base/process/child.h"
 #include "base/text/controls.h"
 #include "cli/commands.h"
+#include "cli/screen.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { CHECK_COLUMN = 15, DETAIL_CHARS = 1024 };
+enum {
+    STATUS_WIDTH = 9,
+    CHECK_WIDTH = 15,
+    DETAIL_COLUMN = STATUS_WIDTH + CHECK_WIDTH,
+    DETAIL_WIDTH_MIN = 20, /* on a narrower terminal lines are better broken anywhere */
+    DETAIL_CHARS = 1024
+};
 #define CHILD_NS (20 * HW_SEC) /* a GPU wakes up in seconds; a hung driver never answers */
 
 static const char *const statuses[] = {"ok", "warning", "failed"};
@@ -45,6 +52,27 @@ static const struct cmd_env environment[] = {
 
 /* ---- output ---- */
 
+/* From DETAIL_COLUMN on; where a terminal ends, the next word begins a line there. */
+static void put_text(const char *text)
+{
+    int columns = screen_columns(0), at = DETAIL_COLUMN;
+    bool folds = columns >= DETAIL_COLUMN + DETAIL_WIDTH_MIN;
+    for (const char *word = text; *word;) {
+        int len = (int)strcspn(word, " ");
+        if (at > DETAIL_COLUMN && folds && at + 1 + len > columns) {
+            printf("\n%*s", DETAIL_COLUMN, "");
+            at = DETAIL_COLUMN;
+        } else if (at > DETAIL_COLUMN) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", len, word);
+        at += len;
+        word += len + (word[len] == ' ');
+    }
+    putchar('\n');
+}
+
 static void say(struct doctor *d, enum doctor_status status, const char *check, const char *remedy,
                 const char *fmt, va_list args)
 {
@@ -54,9 +82,13 @@ static void say(struct doctor *d, enum doctor_status status, const char *check, 
     d->warnings += status == DOCTOR_WARNING;
     d->failed += status == DOCTOR_FAILED;
     if (!d->json) {
-        printf("%-8s %-*s%s\n", statuses[status], CHECK_COLUMN, check, detail);
-        if (remedy)
-            printf("%-8s %-*s%s\n", "", CHECK_COLUMN, "", remedy);
+        hw_blank_controls(detail, strlen(detail)); /* some of it is what a server said */
+        printf("%-*s%-*s", STATUS_WIDTH, statuses[status], CHECK_WIDTH, check);
+        put_text(detail);
+        if (remedy) {
+            printf("%*s", DETAIL_COLUMN, "");
+            put_text(remedy);
+        }
         fflush(stdout); /* the next check may take a while */
         return;
     }

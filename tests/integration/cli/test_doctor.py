@@ -3,10 +3,12 @@
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import socket
 import subprocess
+import termios
 import threading
 import unittest
 
@@ -81,6 +83,31 @@ class Host(Doctor):
         env = self.manifest('{"ICD": {"library_path": "./other.so"}}')
         self.only(self.doctor(code=FAILED, env=env), "driver", "failed", "another machine",
                   "architecture")
+
+    def test_long_lines_break_between_words_on_a_terminal(self):
+        ours, terminal = pty.openpty()
+        termios.tcsetwinsize(terminal, (24, 80))
+        env, seen = {"VENUS_SERVER_PORT": "1", "VENUS_FETCH": "some"}, []
+
+        def read():
+            try:
+                while data := os.read(ours, 65536):
+                    seen.append(data)
+            except OSError:
+                pass  # the other end is closed
+        reader = threading.Thread(target=read)
+        reader.start()
+        hawser("doctor", "--no-bench", stdout=terminal, env=env)
+        os.close(terminal)
+        reader.join()
+        os.close(ours)
+        shown = b"".join(seen).decode()
+        lines = shown.splitlines()
+        plain = hawser("doctor", "--no-bench", env=env).stdout
+        self.assertGreater(len(lines), len(plain.splitlines()))
+        self.assertEqual([line for line in lines if len(line) > 80 and " " in line[24:]], [])
+        words, expected = (re.sub(r"[-\d:]+ UTC", "", " ".join(text.split())) for text in (shown, plain))
+        self.assertEqual(words, expected)
 
     def test_an_installation_without_its_other_files_is_told(self):
         """Only the program was copied."""
