@@ -240,7 +240,8 @@ const struct cmd_command cmd_kvtop = {
         "A bar for each group of hawser kvctl list and for each model or worker in it, "
         "as parts of the group's limit: # used by sequences, = kept for texts to come, "
         "- mapped and empty. A model whose weights are aside has none in GPU memory until its next "
-        "request. On a terminal q or Ctrl-C quits.",
+        "request. A terminal of less than 120 columns gets no process, reserve and minimum. On a "
+        "terminal q or Ctrl-C quits.",
     .options = options,
     .environment = cmd_kv_env,
     .examples = "hawser kvtop\nhawser kvtop --once chat",
