@@ -82,7 +82,6 @@ static void say(struct doctor *d, enum doctor_status status, const char *check, 
     d->warnings += status == DOCTOR_WARNING;
     d->failed += status == DOCTOR_FAILED;
     if (!d->json) {
-        hw_blank_controls(detail, strlen(detail)); /* some of it is what a server said */
         printf("%-*s%-*s", STATUS_WIDTH, statuses[status], CHECK_WIDTH, check);
         put_text(detail);
         if (remedy) {
