@@ -82,6 +82,15 @@ static void answer_held(struct rig_server *s, struct held *held)
     held->count = ready ? 0 : held->count;
 }
 
+static void take_streamed(struct rig_server *s, struct rpc_msg *msg)
+{
+    pthread_mutex_lock(&s->lock);
+    s->streamed_len = msg->len <= sizeof(s->streamed) ? msg->len : 0;
+    memcpy(s->streamed, msg->data, s->streamed_len);
+    pthread_mutex_unlock(&s->lock);
+    rpc_release(s->ep, msg);
+}
+
 static void *serve(void *arg)
 {
     struct rig_server *s = arg;
@@ -100,7 +109,7 @@ static void *serve(void *arg)
             if (msg->kind == RPC_CALL)
                 take_call(s, &held, msg);
             else
-                rpc_release(s->ep, msg);
+                take_streamed(s, msg);
         }
         answer_held(s, &held);
         (void)rpc_flush(s->ep);
@@ -192,16 +201,22 @@ int rig_end(void **state)
 void rig_submit(struct rig *rig, int queue, struct vnc_command_buffer *commands,
                 struct vnc_semaphore *wait, struct vnc_semaphore *signal, struct vnc_fence *fence)
 {
+    rig_submit_values(rig, queue, commands, wait, signal, (struct rig_values){1, 1}, fence);
+}
+
+void rig_submit_values(struct rig *rig, int queue, struct vnc_command_buffer *commands,
+                       struct vnc_semaphore *wait, struct vnc_semaphore *signal,
+                       struct rig_values of, struct vnc_fence *fence)
+{
     VkPipelineStageFlags stage = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
     VkSemaphore waits = VNC_HANDLE(VkSemaphore, wait), signals = VNC_HANDLE(VkSemaphore, signal);
     VkCommandBuffer buffer = VNC_HANDLE(VkCommandBuffer, commands);
-    uint64_t value = 1;
     VkTimelineSemaphoreSubmitInfo values = {.sType =
                                                 VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                             .waitSemaphoreValueCount = wait != NULL,
-                                            .pWaitSemaphoreValues = &value,
+                                            .pWaitSemaphoreValues = &of.wait,
                                             .signalSemaphoreValueCount = signal != NULL,
-                                            .pSignalSemaphoreValues = &value};
+                                            .pSignalSemaphoreValues = &of.signal};
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .pNext = &values,
                          .waitSemaphoreCount = wait != NULL,

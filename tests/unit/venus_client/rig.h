@@ -28,6 +28,8 @@ struct rig_server {
     uint64_t queue, number; /* to report; number 0: nothing */
     uint8_t asked[256];     /* the last call */
     size_t asked_len;
+    uint8_t streamed[256]; /* the last message of the stream, if it is small */
+    size_t streamed_len;
     uint8_t answer[8]; /* to calls; without it they fail */
     size_t answer_len;
     bool answers_nothing; /* but succeed then */
@@ -60,6 +62,12 @@ PFN_vkVoidFunction rig_entry(const struct vnc_entry *table, const char *name);
 /* One batch with these commands, or none, on the queue; a timeline's value is 1. */
 void rig_submit(struct rig *rig, int queue, struct vnc_command_buffer *commands,
                 struct vnc_semaphore *wait, struct vnc_semaphore *signal, struct vnc_fence *fence);
+struct rig_values {
+    uint64_t wait, signal;
+};
+void rig_submit_values(struct rig *rig, int queue, struct vnc_command_buffer *commands,
+                       struct vnc_semaphore *wait, struct vnc_semaphore *signal,
+                       struct rig_values of, struct vnc_fence *fence);
 /* The server reports the batch, and the client has heard of it. */
 void rig_report(struct rig *rig, int queue, uint64_t number);
 struct hw_driver_counts rig_sent(const struct rig *rig);

@@ -283,6 +283,60 @@ static void bytes_wait_for_what_early_work_waited_for(void **state)
     rig_copy_free(b, &c);
 }
 
+/* The first brings more than the second waits for. */
+static void bytes_wait_for_what_brought_the_value(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy c;
+    const struct rig_values values = {.wait = 3, .signal = 5};
+    uint64_t number;
+    rig_copy_make(b, &c, LARGE);
+    rig_submit_values(b, 1, c.commands, NULL, b->timeline, values, NULL);
+    rig_submit_values(b, 0, NULL, b->timeline, NULL, values, b->fence);
+    assert_int_equal(count_waits(b, &c, 1, &number), 0);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(count_waits(b, &c, 1, &number), 1);
+    assert_int_equal(number, 1);
+    rig_copy_free(b, &c);
+}
+
+/* What the batch of the last message is: VN_BATCH_QUIET, VN_BATCH_UNTOLD, or how many ranges. */
+static int32_t kind_of_last(struct rig *b)
+{
+    uint64_t deadline = hw_now_ns() + RIG_PATIENCE_MS * HW_MS;
+    struct wire_dec d;
+    uint32_t op = 0;
+    while (op != VN_OP_SUBMIT) {
+        assert_true(hw_now_ns() < deadline);
+        sched_yield();
+        pthread_mutex_lock(&b->server.lock);
+        wire_dec_init(&d, b->server.streamed, b->server.streamed_len);
+        if (wire_dec_left(&d) > 0)
+            op = wire_get_u32(&d);
+        pthread_mutex_unlock(&b->server.lock);
+    }
+    b->server.streamed_len = 0;
+    (void)wire_get_u32(&d);
+    (void)wire_get_u64(&d);
+    (void)wire_get_u64(&d);
+    assert_int_equal(wire_get_u32(&d), 1);
+    int32_t kind = wire_get_i32(&d);
+    assert_int_equal(wire_dec_error(&d), 0);
+    return kind;
+}
+
+/* By what it signals a batch may be believed done, and be waited for then. */
+static void what_signals_has_an_end_that_the_server_knows(void **state)
+{
+    struct rig *b = *state;
+    rig_submit(b, 0, NULL, NULL, NULL, NULL);
+    assert_int_equal(kind_of_last(b), VN_BATCH_QUIET);
+    rig_submit(b, 0, NULL, NULL, b->binary, NULL);
+    assert_int_equal(kind_of_last(b), VN_BATCH_UNTOLD);
+    rig_submit(b, 1, NULL, b->binary, NULL, NULL);
+    assert_int_equal(kind_of_last(b), VN_BATCH_QUIET);
+}
+
 static VkResult wait_for_value(struct rig *b, uint64_t value, uint64_t timeout)
 {
     PFN_vkWaitSemaphores call =
@@ -393,6 +447,19 @@ static void done_work_tells_of_the_values_that_it_waited_for(void **state)
     assert_int_equal(value_of(b), 1);
     rig_report(b, 1, 1);
     vnc_object_destroy(&host->object);
+}
+
+/* The host may have brought less than the work that was to. */
+static void done_work_tells_of_no_more(void **state)
+{
+    struct rig *b = *state;
+    const struct rig_values values = {.wait = 3, .signal = 5};
+    rig_submit_values(b, 1, NULL, NULL, b->timeline, values, NULL);
+    rig_submit_values(b, 0, NULL, b->timeline, NULL, values, b->fence);
+    rig_report(b, 0, 1);
+    assert_int_equal(value_of(b), 3);
+    rig_report(b, 1, 1);
+    assert_int_equal(value_of(b), 5);
 }
 
 /* Also when the program waits until a queue is idle. */
@@ -657,6 +724,9 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(bytes_wait_for_what_early_work_waited_for, rig_start,
                                         rig_end),
+        cmocka_unit_test_setup_teardown(bytes_wait_for_what_brought_the_value, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(what_signals_has_an_end_that_the_server_knows, rig_start,
+                                        rig_end),
         cmocka_unit_test_setup_teardown(a_small_copy_behind_visible_work_does_not, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(a_large_copy_is_recorded, rig_start, rig_end),
@@ -675,6 +745,7 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(done_work_tells_of_the_values_that_it_waited_for, rig_start,
                                         rig_end),
+        cmocka_unit_test_setup_teardown(done_work_tells_of_no_more, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(an_idle_queue_tells_of_what_it_waited_for, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(what_it_did_not_wait_for_is_not_told, rig_start, rig_end),

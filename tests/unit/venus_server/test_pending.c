@@ -138,6 +138,22 @@ static void a_buffer_is_pending_until_its_batch_is_reached(void **state)
     assert_int_equal(questions, before); /* the device was asked once */
 }
 
+/* Whichever of them is done first. */
+static void one_on_two_queues_may_be_until_it_is_recorded_again(void **state)
+{
+    (void)state;
+    struct vns_queue other = {.device = &device, .next_number = 2, .reached = 1};
+    submit(members[0]);
+    vns_pending_note(members[0], &other);
+    assert_true(vns_pending_is(members[0])); /* the second is done, the first is not */
+    assert_false(renew(members[0]));
+    assert_int_equal(made_count, 0);
+    submit(members[1]);
+    timeline = 2;
+    vns_pending_note(members[1], &other); /* one after the other */
+    assert_false(vns_pending_is(members[1]));
+}
+
 static void a_secondary_one_may_always_be(void **state)
 {
     (void)state;
@@ -269,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_buffer_is_pending_until_its_batch_is_reached),
+        TEST(one_on_two_queues_may_be_until_it_is_recorded_again),
         TEST(a_secondary_one_may_always_be),
         TEST(a_pending_buffer_gets_another),
         TEST(what_is_done_is_used_again),

@@ -516,11 +516,14 @@ static struct vnc_ranges pending_of(struct vnc_memory *memory)
     return pending;
 }
 
+/* Of demand-paged memory pages are sent at other times, too: that is not followed. */
 static void put_waits(struct vnc_device *device, struct vnc_memory *memory, struct wire_enc *e)
 {
     struct vnc_ranges all = {0};
     vnc_ranges_add_memory(&all, memory);
-    if (vnc_queue_has_readers(device, &all)) {
+    if (memory->demand_paged) {
+        vnc_queue_put_waits(device, &all, e);
+    } else if (vnc_queue_has_readers(device, &all)) {
         struct vnc_ranges pending = pending_of(memory);
         vnc_queue_put_waits(device, &pending, e);
         vnc_ranges_fini(&pending);

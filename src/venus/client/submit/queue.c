@@ -29,6 +29,8 @@ static void read_knob(void)
 struct vnc_point {
     struct vnc_semaphore *semaphore; /* a reference */
     uint64_t value;                  /* of a binary one: how often it was signalled by then */
+    /* Where it is awaited: what the signal under way that brings it to the value brings it to. */
+    uint64_t brought;
 };
 
 struct vnc_batch {
@@ -118,13 +120,16 @@ bool vnc_queue_is_working(struct vnc_queue *queue)
 /* ---- done ---- */
 
 /* To what the batch signals, and what it has waited for, perhaps of a queue that is reported later.
- */
-static void raise_semaphores(const struct vnc_batch *batch)
+ * Who believes it done believes the work done that brings what it waited for; where it is done, the
+ * host may have brought less. */
+static void raise_semaphores(const struct vnc_batch *batch, bool believed)
 {
     for (uint32_t i = 0; i < batch->signal_count; i++)
         vnc_semaphore_raise(batch->signals[i].semaphore, batch->signals[i].value);
-    for (uint32_t i = 0; i < batch->awaited_count; i++)
-        vnc_semaphore_raise(batch->awaited[i].semaphore, batch->awaited[i].value);
+    for (uint32_t i = 0; i < batch->awaited_count; i++) {
+        const struct vnc_point *point = &batch->awaited[i];
+        vnc_semaphore_raise(point->semaphore, believed ? point->brought : point->value);
+    }
 }
 
 static void take_awaited(const struct vnc_batch *batch,
@@ -150,7 +155,7 @@ void vnc_queue_done(struct vnc_queue *queue, uint64_t number, VkResult result,
         struct vnc_batch *batch = *end;
         take_awaited(batch, arrived, user);
         if (result >= 0)
-            raise_semaphores(batch);
+            raise_semaphores(batch, false);
         end = &batch->next;
     }
     if (end != &queue->first) { /* else the report is of none that is under way */
@@ -185,7 +190,29 @@ static void note_signal(struct vnc_batch *batch, VkSemaphore handle, uint64_t va
     batch->raises |= semaphore->timeline;
     if (!semaphore->timeline)
         value = vnc_semaphore_count(semaphore);
-    batch->signals[batch->signal_count++] = (struct vnc_point){vnc_semaphore_ref(semaphore), value};
+    batch->signals[batch->signal_count++] =
+        (struct vnc_point){vnc_semaphore_ref(semaphore), value, value};
+}
+
+/* What the first signal under way that brings the timeline to the value brings it to. */
+static uint64_t brought_to(const struct vnc_semaphore *semaphore, uint64_t value)
+{
+    const struct vnc_device *device = semaphore->device;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < device->queue_count; i++) {
+        struct vnc_queue *queue = device->queues[i];
+        pthread_mutex_lock(&queue->lock);
+        for (const struct vnc_batch *b = queue->first; b; b = b->next) {
+            for (uint32_t j = 0; j < b->signal_count; j++) {
+                const struct vnc_point *signal = &b->signals[j];
+                if (signal->semaphore == semaphore && signal->value >= value &&
+                    signal->value < least)
+                    least = signal->value;
+            }
+        }
+        pthread_mutex_unlock(&queue->lock);
+    }
+    return least < UINT64_MAX ? least : value;
 }
 
 /* What waits for a timeline that nothing in the stream signals so far, or for another process, may
@@ -208,7 +235,8 @@ static void note_wait(struct vnc_batch *batch, VkSemaphore handle, uint64_t valu
     batch->visible |= waits;
     batch->waits |= waits;
     batch->awaited[batch->awaited_count++] =
-        (struct vnc_point){vnc_semaphore_ref(semaphore), value};
+        (struct vnc_point){vnc_semaphore_ref(semaphore), value,
+                           semaphore->timeline ? brought_to(semaphore, value) : value};
 }
 
 static void note_commands(struct submission *s, struct vnc_batch *batch, VkCommandBuffer handle)
@@ -505,7 +533,7 @@ static bool raise_up_to(struct vnc_queue *queue, uint64_t number)
     bool chained = false;
     for (const struct vnc_batch *b = queue->first; b && b->number <= number; b = b->next) {
         if (b->number > queue->raised) {
-            raise_semaphores(b);
+            raise_semaphores(b, true);
             chained |= b->chained;
         }
     }
@@ -557,7 +585,9 @@ static void report_early(struct vnc_queue *queue, uint64_t number, struct wire_e
     }
 }
 
-/* Batches that nobody waits for.  Somebody may still come to (vnc_queue_ask). */
+/* Batches that nobody waits for.  Somebody may still come to (vnc_queue_ask).  By what it signals
+ * one can be believed done, and then be waited for (VN_OP_WAIT) while work behind it waits for the
+ * host: so the server must be able to tell its end. */
 static void choose_quiet(const struct submission *s, struct vnc_batch *batch, uint64_t number,
                          bool early)
 {
@@ -570,7 +600,7 @@ static void choose_quiet(const struct submission *s, struct vnc_batch *batch, ui
             number - told >= UNTOLD_MAX)
             told = number;
         else
-            batch->quiet = fence ? VN_BATCH_UNTOLD : VN_BATCH_QUIET;
+            batch->quiet = fence || batch->signal_count ? VN_BATCH_UNTOLD : VN_BATCH_QUIET;
     }
 }
 

@@ -35,6 +35,7 @@ struct vns_thing {
     bool incomplete;                 /* a command buffer whose recording was not executed in full */
     bool misnamed;                   /* likewise, since a command named an unknown id */
     bool secondary;                  /* a command buffer's level */
+    bool scattered;                  /* a command buffer: more queues may execute it than `use` */
     struct vns_use use;              /* of a command buffer, the last */
     struct vns_spare *spares;        /* of a command pool, oldest first; see pending.h */
     struct vns_recording *recording; /* a command buffer's, kept; or NULL */

@@ -17,20 +17,21 @@ struct vns_spare {
     struct vns_use use;
 };
 
-void vns_pending_note(struct vns_thing *buffer, struct vns_queue *queue)
-{
-    assert(buffer->device == queue->device); /* a submission names no other */
-    buffer->use = (struct vns_use){queue, queue->next_number - 1};
-}
-
 static bool is_under_way(const struct vns_use *use)
 {
     return use->queue && !vns_queue_has_reached(use->queue, use->batch);
 }
 
+void vns_pending_note(struct vns_thing *buffer, struct vns_queue *queue)
+{
+    assert(buffer->device == queue->device); /* a submission names no other */
+    buffer->scattered |= buffer->use.queue != queue && is_under_way(&buffer->use);
+    buffer->use = (struct vns_use){queue, queue->next_number - 1};
+}
+
 bool vns_pending_is(const struct vns_thing *buffer)
 {
-    return buffer->secondary || is_under_way(&buffer->use);
+    return buffer->secondary || buffer->scattered || is_under_way(&buffer->use);
 }
 
 bool vns_pending_has_spares(const struct vns_thing *pool)
@@ -78,7 +79,8 @@ static void add_spare(struct vns_thing *pool, struct vns_spare *spare)
 
 bool vns_pending_renew(struct vns_objects *o, struct vns_thing *buffer)
 {
-    struct vns_spare *spare = buffer->secondary || !buffer->pool ? NULL : take_spare(buffer->pool);
+    bool can = buffer->pool && !buffer->secondary && !buffer->scattered;
+    struct vns_spare *spare = can ? take_spare(buffer->pool) : NULL;
     if (!spare)
         return false;
     void *old = buffer->handle;

@@ -19,12 +19,13 @@ struct vns_queue;
 void vns_pending_note(struct vns_thing *buffer, struct vns_queue *queue);
 
 /* Whether the device may still execute it, or, of a pool, one of its spares.  Always for a
- * secondary one: whose submissions it is part of is not followed. */
+ * secondary one, and for one that was on two queues at a time until it is recorded again: whose
+ * submissions it is part of is not followed. */
 bool vns_pending_is(const struct vns_thing *buffer);
 bool vns_pending_has_spares(const struct vns_thing *pool);
 
 /* Gives the buffer another one of the driver's, which is not pending.  False where there is none to
- * be had, and for secondary ones: nothing has changed then. */
+ * be had, and for those that are not followed: nothing has changed then. */
 bool vns_pending_renew(struct vns_objects *objects, struct vns_thing *buffer) MUST_CHECK;
 
 /* For objects.c. */

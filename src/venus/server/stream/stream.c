@@ -475,6 +475,8 @@ static int record(struct vns_session *s, struct vns_thing *buffer, struct wire_d
 {
     if (s->early)
         make_recordable(s, buffer, begins);
+    if (begins)
+        buffer->scattered = false; /* all that may execute it is done */
     uint32_t id;
     struct wire_dec in;
     int rc = 0;
