@@ -65,15 +65,15 @@ static int read_request(struct reading *r, const char *line, size_t len)
 
 static int read_requests(struct reading *r, FILE *file, size_t *line_number)
 {
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t len;
-    int rc = 0;
-    for (*line_number = 0; rc == 0 && (len = getline(&line, &size, file)) >= 0;) {
+    char *line = malloc(KV_TRACE_LINE_MAX + 1);
+    int rc = line ? 0 : -ENOMEM;
+    for (*line_number = 0; rc == 0 && fgets(line, KV_TRACE_LINE_MAX + 1, file);) {
+        size_t len = strlen(line);
         ++*line_number;
-        if (len <= 1)
-            continue;
-        rc = len > KV_TRACE_LINE_MAX ? -E2BIG : read_request(r, line, (size_t)len);
+        if (len == KV_TRACE_LINE_MAX && line[len - 1] != '\n')
+            rc = -E2BIG;
+        else if (len != 1 || line[0] != '\n')
+            rc = read_request(r, line, len);
     }
     if (rc == 0 && ferror(file))
         rc = errno ? -errno : -EIO;
@@ -119,6 +119,12 @@ enum cmd_exit bench_trace_read(const char *command, const char *path, struct kv_
                         "%s: %s: line %zu is not a JSON object with \"hash_ids\", a list of "
                         "numbers from 0 to %d, and, if any, a \"timestamp\" in milliseconds",
                         command, path, line, KV_TRACE_IDS_MAX - 1);
+    if (rc == -E2BIG)
+        return cmd_fail(CMD_FAILED,
+                        "%s: %s: line %zu is longer than %d MiB, or the requests so far are more "
+                        "than %d or have more than %d blocks",
+                        command, path, line, KV_TRACE_LINE_MAX >> 20, KV_TRACE_BLOCKS_MAX,
+                        KV_TRACE_BLOCKS_MAX);
     if (rc == -ENODATA)
         return cmd_fail(CMD_FAILED, "%s: %s: no request has a block", command, path);
     if (rc && line == 0)
