@@ -303,7 +303,7 @@ struct http_worker *http_route(struct http_front *f, const struct http_sequence 
 /* No worker has a place for a new text of its model, however short. */
 bool http_route_full(const struct http_front *f, const struct http_sequence *s);
 /* The worker is too small for the text, which is not offered to it again.  Whether another can take
- * it. */
+ * it, perhaps once it is up again. */
 bool http_route_refuse(struct http_front *f, struct http_sequence *s, const struct http_worker *w);
 /* When a worker that could compute it last got a text; 0: never. */
 uint64_t http_route_took(const struct http_front *f, const struct http_sequence *s);

@@ -292,6 +292,24 @@ class Limits(Case):
             wait_for(lambda: ": draining," in state(front.url))
             self.assertEqual(call(front.url, "/v1/completions", asked)[0], 400)
 
+    def test_a_text_waits_for_the_one_that_has_the_memory(self):
+        """It is down for a moment: that is no reason to call the request wrong."""
+        asked = {"prompt": [5] * 400, "max_tokens": 8, "temperature": 0}
+        large = worker(listen=f"unix:{self.dir}/large")
+        self.addCleanup(lambda: large.stop())
+        with worker("--kv-memory", "1MiB") as small, gateway([small, large]) as front:
+            want = call(front.url, "/v1/completions", asked)[2]["choices"]
+            large.stop(signal.SIGKILL)
+            wait_for(lambda: "down" in state(front.url))
+
+            def restart():
+                nonlocal large
+                wait_for(lambda: counter(front.url, "hawser_http_texts_waiting") == 1)
+                large = worker(listen=f"unix:{self.dir}/large")
+
+            got = in_threads([lambda: call(front.url, "/v1/completions", asked), restart])[0]
+            self.assertEqual((got[0], got[2].get("choices", got[2])), (200, want))
+
 
 class Contexts(Case):
     """Workers of one file that differ in --context."""

@@ -47,6 +47,12 @@ static bool serves(const struct http_worker *w, const struct http_sequence *s)
     return is_open(w) && suits(w, s);
 }
 
+/* It has left, or is about to: nothing waits for it to come back. */
+static bool is_leaving(const struct http_worker *w)
+{
+    return w->left || (w->state == HTTP_WORKER_UP && w->served.draining);
+}
+
 static bool has_room(const struct http_worker *w, uint64_t now)
 {
     return w->texts < HTTP_WORKER_TEXTS_MAX && now >= w->busy_until;
@@ -128,7 +134,7 @@ bool http_route_refuse(struct http_front *f, struct http_sequence *s, const stru
     _Static_assert(HTTP_WORKERS_MAX <= 64, "a bit for each worker");
     s->refused |= UINT64_C(1) << w->index;
     for (size_t i = 0; i < f->worker_count; i++) {
-        if (serves(&f->workers[i], s))
+        if (!is_leaving(&f->workers[i]) && suits(&f->workers[i], s))
             return true;
     }
     return false;
