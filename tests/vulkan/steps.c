@@ -300,15 +300,9 @@ static void third(void)
     run(3);
 }
 
-static void fourth(void)
-{
-    run(4);
-}
-
 static const struct vkt_case cases[] = {
     {"first", first, NULL},
     {"second", second, NULL},
     {"third", third, NULL},
-    {"fourth", fourth, NULL},
 };
 VKT_MAIN(cases)
