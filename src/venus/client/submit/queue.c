@@ -442,21 +442,26 @@ bool vnc_queue_can_write_in(struct vnc_queue *queue, const struct vnc_ranges *ra
     return can;
 }
 
-/* The last batch under way that may read some of the ranges and that the program believes done; 0.
- */
+/* The last batch under way that may read some of the ranges and that the program believes done, or
+ * the next behind it whose end the server sees anyway; 0. */
 static uint64_t last_reader(struct vnc_queue *queue, const struct vnc_ranges *ranges)
 {
     uint64_t number = 0;
+    bool seen = true;
     pthread_mutex_lock(&queue->lock);
     uint64_t early = atomic_load_explicit(&queue->early, memory_order_relaxed);
     uint64_t believed = early > queue->raised ? early : queue->raised;
     for (const struct vnc_batch *b = queue->first; b; b = b->next) {
         if (b->reads_from && b->reads_from <= believed &&
             (b->reads_all || ranges->failed || vnc_ranges_meet(&b->reads, ranges)))
-            number = b->number < believed ? b->number : believed;
+            seen = false;
+        if (!seen && b->quiet != VN_BATCH_QUIET) {
+            number = b->number;
+            seen = true;
+        }
     }
     pthread_mutex_unlock(&queue->lock);
-    return number;
+    return seen && number < believed ? number : believed;
 }
 
 bool vnc_queue_has_readers(struct vnc_device *device, const struct vnc_ranges *ranges)
