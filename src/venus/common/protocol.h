@@ -68,6 +68,8 @@
  *           the client told the program that batches up to this one are done, though they may not
  *           be: nothing that the host can see depends on them.  The server executes what follows
  *           and would disturb them, or counts on them, once they are done
+ *   WAIT    {u64 queue, u64 number}
+ *           the program believes this batch done, and bytes follow for what it may read
  *   ASK     {u64 queue, u64 number}   somebody waits for this batch after all: report it
  *   RESULTS {u64 queue, u64 number, u64 query pool, u64 use, u32 first, u32 count, u32 values}
  *           before the report of that batch push the results of these queries, of so many values
