@@ -62,6 +62,7 @@ PFN_vkVoidFunction rig_entry(const struct vnc_entry *table, const char *name);
 /* One batch with these commands, or none, on the queue; a timeline's value is 1. */
 void rig_submit(struct rig *rig, int queue, struct vnc_command_buffer *commands,
                 struct vnc_semaphore *wait, struct vnc_semaphore *signal, struct vnc_fence *fence);
+/* The same with these values of timelines. */
 struct rig_values {
     uint64_t wait, signal;
 };

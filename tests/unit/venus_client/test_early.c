@@ -267,6 +267,38 @@ static void bytes_wait_for_no_more_than_the_program_believes(void **state)
     rig_copy_free(b, &c);
 }
 
+/* The server sees the end of the second, which is the next value of the queue's timeline. */
+static void bytes_wait_for_an_end_that_the_server_sees(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy c;
+    uint64_t number;
+    rig_copy_make(b, &c, LARGE);
+    rig_submit(b, 0, c.commands, NULL, NULL, NULL);
+    rig_submit(b, 0, NULL, NULL, NULL, b->fence);
+    rig_submit(b, 0, NULL, NULL, NULL, NULL);
+    assert_int_equal(fence_status(b), VK_SUCCESS);
+    assert_int_equal(count_waits(b, &c, 0, &number), 1);
+    assert_int_equal(number, 2);
+    rig_copy_free(b, &c);
+}
+
+/* No further than the program believes, though the next end that the server sees is behind it. */
+static void bytes_wait_until_a_queue_was_idle(void **state)
+{
+    struct rig *b = *state;
+    struct rig_copy c;
+    uint64_t number;
+    rig_copy_make(b, &c, LARGE);
+    rig_submit(b, 0, c.commands, NULL, NULL, NULL);
+    rig_submit(b, 0, NULL, NULL, NULL, NULL);
+    assert_int_equal(b->wait_idle(VNC_HANDLE(VkQueue, b->queues[0])), VK_SUCCESS);
+    rig_submit(b, 0, NULL, NULL, NULL, b->fence);
+    assert_int_equal(count_waits(b, &c, 0, &number), 1);
+    assert_int_equal(number, 2);
+    rig_copy_free(b, &c);
+}
+
 /* Who waited for the second waited for the first, of which the server has not heard. */
 static void bytes_wait_for_what_early_work_waited_for(void **state)
 {
@@ -304,18 +336,20 @@ static void bytes_wait_for_what_brought_the_value(void **state)
 static int32_t kind_of_last(struct rig *b)
 {
     uint64_t deadline = hw_now_ns() + RIG_PATIENCE_MS * HW_MS;
+    uint8_t message[sizeof(b->server.streamed)];
     struct wire_dec d;
-    uint32_t op = 0;
-    while (op != VN_OP_SUBMIT) {
+    size_t len = 0;
+    while (len == 0) {
         assert_true(hw_now_ns() < deadline);
         sched_yield();
         pthread_mutex_lock(&b->server.lock);
-        wire_dec_init(&d, b->server.streamed, b->server.streamed_len);
-        if (wire_dec_left(&d) > 0)
-            op = wire_get_u32(&d);
+        len = b->server.streamed_len;
+        memcpy(message, b->server.streamed, len);
+        b->server.streamed_len = 0;
         pthread_mutex_unlock(&b->server.lock);
     }
-    b->server.streamed_len = 0;
+    wire_dec_init(&d, message, len);
+    assert_int_equal(wire_get_u32(&d), VN_OP_SUBMIT);
     (void)wire_get_u32(&d);
     (void)wire_get_u64(&d);
     (void)wire_get_u64(&d);
@@ -722,6 +756,9 @@ int main(void)
                                         rig_end),
         cmocka_unit_test_setup_teardown(bytes_wait_for_no_more_than_the_program_believes, rig_start,
                                         rig_end),
+        cmocka_unit_test_setup_teardown(bytes_wait_for_an_end_that_the_server_sees, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(bytes_wait_until_a_queue_was_idle, rig_start, rig_end),
         cmocka_unit_test_setup_teardown(bytes_wait_for_what_early_work_waited_for, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(bytes_wait_for_what_brought_the_value, rig_start, rig_end),

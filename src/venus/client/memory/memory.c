@@ -516,7 +516,8 @@ static struct vnc_ranges pending_of(struct vnc_memory *memory)
     return pending;
 }
 
-/* Of demand-paged memory pages are sent at other times, too: that is not followed. */
+/* A page of demand-paged memory may be dropped meanwhile.  What the program wrote there is sent
+ * then, too. */
 static void put_waits(struct vnc_device *device, struct vnc_memory *memory, struct wire_enc *e)
 {
     struct vnc_ranges all = {0};
