@@ -52,8 +52,8 @@ static struct step steps[STEPS + 1]; /* the first is number 1 */
 static struct vkt_buffer sums;       /* of the device */
 static struct vkt_kernel kernel;
 static VkQueue queues[2];
-static VkSemaphore timeline, binary;
-static uint32_t queue_count, queue; /* of the next step */
+static VkSemaphore timeline, turns_to[2]; /* binary, of the queue that waits: one waits at a time */
+static uint32_t queue_count, queue;       /* of the next step */
 static uint32_t submitted, waited;
 static bool skipping; /* waits are for less than what is signalled */
 static uint32_t state;
@@ -101,7 +101,8 @@ static void make(uint32_t seed)
     }
     kernel = vkt_kernel("gather.comp", "ss", 4);
     timeline = vkt_timeline(0);
-    binary = vkt_semaphore();
+    for (uint32_t i = 0; i < VKT_COUNT(turns_to); i++)
+        turns_to[i] = vkt_semaphore();
     sums = vkt_buffer(STATE_BYTES, VK_BUFFER_USAGE_STORAGE_BUFFER_BIT, VKT_DEVICE);
     VkCommandBuffer command = vkt_begin();
     vkCmdFillBuffer(command, sums.handle, 0, VK_WHOLE_SIZE, 0);
@@ -246,11 +247,11 @@ static void submit(struct slot *slot)
                                   .pCommandBuffers = &slot->commands[i]};
     infos[0].pNext = &numbers;
     infos[0].waitSemaphoreCount = turned;
-    infos[0].pWaitSemaphores = by_binary ? &binary : &timeline;
+    infos[0].pWaitSemaphores = by_binary ? &turns_to[queue] : &timeline;
     infos[0].pWaitDstStageMask = &(VkPipelineStageFlags){VK_PIPELINE_STAGE_ALL_COMMANDS_BIT};
     infos[count - 1].pNext = &numbers;
     infos[count - 1].signalSemaphoreCount = step->timeline || turns;
-    infos[count - 1].pSignalSemaphores = step->timeline ? &timeline : &binary;
+    infos[count - 1].pSignalSemaphores = step->timeline ? &timeline : &turns_to[next];
     VKT(vkQueueSubmit(queues[queue], count, infos, step->fence ? slot->fence : VK_NULL_HANDLE));
     queue = next;
 }
