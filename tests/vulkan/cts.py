@@ -167,7 +167,7 @@ def main(argv):
         if options.hawser:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             hawser = os.path.abspath(options.hawser)
-            server = Server(hawser, env, folder, ())
+            server = Server(hawser, env, folder, None, ())
             stack.callback(server.stop)
             prefix = [hawser, "run", "--servers", server.address, "--"]
         return 1 if compare(cases, options, native, Side(prefix, b_env, options)) else 0

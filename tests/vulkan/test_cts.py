@@ -24,25 +24,40 @@ while read -r case; do
 done <"$list"
 """
 
+# `serve` says its process id as its address; `run` runs programs at B while that process is there.
+FAKE_HAWSER = """#!/usr/bin/env python3
+import os, signal, sys
+if sys.argv[1] == "serve":
+    print(f"listening on {os.getpid()}", flush=True)
+    ready = int(sys.argv[sys.argv.index("--ready-fd") + 1])
+    os.write(ready, b"1")
+    os.close(ready)
+    signal.pause()
+os.kill(int(sys.argv[sys.argv.index("--servers") + 1]), 0)
+program = sys.argv[sys.argv.index("--") + 1:]
+os.execve(program[0], program, {**os.environ, "SIDE": "b", "SERVER": sys.argv[3]})
+"""
+
 
 class Cts(unittest.TestCase):
     def setUp(self):
         self.tmp = tempfile.TemporaryDirectory()
         self.addCleanup(self.tmp.cleanup)
         self.deqp = self.write("deqp-vk", FAKE)
-        os.chmod(self.deqp, 0o755)
+        self.hawser = self.write("hawser", FAKE_HAWSER)
 
     def write(self, name, text):
         path = os.path.join(self.tmp.name, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
+        os.chmod(path, 0o755)
         return path
 
-    def run_it(self, *cases, options=()):
+    def run_it(self, *cases, options=(), b=("--b", "env SIDE=b")):
         listed = self.write("list", "# a comment\n" + "\n".join(cases) + "\n")
         env = {name: value for name, value in os.environ.items() if name != "SIDE"}
-        return subprocess.run([sys.executable, "-B", CTS, "--b", "env SIDE=b", *options, self.deqp,
-                               listed], env=env, capture_output=True, text=True, check=False)
+        return subprocess.run([sys.executable, "-B", CTS, *b, *options, self.deqp, listed],
+                              env=env, capture_output=True, text=True, check=False)
 
     def test_equal_verdicts_are_not_printed(self):
         done = self.run_it("x.one", "x.two", "x.b_QualityWarning")
@@ -72,6 +87,10 @@ class Cts(unittest.TestCase):
     def test_time_ends_a_run_between_chunks(self):
         done = self.run_it("x.one", "x.two", options=("--chunk", "1", "--seconds", "0.000001"))
         self.assertIn("1 of 2 cases", done.stdout)
+
+    def test_b_may_be_behind_a_server(self):
+        done = self.run_it("x.one", "x.b_Fail", b=("--hawser", self.hawser))
+        self.assertIn("2 of 2 cases: 1 broken, 1 same\n", done.stdout, done.stderr)
 
 
 if __name__ == "__main__":
