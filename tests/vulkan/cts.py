@@ -6,7 +6,10 @@
 
 CASES is a file with a case a line.  deqp-vk runs a chunk of them in one process; where that process
 crashes, hangs or stops, the case under way gets the verdict Crash, Timeout or Missing, and another
-process goes on behind it.  Status 1 when a case that passes natively does not pass remotely.
+process goes on behind it.  A server that has ended, or behind which a case hangs, is started again.
+
+The last lines list the cases that newly fail: those that pass natively, or are not supported there,
+and neither pass remotely nor are they unsupported.  Status 1 when there is one.
 """
 import argparse
 import collections
@@ -29,6 +32,8 @@ BEGINS = re.compile(r"Test case '([^']+)'\.\.")
 ENDS = re.compile(r"  (\w+) \((.*)")
 GOOD = ("Pass", "QualityWarning", "CompatibilityWarning")
 UNSUPPORTED = "NotSupported"
+DYING_SECONDS = 0.5  # a server that a case has ended
+END_SECONDS = 10     # for a server that is told to end
 
 
 class Side:
@@ -100,18 +105,63 @@ class Side:
         return under_way
 
 
+class Behind(Side):
+    """Remotely, behind a server of its own."""
+
+    def __init__(self, hawser, server_env, env, options):
+        super().__init__([], env, options)
+        self.hawser, self.server_env = os.path.abspath(hawser), server_env
+        self.server, self.folder = None, None
+
+    def run_once(self, cases, folder):
+        self.begin()
+        found = super().run_once(cases, folder)
+        verdicts = {verdict for verdict, _ in found.values()}
+        status = self.status(0 if verdicts <= {*GOOD, UNSUPPORTED} else DYING_SECONDS)
+        if status is not None or "Timeout" in verdicts:
+            print(f"server\t{'hangs' if status is None else f'ended with status {status}'}\t"
+                  f"{list(found)[-1]}", flush=True)
+            self.end()
+        return found
+
+    def status(self, seconds):
+        """None: it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.server.process.wait(seconds)
+        return None
+
+    def begin(self):
+        if self.server:
+            return
+        self.folder = tempfile.TemporaryDirectory()
+        self.server = Server(self.hawser, self.server_env, self.folder.name, None, ())
+        self.prefix = [self.hawser, "run", "--servers", self.server.address, "--"]
+
+    def end(self):
+        if not self.server:
+            return
+        self.server.process.terminate()
+        if self.status(END_SECONDS) is None:
+            self.server.process.kill()
+            self.server.process.wait()
+        self.folder.cleanup()
+        self.server = None
+
+
 def kind_of(native, remote):
     """How two verdicts differ; None: they do not."""
     if native == remote or (native in GOOD and remote in GOOD):
         return None
-    if native in GOOD:
-        return "lost" if remote == UNSUPPORTED else "broken"
-    return "better" if remote in GOOD else "other"
+    if remote in GOOD:
+        return "better"
+    if remote == UNSUPPORTED:
+        return "lost" if native in GOOD else "other"
+    return "broken" if native in (*GOOD, UNSUPPORTED) else "other"
 
 
 def compare(cases, options, native, remote):
-    """How many cases are broken."""
-    counts, verdicts = collections.Counter(), collections.Counter()
+    """How many cases newly fail."""
+    counts, verdicts, failing = collections.Counter(), collections.Counter(), []
     begun = time.monotonic()
     for at in range(0, len(cases), options.chunk):
         chunk = cases[at:at + options.chunk]
@@ -122,7 +172,10 @@ def compare(cases, options, native, remote):
             verdicts["native", a[case][0]] += 1
             verdicts["remote", b[case][0]] += 1
             if kind:
-                print(f"{kind}\t{case}\t{a[case][0]} -> {b[case][0]}\t{b[case][1]}", flush=True)
+                says = f"{case}\t{a[case][0]} -> {b[case][0]}\t{b[case][1]}"
+                print(f"{kind}\t{says}", flush=True)
+            if kind == "broken":
+                failing.append(says)
         if options.seconds and time.monotonic() - begun > options.seconds:
             break
     total = sum(counts.values())
@@ -131,7 +184,8 @@ def compare(cases, options, native, remote):
     for side in ("native", "remote"):
         print(f"{side}: " + ", ".join(f"{count} {verdict}" for (where, verdict), count
                                       in sorted(verdicts.items()) if where == side))
-    return counts["broken"]
+    print("\n  ".join([f"{len(failing)} newly fail", *failing]))
+    return len(failing)
 
 
 def read_arguments(argv):
@@ -163,14 +217,12 @@ def main(argv):
     b_env = {**os.environ, **pairs(options.b_env)}
     native = Side([], env, options)
     with contextlib.ExitStack() as stack:
-        prefix = shlex.split(options.b or "")
         if options.hawser:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            hawser = os.path.abspath(options.hawser)
-            server = Server(hawser, env, folder, None, ())
-            stack.callback(server.stop)
-            prefix = [hawser, "run", "--servers", server.address, "--"]
-        return 1 if compare(cases, options, native, Side(prefix, b_env, options)) else 0
+            remote = Behind(options.hawser, env, b_env, options)
+            stack.callback(remote.end)
+        else:
+            remote = Side(shlex.split(options.b), b_env, options)
+        return 1 if compare(cases, options, native, remote) else 0
 
 
 if __name__ == "__main__":

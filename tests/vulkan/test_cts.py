@@ -14,11 +14,12 @@ while read -r case; do
     printf "Test case '%s'..\\n" "$case"
     verdict=Pass
     case $case in *b_*) [ "$SIDE" ] && verdict=${case##*b_};; esac
-    case $case in *.a_*) [ "$SIDE" ] || verdict=${case##*a_};; esac
+    case $case in *.a_*) [ "$SIDE" ] || { verdict=${case##*a_}; verdict=${verdict%%.*}; };; esac
     case $verdict in
         Crash) kill -SEGV $$;;
         Hang) exec sleep 60;;
         Stop) exit 0;;
+        End) kill -KILL "$SERVER"; printf "  Fail (said)\n"; exit 1;;
         *) printf "  %s (said)\\n" "$verdict";;
     esac
 done <"$list"
@@ -71,6 +72,12 @@ class Cts(unittest.TestCase):
         self.assertIn("lost\tx.b_NotSupported\t", done.stdout)
         self.assertIn("better\tx.a_Fail\tFail -> Pass", done.stdout)
         self.assertIn("4 of 4 cases: 1 better, 1 broken, 1 lost, 1 same\n", done.stdout)
+        self.assertTrue(done.stdout.endswith("1 newly fail\n  x.b_Fail\tPass -> Fail\tsaid\n"))
+
+    def test_a_case_that_fails_where_it_was_not_supported_newly_fails(self):
+        done = self.run_it("x.a_NotSupported.b_Fail")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("broken\tx.a_NotSupported.b_Fail\tNotSupported -> Fail\tsaid\n", done.stdout)
 
     def test_what_is_not_supported_costs_nothing(self):
         self.assertEqual(self.run_it("x.b_NotSupported").returncode, 0)
@@ -91,6 +98,18 @@ class Cts(unittest.TestCase):
     def test_b_may_be_behind_a_server(self):
         done = self.run_it("x.one", "x.b_Fail", b=("--hawser", self.hawser))
         self.assertIn("2 of 2 cases: 1 broken, 1 same\n", done.stdout, done.stderr)
+
+    def test_a_server_that_ends_is_started_again(self):
+        done = self.run_it("x.one", "x.b_End", "x.two", "x.three", "y.b_End",
+                           options=("--chunk", "3"), b=("--hawser", self.hawser))
+        self.assertIn("server\tended with status -9\tx.b_End\n", done.stdout, done.stderr)
+        self.assertIn("5 of 5 cases: 2 broken, 3 same\n", done.stdout)
+
+    def test_a_server_behind_which_a_case_hangs_is_started_again(self):
+        done = self.run_it("x.b_Hang", "x.one", options=("--case-seconds", "1"),
+                           b=("--hawser", self.hawser))
+        self.assertIn("server\thangs\tx.b_Hang\n", done.stdout, done.stderr)
+        self.assertIn("2 of 2 cases: 1 broken, 1 same\n", done.stdout)
 
 
 if __name__ == "__main__":
