@@ -445,12 +445,17 @@ static bool read_logprobs(struct reader *in, struct http_request *r)
 /* -1, as llama.cpp's clients say it, is as many as the context holds. */
 static bool get_length(struct reader *in, const char *name, int64_t least, int64_t *max)
 {
+    char expected[80];
     int64_t number;
-    if (whole_number(field(in, name), &number) && number == -1) {
-        *max = INT32_MAX;
+    json_t *value = field(in, name);
+    if (!value)
         return true;
-    }
-    return get_integer(in, name, least, INT32_MAX, max);
+    snprintf(expected, sizeof(expected), "-1 or a whole number from %" PRId64 " to %d", least,
+             INT32_MAX);
+    if (!whole_number(value, &number) || (number != -1 && number < least) || number > INT32_MAX)
+        return refuse(in, name, expected);
+    *max = number == -1 ? INT32_MAX : number;
+    return true;
 }
 
 static bool read_lengths(struct reader *in, struct http_request *r)

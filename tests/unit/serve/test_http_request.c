@@ -226,6 +226,22 @@ static void a_body_that_is_missing_is_told(void **state)
     assert_string_equal(why.message, "the request has no body: send a JSON object");
 }
 
+static void a_wrong_length_is_told_that_minus_one_is_none(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {"{\"prompt\": \"a\", \"max_tokens\": 0}",
+                                         "{\"prompt\": \"a\", \"max_tokens\": -2}",
+                                         "{\"prompt\": \"a\", \"max_tokens\": 2147483648}"};
+    struct http_request r;
+    struct http_error why;
+    for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+        assert_int_equal(
+            http_request_parse(bodies[i], strlen(bodies[i]), HTTP_COMPLETIONS, &r, &why), -1);
+        assert_string_equal(why.message,
+                            "'max_tokens' must be -1 or a whole number from 1 to 2147483647");
+    }
+}
+
 static void responses_become_chats(void **state)
 {
     (void)state;
@@ -406,6 +422,7 @@ int main(void)
         cmocka_unit_test(messages_are_read),
         cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(a_body_that_is_missing_is_told),
+        cmocka_unit_test(a_wrong_length_is_told_that_minus_one_is_none),
         cmocka_unit_test(responses_become_chats),
         cmocka_unit_test(messages_become_chats),
         cmocka_unit_test(turns_of_one_role_become_one),
