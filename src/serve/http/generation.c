@@ -384,7 +384,9 @@ static void fill_request(struct http_choice *choice, const struct http_request *
     }
     *g = (struct llm_generate){.sampling = r->sampling,
                                .stays = choice->exchange->front->options.alone,
-                               .stop_at_end = true,
+                               .stop_at_end = !r->ignore_end,
+                               .stops = r->stop_tokens.tokens,
+                               .stop_count = r->stop_tokens.token_count,
                                .logprobs = r->logprobs || choice->sequence.scored,
                                .tops = r->top_logprobs};
     g->sampling.seed = seed + choice->index;

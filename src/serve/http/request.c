@@ -271,20 +271,6 @@ static bool read_template(struct reader *in, struct http_request *r)
     return true;
 }
 
-/* What would be missed in the answer if it were ignored as unknown fields are. */
-static bool read_unserved(struct reader *in)
-{
-    const json_t *modalities = field(in, "modalities");
-    const char *modality = json_string_value(json_array_get(modalities, 0));
-    if (field(in, "functions") && json_array_size(field(in, "functions")))
-        return refuse(in, "functions", "left out: use 'tools'");
-    if (field(in, "function_call"))
-        return refuse(in, "function_call", "left out: use 'tool_choice'");
-    if (modalities && (json_array_size(modalities) != 1 || !modality || strcmp(modality, "text")))
-        return refuse(in, "modalities", "[\"text\"], or left out: this server answers with text");
-    return true;
-}
-
 /* ---- sampling ---- */
 
 static bool read_biases(struct reader *in, struct http_request *r)
@@ -329,6 +315,7 @@ static bool read_sampling(struct reader *in, struct http_request *r)
                 get_integer(in, "top_k", -1, INT32_MAX, &top_k) &&
                 get_number(in, "presence_penalty", -2, 2, &s->presence) &&
                 get_number(in, "frequency_penalty", -2, 2, &s->frequency) &&
+                get_number(in, "repeat_penalty", 0.01, 100, &s->repetition) && /* llama.cpp's */
                 get_number(in, "repetition_penalty", 0.01, 100, &s->repetition) &&
                 get_integer(in, "seed", INT64_MIN, INT64_MAX, &seed) && read_biases(in, r);
     s->top_k = top_k < 0 ? 0 : (uint32_t)top_k; /* -1 is vLLM's word for all */
@@ -351,10 +338,26 @@ static bool add_stop(struct reader *in, struct http_request *r, const json_t *va
     return true;
 }
 
+/* As vLLM's clients say it. */
+static bool read_stop_tokens(struct reader *in, struct http_request *r)
+{
+    static const char name[] = "stop_token_ids";
+    json_t *list = field(in, name);
+    if (!get_bool(in, "ignore_eos", &r->ignore_end))
+        return false;
+    if (!list)
+        return true;
+    if (!json_is_array(list) || json_array_size(list) > LLM_STOPS_MAX)
+        return refuse(in, name, "a list of at most 64 token numbers");
+    return read_tokens(in, name, list, &r->stop_tokens);
+}
+
 static bool read_stops(struct reader *in, struct http_request *r)
 {
     json_t *stop = field(in, "stop"), *item;
     size_t index;
+    if (!read_stop_tokens(in, r))
+        return false;
     if (!stop)
         return true;
     if (!json_is_array(stop))
@@ -461,10 +464,13 @@ static bool get_length(struct reader *in, const char *name, int64_t least, int64
 static bool read_lengths(struct reader *in, struct http_request *r)
 {
     int64_t max = r->api == HTTP_COMPLETIONS ? HTTP_MAX_TOKENS_DEFAULT : 0, n = 1;
-    if (r->api == HTTP_COMPLETIONS && !get_bool(in, "echo", &r->echo))
+    if (!get_bool(in, "echo", &r->echo))
         return false;
+    if (r->echo && r->api == HTTP_CHAT)
+        return refuse(in, "echo", "left out: a chat has no text to repeat");
     int64_t least = r->echo ? 0 : 1; /* the prompt alone is an answer, with its logprobs */
-    if (!get_length(in, "max_tokens", least, &max) ||
+    if (!get_length(in, "n_predict", least, &max) || /* llama.cpp's */
+        !get_length(in, "max_tokens", least, &max) ||
         !get_length(in, "max_completion_tokens", least, &max) ||
         (r->form == HTTP_RESPONSES && !get_length(in, "max_output_tokens", least, &max)) ||
         !get_integer(in, "n", 1, HTTP_CHOICES_MAX, &n))
@@ -482,14 +488,10 @@ static bool read_lengths(struct reader *in, struct http_request *r)
 /* What only one of the two has. */
 static bool read_own(struct reader *in, struct http_request *r)
 {
-    const char *suffix = NULL;
     if (r->api == HTTP_CHAT)
-        return read_unserved(in) && read_template(in, r) && read_tools(in, r) &&
-               read_messages(in, r);
-    if (!read_prompts(in, "prompt", HTTP_CHOICES_MAX, r) || !get_string(in, "suffix", &suffix))
+        return read_template(in, r) && read_tools(in, r) && read_messages(in, r);
+    if (!read_prompts(in, "prompt", HTTP_CHOICES_MAX, r))
         return false;
-    if (suffix && suffix[0])
-        return refuse(in, "suffix", "left out: this server only continues a text");
     if (r->prompt_count * r->n > HTTP_CHOICES_MAX)
         return refuse(in, "n", "so small that prompts times n is at most 64");
     return true;
@@ -540,7 +542,8 @@ int http_request_parse(const char *body, size_t bytes, enum http_api api, struct
                      : http_messages_to_chat(r.asked, api == HTTP_COUNT_TOKENS, why);
     }
     struct reader in = {.root = r.json, .why = why};
-    if (r.json && get_string(&in, "model", &r.model) &&
+    if (r.json && http_request_is_served(r.asked ? r.asked : r.json, why) &&
+        get_string(&in, "model", &r.model) &&
         (api == HTTP_EMBEDDINGS
              ? read_embeddings(&in, &r)
              : read_lengths(&in, &r) && read_sampling(&in, &r) && read_logprobs(&in, &r) &&
@@ -558,6 +561,7 @@ void http_request_fini(struct http_request *r)
     for (uint32_t i = 0; i < r->prompt_count; i++)
         free(r->prompts[i].tokens);
     free(r->prompts);
+    free(r->stop_tokens.tokens);
     free(r->biases);
     json_decref(r->json);
     json_decref(r->asked);

@@ -1,13 +1,14 @@
 /* serve/http/request.h - a request in OpenAI's form, from JSON to checked fields.
  *
  * A field that is missing or null has its default; one of another type or out of range is refused
- * with a message that names it; fields that nobody knows are ignored, as OpenAI's servers do.
+ * with a message that names it, and so is one that would be missed in the answer (unserved.c);
+ * other fields that nobody knows are ignored, as OpenAI's servers do.
  *
  * Trust: any bytes.  Threads: any.  Lifetime: parse/fini; strings point into `json`. */
 #ifndef HAWSER_SERVE_HTTP_REQUEST_H
 #define HAWSER_SERVE_HTTP_REQUEST_H
 
-#include "llm/engine/sampler.h"
+#include "llm/worker/generate.h"
 #include "serve/http/error.h"
 #include "serve/http/text.h"
 
@@ -66,6 +67,8 @@ struct http_request {
     bool logprobs;
     uint32_t top_logprobs;
     struct http_stops stops;
+    struct http_prompt stop_tokens; /* that end a text, beside the model's */
+    bool ignore_end;                /* an end token of the model ends no text */
     enum http_format format;
     const json_t *schema; /* HTTP_FORMAT_SCHEMA */
     bool base64;          /* embeddings: not as numbers */
@@ -77,6 +80,8 @@ struct http_request {
 int http_request_parse(const char *body, size_t bytes, enum http_api api, struct http_request *out,
                        struct http_error *why) MUST_CHECK;
 void http_request_fini(struct http_request *r);
+/* Whether it asks for nothing that would be missed if it were ignored; else why. */
+bool http_request_is_served(const json_t *asked, struct http_error *why);
 /* What the client calls a field of a chat. */
 const char *http_request_name(const struct http_request *r, const char *name);
 /* A request of the Responses API as one of a chat: a new reference, or NULL and why. */

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,6 +227,62 @@ static void a_body_that_is_missing_is_told(void **state)
     assert_string_equal(why.message, "the request has no body: send a JSON object");
 }
 
+static const char *completion_with(const char *field)
+{
+    static char body[256];
+    snprintf(body, sizeof body, "{\"prompt\": \"a\", %s}", field);
+    return body;
+}
+
+static void fields_of_other_servers_are_read(void **state)
+{
+    (void)state;
+    struct http_request r;
+    parse(completion_with("\"n_predict\": 7, \"repeat_penalty\": 1.25, \"ignore_eos\": true, "
+                          "\"stop_token_ids\": [5, 9]"),
+          HTTP_COMPLETIONS, &r);
+    assert_int_equal(r.max_tokens, 7);
+    assert_true(r.sampling.repetition == 1.25f);
+    assert_true(r.ignore_end);
+    assert_int_equal(r.stop_tokens.token_count, 2);
+    assert_int_equal(r.stop_tokens.tokens[1], 9);
+    http_request_fini(&r);
+    refused(completion_with("\"ignore_eos\": 1"), HTTP_COMPLETIONS, "ignore_eos");
+    refused(completion_with("\"stop_token_ids\": 3"), HTTP_COMPLETIONS, "stop_token_ids");
+    refused(completion_with("\"stop_token_ids\": [-3]"), HTTP_COMPLETIONS, "stop_token_ids");
+}
+
+/* Programs send all fields that a server has, most with the values that it has for them anyway. */
+static void fields_that_would_be_missed_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *harmless, *refused, *param;
+    } cases[] = {
+        {"\"min_tokens\": 0", "\"min_tokens\": 3", "min_tokens"},
+        {"\"skip_special_tokens\": true", "\"skip_special_tokens\": false", "skip_special_tokens"},
+        {"\"guided_json\": null", "\"guided_json\": {\"type\": \"object\"}", "guided_json"},
+        {"\"bad_words\": []", "\"bad_words\": [\"x\"]", "bad_words"},
+        {"\"typical_p\": 1.0", "\"typical_p\": 0.5", "typical_p"},
+        {"\"top_n_sigma\": -1", "\"top_n_sigma\": 2", "top_n_sigma"},
+        {"\"mirostat\": 0", "\"mirostat\": 2", "mirostat"},
+        {"\"prompt_logprobs\": null", "\"prompt_logprobs\": 0", "prompt_logprobs"},
+        {"\"suffix\": \"\"", "\"suffix\": \"b\"", "suffix"},
+        {"\"cache_prompt\": false", "\"best_of\": 2", "best_of"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct http_request r;
+        parse(completion_with(cases[i].harmless), HTTP_COMPLETIONS, &r);
+        http_request_fini(&r);
+        refused(completion_with(cases[i].refused), HTTP_COMPLETIONS, cases[i].param);
+    }
+    refused("{\"input\": \"a\", \"truncate_prompt_tokens\": 4}", HTTP_EMBEDDINGS,
+            "truncate_prompt_tokens");
+    refused("{\"input\": \"a\", \"min_tokens\": 4}", HTTP_RESPONSES, "min_tokens");
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"echo\": true}", HTTP_CHAT,
+            "echo");
+}
+
 static void a_wrong_length_is_told_that_minus_one_is_none(void **state)
 {
     (void)state;
@@ -422,6 +479,8 @@ int main(void)
         cmocka_unit_test(messages_are_read),
         cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(a_body_that_is_missing_is_told),
+        cmocka_unit_test(fields_of_other_servers_are_read),
+        cmocka_unit_test(fields_that_would_be_missed_are_refused),
         cmocka_unit_test(a_wrong_length_is_told_that_minus_one_is_none),
         cmocka_unit_test(responses_become_chats),
         cmocka_unit_test(messages_become_chats),

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { REQUEST_PARTS = 5 }; /* that copy_request allocates */
+
 /* ---- ends ---- */
 
 static void finish(struct http_sequence *s, enum http_finish how)
@@ -358,35 +360,49 @@ static void could_not_start(struct http_attempt *a, int rc, const char *why)
     }
 }
 
+/* Its own copy of what the sequence points to.  False: no memory. */
+static bool copy_to(const void *from, size_t bytes, void **to)
+{
+    *to = bytes ? malloc(bytes) : NULL;
+    if (*to)
+        memcpy(*to, from, bytes);
+    return *to || !bytes;
+}
+
+static bool copy_request(const struct http_sequence *s, struct llm_generate *to,
+                         void *copies[REQUEST_PARTS])
+{
+    const struct llm_generate *g = &s->request;
+    const struct llm_sampling *sampling = &g->sampling;
+    *to = *g;
+    bool fine =
+        copy_to(s->model->name, strlen(s->model->name) + 1, &copies[0]) &&
+        copy_to(s->tokens, s->token_count * sizeof(*s->tokens), &copies[1]) &&
+        copy_to(sampling->biases, sampling->bias_count * sizeof(*sampling->biases), &copies[2]) &&
+        copy_to(g->stops, g->stop_count * sizeof(*g->stops), &copies[3]) &&
+        copy_to(g->grammar, g->grammar ? strlen(g->grammar) + 1 : 0, &copies[4]);
+    to->model = copies[0];
+    to->tokens = copies[1];
+    to->sampling.biases = copies[2];
+    to->stops = copies[3];
+    to->grammar = copies[4];
+    to->token_count = s->token_count;
+    to->sampled = s->token_count - s->prompt_count;
+    to->most = s->most - to->sampled;
+    to->scored = s->scored < s->prompt_count ? s->scored : 0;
+    return fine;
+}
+
 /* The request is copied while the sequence cannot change: only this attempt adds to its log, and
  * its callbacks come after the copy.  The sequence may be dropped meanwhile, so it is copied
  * under the lock. */
 static int start(struct http_attempt *a, char *why)
 {
     struct http_front *f = a->front;
-    struct http_sequence *s = a->sequence;
-    struct llm_generate request = s->request;
-    uint32_t *tokens = malloc(s->token_count * sizeof(*tokens));
-    char *name = strdup(s->model->name);
-    struct llm_bias *biases = NULL;
-    size_t bias_bytes = request.sampling.bias_count * sizeof(*biases);
-    char *grammar = request.grammar ? strdup(request.grammar) : NULL;
-    if (bias_bytes)
-        biases = malloc(bias_bytes);
-    int rc =
-        !tokens || !name || (bias_bytes && !biases) || (request.grammar && !grammar) ? -ENOMEM : 0;
+    struct llm_generate request;
+    void *copies[REQUEST_PARTS] = {NULL};
+    int rc = copy_request(a->sequence, &request, copies) ? 0 : -ENOMEM;
     if (rc == 0) {
-        memcpy(tokens, s->tokens, s->token_count * sizeof(*tokens));
-        if (bias_bytes)
-            memcpy(biases, request.sampling.biases, bias_bytes);
-        request.model = name;
-        request.tokens = tokens;
-        request.token_count = s->token_count;
-        request.sampled = s->token_count - s->prompt_count;
-        request.most = s->most - request.sampled;
-        request.scored = s->scored < s->prompt_count ? s->scored : 0;
-        request.sampling.biases = biases;
-        request.grammar = grammar;
         /* The user count keeps the connection; the worker's thread may take it away meanwhile. */
         struct llm_connection *conn = a->worker->conn;
         a->worker->users++;
@@ -396,10 +412,8 @@ static int start(struct http_attempt *a, char *why)
         if (--a->worker->users == 0)
             pthread_cond_broadcast(&a->worker->unused);
     }
-    free(grammar);
-    free(biases);
-    free(name);
-    free(tokens);
+    for (size_t i = 0; i < REQUEST_PARTS; i++)
+        free(copies[i]);
     return rc;
 }
 
