@@ -175,6 +175,7 @@ struct http_sequence {
     uint64_t refused; /* a bit for each worker that is too small for it */
     uint32_t attempts;
     uint32_t shared; /* tokens of the prompt whose KV a worker had, as it said at the end */
+    bool stopped;    /* its owner has all of it, and waits for the worker's end */
     bool ended;
     float *vector; /* of an embedding that has ended */
     uint32_t width;
@@ -319,7 +320,8 @@ void http_route_note(struct http_front *f, const struct http_sequence *s,
  * prompt, which becomes the sequence's.  on_end follows, exactly once, unless it is dropped before.
  * It waits for http_queue_assign, so that many are begun together. */
 void http_sequence_start(struct http_sequence *s);
-/* Its text is complete for its owner, who is told so: the worker is told to stop. */
+/* Its text is complete for its owner, who is told so: the worker is told to stop.  After a stop the
+ * owner may be told when the worker has stopped, and gets no tokens until then. */
 void http_sequence_finish(struct http_sequence *s, enum http_finish how);
 /* Its owner wants it no more.  No callback comes. */
 void http_sequence_drop(struct http_sequence *s);

@@ -2,7 +2,7 @@
 
 import unittest
 
-from rig import Case, call, service
+from rig import Case, Stream, call, service
 
 GREEDY = {"prompt": "And God said", "temperature": 0}
 
@@ -23,6 +23,18 @@ class Fields(Case):
             self.assertEqual(choice["finish_reason"], "stop")
             self.assertEqual(answer["usage"]["completion_tokens"], 3)
             self.assertTrue(whole.startswith(choice["text"]))
+
+    def test_a_text_that_a_stop_string_ends_tells_what_was_cached(self):
+        with service() as front:
+            prompt = "And God said unto Noah, The end of all flesh is come before me. " * 8
+            whole = complete(front, prompt=prompt, max_tokens=12)["choices"][0]["text"]
+            cached = complete(front, prompt=prompt, max_tokens=12)["usage"]["prompt_tokens_details"]["cached_tokens"]
+            self.assertGreater(cached, 0)
+            ask = {**GREEDY, "prompt": prompt, "max_tokens": 400, "stop": whole[len(whole) // 2:]}
+            usage = call(front.url, "/v1/completions", ask)[2]["usage"]
+            self.assertEqual(usage["prompt_tokens_details"]["cached_tokens"], cached)
+            last = list(Stream(front.url, "/v1/completions", {**ask, "stream_options": {"include_usage": True}}))[-1]
+            self.assertEqual(last["usage"], usage)
 
     def test_an_end_token_ends_no_text_that_ignores_it(self):
         with service() as front:

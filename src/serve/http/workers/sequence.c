@@ -69,21 +69,31 @@ static void let_go(struct http_attempt *a)
     http_count(&s->model->stats, HTTP_COUNT_RUNNING, -1);
 }
 
+static void cancel_soon(struct http_attempt *a)
+{
+    a->cancel = true;
+    if (a->started)
+        queue_action(a);
+}
+
 void http_sequence_drop(struct http_sequence *s)
 {
     struct http_attempt *a = s->attempt;
     http_queue_remove(s);
     if (a) {
         let_go(a);
-        a->cancel = true;
-        if (a->started)
-            queue_action(a);
+        cancel_soon(a);
     }
     s->ended = true;
 }
 
 void http_sequence_finish(struct http_sequence *s, enum http_finish how)
 {
+    if (how == HTTP_FINISH_STOP && s->attempt && s->attempts == 1) {
+        s->stopped = true; /* the worker's end follows within a step, and tells s->shared */
+        cancel_soon(s->attempt);
+        return;
+    }
     http_sequence_drop(s);
     s->ended = false;
     finish(s, how);
@@ -181,7 +191,9 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
     struct http_attempt *a = user;
     http_lock(a->front);
     struct http_sequence *s = a->sequence;
-    if (s && !tokens_fit(s, tokens, count)) {
+    if (s && s->stopped) {
+        /* What was sampled before the worker knew. */
+    } else if (s && !tokens_fit(s, tokens, count)) {
         (void)http_error_set(&s->error, 500, NULL, NULL,
                              "the worker sent tokens that the model does not have");
         http_sequence_finish(s, HTTP_FINISH_ERROR);
@@ -245,6 +257,15 @@ static void take_vector(struct http_sequence *s, const struct llm_generate_end *
     finish(s, HTTP_FINISH_STOP);
 }
 
+static void note_shared(struct http_sequence *s, const struct llm_generate_end *end)
+{
+    if (s->shared || s->attempts != 1)
+        return;
+    s->shared = end->shared;
+    http_count(&s->model->stats, HTTP_COUNT_CACHED, end->shared);
+    http_note(&s->model->stats, HTTP_NOTE_CACHED, end->shared);
+}
+
 static void ended_well(struct http_sequence *s, struct http_worker *w,
                        const struct llm_generate_end *end)
 {
@@ -254,11 +275,7 @@ static void ended_well(struct http_sequence *s, struct http_worker *w,
         fail(s, 500, NULL, NULL, "the worker answered a question that was not asked");
         return;
     }
-    if (!s->shared && s->attempts == 1) {
-        s->shared = end->shared;
-        http_count(&s->model->stats, HTTP_COUNT_CACHED, end->shared);
-        http_note(&s->model->stats, HTTP_NOTE_CACHED, end->shared);
-    }
+    note_shared(s, end);
     switch (end->reason) {
     case LLM_END_STOP:
         finish(s, HTTP_FINISH_STOP);
@@ -325,7 +342,11 @@ static void on_end(void *user, int status, const struct llm_generate_end *end, c
     a->over = true;
     if (s)
         let_go(a);
-    if (s && status == 0)
+    if (s && status == 0 && s->stopped)
+        note_shared(s, end);
+    if (s && s->stopped)
+        finish(s, HTTP_FINISH_STOP);
+    else if (s && status == 0)
         ended_well(s, w, end);
     else if (s)
         ended_badly(s, &a->place, status, why);
