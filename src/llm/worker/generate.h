@@ -60,8 +60,8 @@ struct llm_generate {
     bool embed; /* no text, but the vector of the tokens: no field but model and stays counts */
     uint32_t scored; /* not 0: tokens from this one on are pushed with their logprobs, up to those
                       * that were generated, before others; then most 0 means none */
-    bool stays;      /* no other worker can continue it: one that drains completes it, one that
-                      * is incomplete waits with it */
+    bool stays;      /* no other worker can continue it: one that drains completes it, and takes it
+                      * where `sampled` says that it has begun; one that is incomplete waits */
 };
 
 /* One generated token, or one that was scored. */

@@ -646,7 +646,9 @@ static void on_drain(struct llm_worker *w, struct llm_client *c, struct rpc_msg 
 static int check_text(const struct llm_worker *w, const struct llm_client *c,
                       const struct llm_request *r, char *why)
 {
-    if (atomic_load_explicit(&w->draining, memory_order_relaxed))
+    /* A text that it gave back comes again where no other worker can complete it. */
+    bool comes_back = r->generate.stays && r->generate.sampled > 0;
+    if (!comes_back && atomic_load_explicit(&w->draining, memory_order_relaxed))
         return llm_why(why, -EAGAIN, "this worker drains: ask another one");
     if (c->text_count == LLM_WORKER_TEXTS_MAX)
         return llm_why(why, -EBUSY, "%d texts of this client run or wait, the limit",

@@ -189,6 +189,7 @@ struct http_attempt {
     struct http_sequence *sequence; /* NULL: its owner does not want it any more */
     struct http_place place;
     uint64_t id;  /* at the connection */
+    bool stays;   /* the worker drained already: it completes what no other one can */
     bool started; /* the call that starts it has returned */
     bool cancel;  /* wanted; done when started */
     bool queued;  /* for an action */

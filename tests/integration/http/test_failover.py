@@ -334,6 +334,17 @@ class Contexts(Case):
             self.assertEqual((status, body["error"]["code"]), (400, "context_length_exceeded"))
             self.assertEqual(call(front.url, "/v1/completions", short)[0], 200)
 
+    def test_a_drained_worker_completes_what_fits_no_other(self):
+        with worker("--context", 128) as small, worker("--context", 512) as large, \
+                gateway([small, large], "--worker-wait", "5s") as front, gateway([large]) as alone:
+            asked = {"prompt": [5] * 200, "max_tokens": 300, "temperature": 0, "ignore_eos": True}
+            want = call(alone.url, "/v1/completions", asked)[2]["choices"][0]["text"]
+            stream = iter(Stream(front.url, "/v1/completions", asked))
+            text = text_of([next(stream)])
+            self.expect(hawser("drain", large.address), 0)
+            self.assertEqual(text + text_of(stream), want)
+            self.assertIn(": draining,", state(front.url))
+
 
 class Soak(Case):
     # Under a sanitizer a death in the middle of many texts is what counts, not how many there are.

@@ -81,6 +81,27 @@ static void a_text_goes_where_it_fits(void **state)
     assert_true(http_route_full(&front, &s));
 }
 
+static void a_drained_worker_completes_what_no_other_one_can(void **state)
+{
+    (void)state;
+    static uint32_t tokens[5];
+    struct http_sequence s = {
+        .model = &model, .tokens = tokens, .token_count = 5, .prompt_count = 4, .most = 4};
+    start();
+    workers[0].served.draining = true;
+    workers[1].served.models[0].context = 7;
+    assert_ptr_equal(http_route(&front, &s), &workers[2]);
+    workers[2].texts = HTTP_WORKER_TEXTS_MAX; /* it will have room */
+    assert_null(http_route(&front, &s));
+    workers[2].state = HTTP_WORKER_DOWN;
+    assert_ptr_equal(http_route(&front, &s), &workers[0]);
+    workers[0].doubts = 1;
+    assert_null(http_route(&front, &s));
+    workers[0].doubts = 0;
+    s.token_count = 4; /* it has not begun */
+    assert_null(http_route(&front, &s));
+}
+
 static void one_that_lost_workers_waits_for_the_steadiest(void **state)
 {
     (void)state;
@@ -138,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_goes_to_the_idlest),
         cmocka_unit_test(a_text_goes_where_it_fits),
+        cmocka_unit_test(a_drained_worker_completes_what_no_other_one_can),
         cmocka_unit_test(one_that_lost_workers_waits_for_the_steadiest),
         cmocka_unit_test(a_worker_that_lives_was_not_lost),
     };

@@ -1,6 +1,7 @@
 /* A prompt goes to the worker that had its longest known prefix, unless that one has much more to
  * do than the idlest; else to the idlest.  A text that lost several workers waits some seconds for
- * the one that was up for the longest time. */
+ * the one that was up for the longest time.  One that drains gets back what nobody else can
+ * complete. */
 #include "serve/http/impl.h"
 
 #include <string.h>
@@ -151,6 +152,25 @@ uint64_t http_route_took(const struct http_front *f, const struct http_sequence 
     return last;
 }
 
+/* A worker that drains completes a text that has begun where no other one can compute it.  One that
+ * could and has no room just now is waited for. */
+static struct http_worker *drained(struct http_front *f, const struct http_sequence *s,
+                                   uint64_t now)
+{
+    struct http_worker *found = NULL;
+    if (s->token_count == s->prompt_count)
+        return NULL;
+    for (size_t i = 0; i < f->worker_count; i++) {
+        struct http_worker *w = &f->workers[i];
+        if (serves(w, s))
+            return NULL;
+        if (w->state == HTTP_WORKER_UP && w->served.draining && !w->served.incomplete &&
+            !http_worker_is_doubted(w) && has_room(w, now) && suits(w, s))
+            found = w;
+    }
+    return found;
+}
+
 struct http_worker *http_route(struct http_front *f, const struct http_sequence *s)
 {
     struct http_worker *least = NULL;
@@ -164,7 +184,9 @@ struct http_worker *http_route(struct http_front *f, const struct http_sequence 
         if (may_take(w, s, now) && (!least || load_of(w) < load_of(least)))
             least = w;
     }
-    if (!least || f->worker_count == 1)
+    if (!least)
+        return drained(f, s, now);
+    if (f->worker_count == 1)
         return least;
     struct http_worker *knows = by_prefix(f, s, now);
     return knows && load_of(knows) <= load_of(least) + HTTP_IMBALANCE_MAX ? knows : least;

@@ -295,12 +295,14 @@ static void ended_well(struct http_sequence *s, struct http_worker *w,
     }
 }
 
-static void ended_badly(struct http_sequence *s, const struct http_place *place, int status,
+static void ended_badly(struct http_sequence *s, const struct http_attempt *a, int status,
                         const char *why)
 {
-    struct http_worker *w = &s->front->workers[place->worker];
+    struct http_worker *w = a->worker;
     switch (status) {
     case -EAGAIN:
+        if (a->stays) /* it refuses what it was thought to complete: it is not asked again */
+            (void)http_route_refuse(s->front, s, w);
         http_worker_drains(w);
         move_on(s, NULL, why);
         break;
@@ -325,7 +327,7 @@ static void ended_badly(struct http_sequence *s, const struct http_place *place,
          * the worker gets no text. */
         http_worker_doubt(w);
         hw_info(HW_CAT_NET, "worker %s lost a text: %s", w->name, why);
-        move_on(s, status != -ESHUTDOWN ? place : NULL,
+        move_on(s, status != -ESHUTDOWN ? &a->place : NULL,
                 why); /* no text makes a worker stop in order */
         break;
     }
@@ -349,7 +351,7 @@ static void on_end(void *user, int status, const struct llm_generate_end *end, c
     else if (s && status == 0)
         ended_well(s, w, end);
     else if (s)
-        ended_badly(s, &a->place, status, why);
+        ended_badly(s, a, status, why);
     http_queue_assign(f); /* there is room for another */
     bool free_now = a->started && !a->queued;
     http_unlock(f);
@@ -423,6 +425,7 @@ static int start(struct http_attempt *a, char *why)
     struct llm_generate request;
     void *copies[REQUEST_PARTS] = {NULL};
     int rc = copy_request(a->sequence, &request, copies) ? 0 : -ENOMEM;
+    request.stays |= a->stays;
     if (rc == 0) {
         /* The user count keeps the connection; the worker's thread may take it away meanwhile. */
         struct llm_connection *conn = a->worker->conn;
@@ -491,6 +494,7 @@ int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
     *a = (struct http_attempt){.front = s->front,
                                .worker = w,
                                .sequence = s,
+                               .stays = w->served.draining,
                                .place = {w->index, w->served.incarnation, w->cuts}};
     s->attempt = a;
     w->texts++;
