@@ -19,8 +19,6 @@ enum {
     DEATH_LOOKS = 1 << 14 /* busy waiting: rounds between two looks at the sockets */
 };
 
-static const uint64_t attach_timeout_ns = 5 * HW_SEC;
-
 struct slot {
     void *user, *buffer;
     uint32_t buffer_len;
@@ -75,12 +73,11 @@ static int send_attach(struct rpc_transport *t, const struct kv_region_shape *sh
     return n == sizeof(payload) ? 0 : n < 0 ? (int)n : -EPROTO;
 }
 
-static int receive_offer(struct rpc_transport *t, struct kv_offer *offer,
+static int receive_offer(struct rpc_transport *t, uint64_t until, struct kv_offer *offer,
                          int fds[KV_OFFER_FDS_BLOCKS])
 {
     uint8_t payload[KV_OFFER_BYTES];
     size_t have = 0;
-    uint64_t until = hw_now_ns() + attach_timeout_ns;
     while (have < sizeof(payload)) {
         uint64_t now = hw_now_ns();
         struct iovec iov = {payload + have, sizeof(payload) - have};
@@ -148,7 +145,7 @@ static struct kv_region_shape shape_of(const struct kv_client *c)
 }
 
 /* Connects to daemon `index` and fills in what its offer says. */
-static int link_open(struct kv_client *c, uint32_t index, char why[RPC_WHY_CHARS])
+static int link_open(struct kv_client *c, uint32_t index, uint64_t until, char why[RPC_WHY_CHARS])
 {
     struct rpc_addr addr = {.scheme = RPC_SCHEME_UNIX};
     int rc = kv_socket_path(c->options.socket, index, addr.path);
@@ -175,7 +172,7 @@ static int link_open(struct kv_client *c, uint32_t index, char why[RPC_WHY_CHARS
     l->socket->ops->expect_fds(l->socket);
     rc = send_attach(l->socket, &shape);
     if (rc == 0)
-        rc = receive_offer(l->socket, &offer, fds);
+        rc = receive_offer(l->socket, until, &offer, fds);
     if (rc == 0)
         rc = take_offered(l, &offer, &shape, fds);
     if (rc == 0)
@@ -213,13 +210,14 @@ int kv_client_open(const struct kv_client_options *options, struct kv_client **o
     hw_wait_init(&c->wait, rpc_spin_budget(options->wait));
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
     int rc = c->epoll < 0 ? -errno : 0;
+    uint64_t until = hw_now_ns() + c->options.timeout_ns;
     const struct kv_region_shape shape = shape_of(c);
     if (rc == 0 && !kv_shape_ok(&shape))
         rc = -EINVAL;
     if (rc)
         snprintf(why, RPC_WHY_CHARS, "cannot set the client up: %s", strerror(-rc));
     for (uint32_t i = 0; i < c->daemons && rc == 0; i++)
-        rc = link_open(c, i, why);
+        rc = link_open(c, i, until, why);
     if (rc) {
         kv_client_close(c);
         return rc;

@@ -27,7 +27,8 @@ struct kv_client_options {
     uint32_t depth;          /* in flight to each daemon; 0: 16 */
     uint32_t value_max;      /* 0: KV_VALUE_DEFAULT */
     uint32_t staging_bytes;  /* room for the blocks being put, with each daemon; 0: no blocks */
-    uint64_t timeout_ns;     /* of a request, an hour at most; 0: KV_TIMEOUT_DEFAULT_NS */
+    uint64_t timeout_ns;     /* of a request and of open, an hour at most; 0:
+                                KV_TIMEOUT_DEFAULT_NS */
     enum rpc_wait_mode wait; /* adaptive unless told otherwise */
     uint64_t tenant;         /* whose named values (kv/client/named.h); 0: nobody's in particular */
 };

@@ -39,9 +39,9 @@ const char *hawser_kv_result_name(int result);
 
 struct hawser_kv;
 
-/* `socket` is kvd's --socket; NULL: its default.  timeout_ms is of each request to a daemon, an
- * hour at most; 0: 2 s.  A call may make several.  NULL, with cause and remedy in `why`, which may
- * be NULL. */
+/* `socket` is kvd's --socket; NULL: its default.  timeout_ms is of this call and of each request to
+ * a daemon, an hour at most; 0: 2 s.  Other calls may make several requests.  NULL, with cause and
+ * remedy in `why`, which may be NULL. */
 struct hawser_kv *hawser_kv_open(const char *socket, uint32_t timeout_ms,
                                  char why[HAWSER_KV_WHY_CHARS]);
 void hawser_kv_close(struct hawser_kv *kv); /* NULL is fine */

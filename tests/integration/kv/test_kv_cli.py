@@ -4,13 +4,14 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
 import xml.etree.ElementTree as xml
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, USAGE, Case, clean_environment, hawser, lines_of
+from harness import DONE, FAILED, HAWSER, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, clean_environment, hawser, lines_of
 
 QUICK = ("--duration", "30ms", "--warmup", "5ms")
 TITLES = ["1. ", "2. ", "3. ", "4. ", "5.2", "5.4", "6.1", "6.2", "6.3", "6.4", "7. ", "8. ", "9.2", "9.3"]
@@ -52,6 +53,19 @@ class Kvd(Case):
         ask = ("kv", "--socket", path)
         self.expect(hawser(*ask, "put", "name", input="value"), DONE)
         self.assertEqual(self.expect(hawser(*ask, "get", "name"), DONE).stdout, "value")
+
+    def test_attaching_takes_as_long_as_the_timeout_says(self):
+        path = self.dir / "kvd"
+        daemon = self.start("--socket", path)
+        daemon.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(daemon.process.send_signal, signal.SIGCONT)
+        patient = subprocess.Popen([HAWSER, "kv", "--socket", path, "--timeout", "3600s", "info"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=clean_environment())
+        self.expect(hawser("kv", "--socket", path, "--timeout", "10ms", "info"), UNREACHABLE, "cannot attach to")
+        self.assertIsNone(patient.poll())  # it began before, and has its time still
+        daemon.process.send_signal(signal.SIGCONT)
+        output, _ = patient.communicate(timeout=TIMEOUT)
+        self.assertEqual(patient.returncode, 0, output)
 
     def test_a_socket_in_use_is_not_taken(self):
         path = self.dir / "kvd"
