@@ -153,7 +153,7 @@ static struct answer stat(struct kv_daemon *d, uint64_t tenant)
     struct kv_blocks_stat figures;
     kv_blocks_stat(d->blocks, &figures);
     figures.below_copies = hw_counter_load(&d->stats.block_below_copies);
-    figures.names = kv_blocks_names(d->blocks, tenant);
+    figures.names = kv_blocks_names(d->blocks, tenant, &figures.ends);
     memcpy(fields, &figures, sizeof(fields));
     for (uint32_t i = 0; i < KV_BLOCK_STAT_FIELDS; i++)
         wire_store64(d->scratch->answer + 8 * i, fields[i]);

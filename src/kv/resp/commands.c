@@ -542,7 +542,7 @@ static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_
     if (!stat_of(s, &b))
         return;
     if (s->tenant) /* no other figures: how much others keep is not its business */
-        b = (struct kv_blocks_stat){.room = b.room, .names = b.names};
+        b = (struct kv_blocks_stat){.room = b.room, .names = b.names, .ends = b.ends};
     info_section(&info, "Server",
                  "redis_version:" REDIS_VERSION "\r\nredis_mode:standalone\r\n"
                  "hawser_version:" HAWSER_VERSION "\r\nprocess_id:%d\r\n"
@@ -556,8 +556,8 @@ static void do_info(struct resp_session *s, const struct resp_arg *args, uint32_
     info_section(&info, "Replication", "role:master\r\nbelow_copies:%llu\r\nrepaired:%llu\r\n",
                  (unsigned long long)b.below_copies, (unsigned long long)b.repaired);
     info_section(&info, "Cluster", "cluster_enabled:0\r\n");
-    info_section(&info, "Keyspace", "db0:keys=%llu,expires=0,avg_ttl=0\r\n",
-                 (unsigned long long)b.names);
+    info_section(&info, "Keyspace", "db0:keys=%llu,expires=%llu,avg_ttl=0\r\n",
+                 (unsigned long long)b.names, (unsigned long long)b.ends);
     if (!s->tenant)
         info_blocks(&info, &b);
     resp_bulk(s, info.text, info.len);

@@ -28,7 +28,7 @@ enum entry_state {
 struct entry {
     struct kv_block_key key;
     uint8_t state;
-    bool is_name; /* it counts as one: see kv_blocks_names */
+    bool is_name, ends; /* it counts as one, and as one with an end: see kv_blocks_names */
     uint32_t len, extent, tenant, leases;
     uint64_t offset, checksum, hash, version;
     uint64_t agreed;       /* see kv_blocks_agree; 0: not */
@@ -39,7 +39,7 @@ struct entry {
 struct tenant {
     uint64_t id, bytes;
     uint32_t entries; /* 0: the place is free */
-    uint32_t names;
+    uint32_t names, ends;
     uint32_t oldest, newest;
 };
 
@@ -191,6 +191,7 @@ static void entry_retire(struct kv_blocks *b, uint32_t at)
     b->stat.bytes -= e->len;
     b->stat.cached -= is_cached(e);
     b->tenants[e->tenant].names -= e->is_name;
+    b->tenants[e->tenant].ends -= e->ends;
     e->state = ENTRY_GONE;
     if (e->leases == 0)
         entry_free(b, at);
@@ -497,9 +498,12 @@ static void forget_absence(struct kv_blocks *b, uint64_t hash)
 /* A block of our own can be found from now on. */
 static void count_name(struct kv_blocks *b, struct entry *e)
 {
-    e->is_name = kv_block_key_is_named(&e->key) && e->len >= KV_NAMED_HEAD &&
-                 wire_load64(b->arena + e->offset) != KV_NAMED_DELETED;
+    bool named = kv_block_key_is_named(&e->key) && e->len >= KV_NAMED_HEAD;
+    uint64_t end_ms = named ? wire_load64(b->arena + e->offset) : 0;
+    e->is_name = named && end_ms != KV_NAMED_DELETED;
+    e->ends = e->is_name && end_ms;
     b->tenants[e->tenant].names += e->is_name;
+    b->tenants[e->tenant].ends += e->ends;
 }
 
 static void publish(struct kv_blocks *b, uint32_t at)
@@ -1093,9 +1097,11 @@ uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *b, uint64_t tenant)
     return find_tenant(b, tenant)->bytes;
 }
 
-uint64_t kv_blocks_names(const struct kv_blocks *b, uint64_t tenant)
+uint64_t kv_blocks_names(const struct kv_blocks *b, uint64_t tenant, uint64_t *ends)
 {
-    return find_tenant(b, tenant)->names;
+    const struct tenant *t = find_tenant(b, tenant);
+    *ends = t->ends;
+    return t->names;
 }
 
 /* ---- coming and going ---- */

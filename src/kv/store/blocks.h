@@ -300,7 +300,7 @@ struct kv_blocks_stat {
     uint64_t cached;       /* of the blocks: cached replicas */
     uint64_t repaired;     /* cached replicas that became our own blocks */
     uint64_t below_copies; /* filled in by the daemon (kv/daemon/copies.h) */
-    uint64_t names;        /* the same (kv_blocks_names) */
+    uint64_t names, ends;  /* the same (kv_blocks_names) */
 };
 
 void kv_blocks_stat(const struct kv_blocks *blocks, struct kv_blocks_stat *out);
@@ -318,7 +318,7 @@ static inline uint64_t *kv_blocks_figure(struct kv_blocks_stat *stat, unsigned i
 /* What a tenant has in the arena. */
 uint64_t kv_blocks_tenant_bytes(const struct kv_blocks *blocks, uint64_t tenant);
 /* How many blocks of our own are named values of a tenant, with those past their end, without
- * deletes. */
-uint64_t kv_blocks_names(const struct kv_blocks *blocks, uint64_t tenant);
+ * deletes; *ends: how many of them have an end. */
+uint64_t kv_blocks_names(const struct kv_blocks *blocks, uint64_t tenant, uint64_t *ends);
 
 #endif

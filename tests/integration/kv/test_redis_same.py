@@ -91,6 +91,20 @@ class Same(RespDoor):
                         theirs, ours = theirs.split(",")[0], ours.split(",")[0]
                     self.assertEqual(ours, theirs)
 
+    def test_values_that_end_are_counted(self):
+        theirs = self.connect(self.their_address)
+        counts = []
+        for command in commands("SET a 1 | SETEX b 1000 1 | SET c 1 PX 1000000 | MSET d 1 e 1 | SET b 2 | SET a 2 EX 1000 |"
+                                " DEL c | SET a 3 PXAT 99999999999999 | SETNX a 4 | SET g 1 EX 1000 NX | SET d 2"):
+            with self.subTest(command=" ".join(command)):
+                shown = []
+                for client in (theirs, self.ours):
+                    client(*command)
+                    shown.append(client("INFO", "keyspace").split(b",avg_ttl")[0])
+                self.assertEqual(shown[1], shown[0])
+                counts.append(shown[1])
+        self.assertTrue(counts[-1].endswith(b"db0:keys=5,expires=2"), counts)
+
     def test_what_is_not_supported_says_so(self):
         self.assertEqual(self.ours("SET", "a", "1"), "OK")
         for command in commands(REFUSED):
