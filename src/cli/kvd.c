@@ -33,7 +33,7 @@ struct kvd_options {
     struct cmd_members_options members;
     uint64_t daemons;
     uint64_t max_clients, heartbeat_ns;
-    uint64_t arena_bytes, block_entries, copies, min_copies, tenant_bytes, lease_ns;
+    uint64_t arena_bytes, block_entries, min_copies, tenant_bytes, lease_ns;
     int flush, wait, policy;
     bool numa, insecure, may_flush;
     const char *cert, *key, *token_file, *ca, *fingerprint;
@@ -72,7 +72,7 @@ static const struct cmd_option options[] = {
      "1GiB", BLOCKS_MIN, KV_ARENA_MAX},
     {"block-entries", 0, CMD_U64, AT(block_entries), "blocks of each daemon; about 250 bytes each",
      "N", "65536", 1, KV_BLOCK_ENTRIES_MAX},
-    {"copies", 0, CMD_U64, AT(copies),
+    {"copies", 0, CMD_U64, AT(members.copies),
      "of each block, at as many members; the same for all of them", "N", "1", 1, KV_COPIES_MAX},
     {"min-copies", 0, CMD_U64, AT(min_copies),
      "of --copies, what a client's put must reach at once; with fewer it is TOO_FEW.  The others "
@@ -195,9 +195,9 @@ static enum cmd_exit check_all(struct kvd *k)
 {
     char why[RPC_WHY_CHARS];
     const struct kvd_options *o = k->o;
-    if (o->min_copies > o->copies)
+    if (o->min_copies > o->members.copies)
         return cmd_fail(CMD_USAGE, "kvd: --min-copies %llu is more than --copies %llu",
-                        (unsigned long long)o->min_copies, (unsigned long long)o->copies);
+                        (unsigned long long)o->min_copies, (unsigned long long)o->members.copies);
     if (!o->cert != !o->key)
         return cmd_fail(CMD_USAGE, "kvd: --cert and --key go together");
     if (k->o->resp.count > RESP_DOORS_MAX)
@@ -236,7 +236,7 @@ static enum cmd_exit create_unit(struct kvd *k, uint32_t index)
         .addrs = is_member(k) ? &k->members.listen : NULL,
         .member = is_member(k) ? k->members.name : NULL,
         .fixed_members = o->members.list.count > 0,
-        .copies = (uint32_t)o->copies,
+        .copies = (uint32_t)o->members.copies,
         .min_copies = (uint32_t)o->min_copies,
         .listen_security = &k->listen,
         .dial_security = &k->dial,

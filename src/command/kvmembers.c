@@ -25,6 +25,9 @@ static enum cmd_exit check_list(const struct cmd_members_options *o, struct cmd_
         return cmd_fail(CMD_USAGE, "kvd: --listen is for --etcd; with --members the list says it");
     if (kv_members_list(o->list.items, o->list.count, &m->list, why))
         return cmd_fail(CMD_USAGE, "kvd: --members: %s", why);
+    if (o->copies > o->list.count)
+        return cmd_fail(CMD_USAGE, "kvd: --copies %llu are more than the %zu of --members",
+                        (unsigned long long)o->copies, o->list.count);
     if (o->name)
         snprintf(m->name, sizeof(m->name), "%.*s", KV_MEMBER_NAME_CHARS - 1, o->name);
     else if (cmd_launched_rank(&rank) && rank < o->list.count)
@@ -66,6 +69,10 @@ enum cmd_exit cmd_members_check(const struct cmd_members_options *o, struct cmd_
     if (!o->list.count && !o->etcd.urls.count) {
         if (o->name || o->listen)
             return cmd_fail(CMD_USAGE, "kvd: --name and --listen are for --members and --etcd");
+        if (o->copies > 1)
+            return cmd_fail(CMD_USAGE,
+                            "kvd: --copies %llu are at as many members: give --members or --etcd",
+                            (unsigned long long)o->copies);
         return CMD_DONE;
     }
     code = o->etcd.urls.count ? check_etcd(o, m) : check_list(o, m);

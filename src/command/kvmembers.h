@@ -15,6 +15,7 @@ struct cmd_members_options {
     struct cmd_etcd_options etcd;
     const char *cluster, *name, *listen;
     uint64_t ttl_ns;
+    uint64_t copies;
 };
 
 struct cmd_members {

@@ -102,6 +102,32 @@ int kv_members_check_name(const char *name)
     return fits && strspn(name, allowed) == len ? 0 : -EINVAL;
 }
 
+static void canonical(const struct kv_member *m, char out[KV_MEMBER_ADDRESS_CHARS])
+{
+    char why[RPC_WHY_CHARS];
+    struct rpc_addr addr;
+    if (rpc_addr_parse(m->address, &addr, why) == 0)
+        rpc_addr_format(&addr, out, KV_MEMBER_ADDRESS_CHARS);
+}
+
+/* Of a list, which is short: with etcd a member may have come back under another name. */
+static int check_addresses(const struct kv_view *v, char why[RPC_WHY_CHARS])
+{
+    char one[KV_MEMBER_ADDRESS_CHARS] = "", other[KV_MEMBER_ADDRESS_CHARS] = "";
+    for (uint32_t i = 1; i < v->count; i++) {
+        canonical(&v->members[i], one);
+        for (uint32_t k = 0; k < i; k++) {
+            canonical(&v->members[k], other);
+            if (strcmp(one, other) == 0) {
+                snprintf(why, RPC_WHY_CHARS, "%s and %s have one address, %.100s",
+                         v->members[k].name, v->members[i].name, one);
+                return -EEXIST;
+            }
+        }
+    }
+    return 0;
+}
+
 int kv_members_list(char *const *items, size_t count, struct kv_view *out, char why[RPC_WHY_CHARS])
 {
     struct kv_member_info infos[KV_MEMBERS_MAX];
@@ -119,7 +145,8 @@ int kv_members_list(char *const *items, size_t count, struct kv_view *out, char 
         }
         infos[i] = (struct kv_member_info){.name = names[i], .address = equals + 1};
     }
-    return kv_view_make(1, infos, (uint32_t)count, out, why);
+    int rc = kv_view_make(1, infos, (uint32_t)count, out, why);
+    return rc ? rc : check_addresses(out, why);
 }
 
 /* ---- the thread ---- */

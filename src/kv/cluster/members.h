@@ -56,7 +56,8 @@ struct kv_members;
  * takes.  0; -E2BIG; -EINVAL; with cause and remedy in why. */
 int kv_members_endpoint(struct kv_etcd_access *etcd, const char *url,
                         char why[RPC_WHY_CHARS]) MUST_CHECK;
-/* A list of "name=address", of epoch 1.  0, or an error of kv_view_make with a sentence in why. */
+/* A list of "name=address", of epoch 1, no two at one address.  0, or an error of kv_view_make with
+ * a sentence in why. */
 int kv_members_list(char *const *items, size_t count, struct kv_view *out,
                     char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* 0 or -EINVAL: a name of a cluster or member has 1 to 63 of [A-Za-z0-9._-]. */

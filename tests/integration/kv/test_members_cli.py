@@ -118,6 +118,10 @@ class Options(Members):
         self.refuse(USAGE, "name a host and a port", *etcd, "--listen", "127.0.0.1:0", "--name", "a")
         self.refuse(USAGE, "are for --members", "--name", "a")
         self.refuse(USAGE, "not in --members", "--members", "a=unix:/tmp/a", "--name", "b")
+        self.refuse(USAGE, "a and b have one address, 127.0.0.1:28100", "--members", "a=127.0.0.1,b=127.0.0.1:28100",
+                    "--name", "a")
+        self.refuse(USAGE, "give --members or --etcd", "--copies", 2)
+        self.refuse(USAGE, "more than the 1 of --members", "--copies", 2, "--members", "a=unix:/tmp/a", "--name", "a")
         self.refuse(USAGE, "which of them", "--members", "a=unix:/tmp/a")
         self.refuse(USAGE, "NAME=ADDRESS", "--members", "unix:/tmp/a", "--name", "a")
         self.refuse(REFUSED, "token", "--members", "a=10.255.0.1:28200", "--name", "a")
