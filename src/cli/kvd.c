@@ -206,10 +206,10 @@ static enum cmd_exit check_all(struct kvd *k)
         .certificate = o->cert, .key = o->key, .token_file = o->token_file};
     struct rpc_security_files dial = {
         .ca = o->ca, .fingerprint = o->fingerprint, .token_file = o->token_file};
-    if (rpc_security_load(&k->listen, &listen, true, why) ||
-        rpc_security_load(&k->dial, &dial, false, why))
-        return cmd_fail(CMD_FAILED, "kvd: %s", why);
-    return check_member(k);
+    int rc = rpc_security_load(&k->listen, &listen, true, why);
+    if (rc == 0)
+        rc = rpc_security_load(&k->dial, &dial, false, why);
+    return rc ? cmd_fail(cmd_exit_for_security(rc), "kvd: %s", why) : check_member(k);
 }
 
 /* ---- running ---- */

@@ -71,12 +71,16 @@ int cmd_read_security(const struct cmd_connect_options *options, struct rpc_secu
     return rpc_security_from_env(out, &files, why);
 }
 
+enum cmd_exit cmd_exit_for_security(int error)
+{
+    return error == -EDOM ? CMD_USAGE : CMD_FAILED;
+}
+
 enum cmd_exit cmd_load_security(const struct cmd_connect_options *options, struct rpc_security *out)
 {
     char why[RPC_WHY_CHARS];
-    if (cmd_read_security(options, out, why))
-        return cmd_fail(CMD_FAILED, "%s", why);
-    return CMD_DONE;
+    int rc = cmd_read_security(options, out, why);
+    return rc ? cmd_fail(cmd_exit_for_security(rc), "%s", why) : CMD_DONE;
 }
 
 /* An HTTP server says nothing, or hangs up: it depends on the bytes of our hello. */

@@ -56,6 +56,9 @@ void cmd_link_close(struct cmd_link *link);
 
 /* CMD_REFUSED for token, TLS, version and limits; CMD_UNREACHABLE for the rest. */
 enum cmd_exit cmd_exit_for(int error);
+/* Of rpc_security_load and rpc_security_from_env: CMD_USAGE for an option that is none, CMD_FAILED
+ * for a file that cannot be used. */
+enum cmd_exit cmd_exit_for_security(int error);
 
 /* An address on which a command listens, as the user wrote it; `option` is named in the message:
  * "--listen".  CMD_DONE, or CMD_USAGE after a message where it cannot be read or nobody knows its

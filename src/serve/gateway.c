@@ -107,9 +107,8 @@ static enum cmd_exit load_security(struct gateway *g)
                                        .fingerprint = c->fingerprint,
                                        .token_file = c->token_file,
                                        .makes_host_token = true};
-    if (rpc_security_from_env(&g->security, &files, why))
-        return cmd_fail(CMD_FAILED, "gateway: %s", why);
-    return CMD_DONE;
+    int rc = rpc_security_from_env(&g->security, &files, why);
+    return rc ? cmd_fail(cmd_exit_for_security(rc), "gateway: %s", why) : CMD_DONE;
 }
 
 static void on_workers(void *front, const struct rpc_addr *addrs, size_t count)

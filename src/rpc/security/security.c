@@ -234,7 +234,7 @@ static int load_client_tls(struct rpc_security *sec, const struct rpc_security_f
                  "%s \"%.100s\": expected are 64 hex digits, with or without colons; hawser keygen "
                  "prints it",
                  names->fingerprint, files->fingerprint);
-        return -EINVAL;
+        return -EDOM;
     }
     struct file ca = {.name = names->ca, .path = files->ca, .max = CA_BYTES_MAX};
     int rc = given(files->ca) ? file_load(&ca, why) : 0;

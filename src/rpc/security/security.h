@@ -53,13 +53,13 @@ struct rpc_security_files {
 
 /* Loads and checks.  A server has TLS when it has a certificate, a client when it has a CA or a
  * fingerprint; see rpc/security/tlsctx.h for what each checks.  0, or a negative errno with cause
- * and remedy in why; sec is written only on 0. */
+ * and remedy in why (-EDOM: the fingerprint is none); sec is written only on 0. */
 int rpc_security_load(struct rpc_security *sec, const struct rpc_security_files *files, bool server,
                       char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* A client's settings: what `preferred` (may be NULL) does not give comes from VENUS_TLS_CA,
  * VENUS_TLS_FINGERPRINT and VENUS_TOKEN_FILE, and the token, unless that says "none", is then the
- * host token; one that is missing is made where that is asked for and possible.  0, or a negative
- * errno with a sentence in why. */
+ * host token; one that is missing is made where that is asked for and possible.  Else as
+ * rpc_security_load. */
 int rpc_security_from_env(struct rpc_security *sec, const struct rpc_security_files *preferred,
                           char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* A copy with a life of its own; sec may be NULL, which is a zeroed one. */

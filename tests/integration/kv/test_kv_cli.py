@@ -91,6 +91,9 @@ class Kvd(Case):
     def test_wrong_usage_names_the_option(self):
         self.expect(hawser("kvd", "--daemons", 0), USAGE, "--daemons")
         self.expect(hawser("kvd", "--cert", "x"), USAGE, "--key")
+        for command in (("kvd",), ("kv", "info", "tls:127.0.0.1:1"), ("info", "127.0.0.1:1"),
+                        ("gateway", "-s", "127.0.0.1:1", "--http", "127.0.0.1:0")):
+            self.expect(hawser(*command, "--fingerprint", "zz"), USAGE, "expected are 64 hex digits")
         for option, value in (("--resp", "{}"), ("--metrics", "{}"), ("--members", "a={},b=127.0.0.1:1")):
             name = ("--name", "a") if option == "--members" else ()
             for address, why in (("nowhere:x", "is not an address"), ("nowhere.invalid:1", "cannot resolve")):

@@ -292,7 +292,7 @@ static void malformed_fingerprints_are_refused(void **state)
         "0:000000000000000000000000000000000000000000000000000000000000000"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct rpc_security_files files = {.fingerprint = bad[i]};
-        expect_load(&files, false, -EINVAL, "64 hex digits");
+        expect_load(&files, false, -EDOM, "64 hex digits");
     }
 }
 
@@ -311,7 +311,7 @@ static void environment_is_read_and_named_when_bad(void **state)
     rpc_security_fini(&sec);
 
     setenv("VENUS_TLS_FINGERPRINT", "12", 1);
-    assert_int_equal(rpc_security_from_env(&sec, NULL, why), -EINVAL);
+    assert_int_equal(rpc_security_from_env(&sec, NULL, why), -EDOM);
     assert_non_null(strstr(why, "VENUS_TLS_FINGERPRINT \"12\""));
     setenv("VENUS_TLS_FINGERPRINT", "", 1);
     setenv("VENUS_TLS_CA", in_dir("missing", path), 1);
