@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 from test_modes import DONE, FAILED, HAWSER, LAYERS, USAGE, WIDTH, Modes, hawser
-from harness import clean_environment, free_port, lines_of
+from harness import UNREACHABLE, clean_environment, free_port, lines_of
 
 PROMPT, STEPS, CONTEXT, EVICT_AT = 140, 6, 256, 3
 ROW = 2 * WIDTH * 2  # bytes of a layer, of a position
@@ -144,7 +144,7 @@ class Recovery(Modes):
         for args in (("--evict", "all"), ("--shadow", "host")):
             self.expect(hawser("serve", "--no-devices", *args), USAGE, "--model")
         self.expect(hawser("serve", "--no-devices", "--model", self.model, "--shadow",
-                           f"kvd:{self.dir}/none"), FAILED, "none")
+                           f"kvd:{self.dir}/none"), UNREACHABLE, "is \"hawser kvd\" running?")
 
 
 if __name__ == "__main__":
