@@ -237,15 +237,6 @@ void kv_client_close(struct kv_client *c)
     free(c);
 }
 
-void kv_client_rest(struct kv_client *c)
-{
-    for (uint32_t i = 0; c && i < c->link_count; i++) {
-        const struct kv_block_link *b = &c->links[i]->blocks;
-        if (b->staged && kv_extents_used(b->staged) == 0)
-            (void)madvise(b->staging, c->options.staging_bytes, MADV_REMOVE);
-    }
-}
-
 /* ---- asking ---- */
 
 /* As kv_client_submit; also gives the request slot. */

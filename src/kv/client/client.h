@@ -37,8 +37,6 @@ struct kv_client_options {
 int kv_client_open(const struct kv_client_options *options, struct kv_client **out,
                    char why[RPC_WHY_CHARS]) MUST_CHECK;
 void kv_client_close(struct kv_client *client);
-/* Gives back the memory of a staging area in which nothing is put; the next put has fresh pages. */
-void kv_client_rest(struct kv_client *client); /* NULL is fine */
 
 struct kv_ask {
     enum kv_op op; /* of values, not KV_BLOCK */

@@ -105,6 +105,7 @@ void kv_client_slot_free(struct kv_daemon *d, struct kv_client_slot *s)
     if (s->active)
         deactivate(d, s);
     leave_wake_list(d, s);
+    d->staging_clients -= s->staging_left > 0;
     *(s->all_prev ? &s->all_prev->all_next : &d->clients) = s->all_next;
     if (s->all_next)
         s->all_next->all_prev = s->all_prev;
@@ -211,6 +212,42 @@ void kv_client_slots_wake(struct kv_daemon *d)
         hw_counter_bump(&d->stats.wakeups, 1);
         s->ring(s->user);
     }
+}
+
+/* ---- staging areas ---- */
+
+void kv_client_slot_stages(struct kv_daemon *d, struct kv_client_slot *s)
+{
+    d->staging_clients += s->staging_left == 0 && s->region.staging_bytes > 0;
+    s->staging_left = s->region.staging_bytes;
+}
+
+bool kv_daemon_staging(const struct kv_daemon *d)
+{
+    return d->staging_clients > 0;
+}
+
+/* A client writes only for a put that the daemon has let it start, and the daemon reads only for
+ * one or for a request in progress. */
+static bool is_putting(const struct kv_client_slot *s)
+{
+    bool busy = s->holder.open_puts.count > 0 || s->remote_puts.count > 0;
+    for (uint32_t i = 0; i < s->region.depth && !busy; i++)
+        busy = s->pending[i].busy;
+    return busy;
+}
+
+uint8_t *kv_client_slot_unstage(struct kv_client_slot *s, uint64_t idle_since_ns, uint32_t *len)
+{
+    enum { STEP = 1 << 20 }; /* the kernel takes some 200 us to take so much back */
+    if (s->staging_left == 0 || s->used_ns > idle_since_ns || kv_client_slot_has_request(s) ||
+        is_putting(s))
+        return NULL;
+    uint8_t *at = s->region.staging + (s->region.staging_bytes - s->staging_left);
+    *len = s->staging_left < STEP ? s->staging_left : STEP;
+    s->staging_left -= *len;
+    s->daemon->staging_clients -= s->staging_left == 0;
+    return at;
 }
 
 /* ---- leases ---- */

@@ -33,6 +33,9 @@ void kv_client_slots_count(struct kv_daemon *d, enum kv_result result);
 enum kv_result kv_client_slot_lease(struct kv_daemon *d, struct kv_client_slot *s,
                                     const struct kv_block_key *key, bool confirmed, uint32_t *len);
 
+/* It may write to its staging area from now on. */
+void kv_client_slot_stages(struct kv_daemon *d, struct kv_client_slot *s);
+
 /* False: a request came first, and it stays active. */
 bool kv_client_slot_park(struct kv_daemon *d, struct kv_client_slot *s);
 /* All of them; false: a request came first. */

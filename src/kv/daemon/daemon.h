@@ -101,6 +101,12 @@ uint32_t kv_client_slot_generation(const struct kv_client_slot *client);
 /* True: the client broke the rules of its region.  The daemon reads nothing more from it; detach
  * it. */
 bool kv_client_slot_broken(const struct kv_client_slot *client);
+/* A part of the client's staging area whose memory nobody needs: the client is idle since then and
+ * puts nothing.  *len: at most 1 MiB.  NULL: none; after a put there is again. */
+uint8_t *kv_client_slot_unstage(struct kv_client_slot *client, uint64_t idle_since_ns,
+                                uint32_t *len);
+/* Whether some client has such parts, or will have when it is idle. */
+bool kv_daemon_staging(const struct kv_daemon *daemon);
 /* How many threads of this host are daemons or clients: clients decide by it whether to spin. */
 void kv_daemon_set_crowd(struct kv_daemon *daemon, uint32_t threads);
 

@@ -83,6 +83,7 @@ struct kv_client_slot {
     void *user;
     struct kv_block_holder holder;
     struct kv_claim_list remote_puts;
+    uint32_t staging_left;       /* of the staging area: what may have memory since a put */
     struct kv_pending pending[]; /* depth of them */
 };
 
@@ -176,6 +177,7 @@ struct kv_daemon {
     struct kv_client_slot *active, *active_last, *clients;
     struct kv_client_slot *wake;
     uint32_t client_count, generations, crowd, peers_up, in_flight;
+    uint32_t staging_clients; /* whose staging_left is not 0 */
     struct rpc_ep *unjoined[KV_UNJOINED_MAX];
     uint64_t join_until_ns[KV_UNJOINED_MAX]; /* of each of them */
     uint32_t unjoined_count;                 /* so that none cost nothing */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -21,6 +22,9 @@ enum {
 
 static const uint64_t look_every_ns = 50 * HW_US; /* looks at bells and sockets while busy */
 static const uint64_t sweep_every_ns = 500 * HW_MS;
+static const uint64_t unstage_every_ns = 10 * HW_MS; /* while there is more of it */
+static const uint64_t unstage_ns = 200 * HW_US;      /* at most: no turn is longer */
+static const uint64_t idle_ns_default = 5 * HW_SEC;
 static const uint64_t rare_heartbeat_ns = KV_RARE_HEARTBEAT_SECONDS * HW_SEC;
 static const uint64_t accept_pause_ns = 100 * HW_MS; /* when descriptors run out */
 
@@ -69,7 +73,7 @@ struct kv_host {
     struct client *clients;
     uint32_t attaching;
     bool clients_leave, stopped, resting;
-    uint64_t looked_ns, swept_ns, rest_until_ns;
+    uint64_t looked_ns, sweep_at_ns, rest_until_ns;
     uint64_t broken_seen; /* the daemon's counter at the last sweep */
     uint64_t peers_seen;  /* peers that were up when the crowd was counted */
     struct watched watch_stop, watch_attach, watch_listen, watch_dialer, watch_view, watch_caller;
@@ -468,10 +472,26 @@ static void handle(struct kv_host *h, struct watched *w)
     }
 }
 
+/* Gives memory of idle clients' staging areas back to the kernel.  False: there is more. */
+static bool unstage(struct kv_host *h, uint64_t now)
+{
+    uint64_t idle_ns = h->options.idle_ns ? h->options.idle_ns : idle_ns_default;
+    uint32_t len;
+    for (struct client *c = kv_daemon_staging(h->daemon) ? h->clients : NULL; c; c = c->next) {
+        uint8_t *at;
+        while (c->slot && (at = kv_client_slot_unstage(c->slot, now - idle_ns, &len))) {
+            (void)madvise(at, len, MADV_REMOVE);
+            if (hw_now_ns() - now > unstage_ns)
+                return false;
+        }
+    }
+    return true;
+}
+
 /* Drops silent connections and clients that broke the rules. */
 static void sweep(struct kv_host *h, uint64_t now)
 {
-    h->swept_ns = now;
+    h->sweep_at_ns = now + (unstage(h, now) ? sweep_every_ns : unstage_every_ns);
     for (struct client *c = h->clients; c; c = c->next)
         if (c->slot ? kv_client_slot_broken(c->slot) : now - c->since_ns >= KV_ATTACH_NS)
             client_leave(h, c);
@@ -503,7 +523,7 @@ static void look(struct kv_host *h, uint64_t timeout_ns)
         else
             handle(h, events[i].data.ptr);
     h->looked_ns = hw_now_ns();
-    if (h->looked_ns - h->swept_ns >= sweep_every_ns || client_broke(h))
+    if (h->looked_ns >= h->sweep_at_ns || client_broke(h))
         sweep(h, h->looked_ns);
     if (h->clients_leave)
         clients_clear(h);
@@ -521,10 +541,9 @@ static void sleep_a_while(struct kv_host *h)
         return;
     }
     uint64_t now = hw_now_ns(), tick = kv_daemon_next_tick(h->daemon);
-    uint64_t sweep_at = h->swept_ns + sweep_every_ns;
-    bool to_sweep = h->attaching > 0 || h->resting || h->listen;
-    if (to_sweep && sweep_at < tick)
-        tick = sweep_at;
+    bool to_sweep = h->attaching > 0 || h->resting || h->listen || kv_daemon_staging(h->daemon);
+    if (to_sweep && h->sweep_at_ns < tick)
+        tick = h->sweep_at_ns;
     hw_counter_bump(&kv_daemon_count(h->daemon)->sleeps, 1);
     look(h, tick == HW_NEVER ? HW_NEVER : tick > now ? tick - now : 0);
 }

@@ -43,6 +43,7 @@ struct kv_host_options {
     enum rpc_flush_policy flush;
     enum rpc_wait_mode wait;
     uint64_t heartbeat_ns; /* 0: copyrpc's default */
+    uint64_t idle_ns;      /* then a client's staging area gives its memory back; 0: 5 s */
     uint64_t seed;         /* 0: from the kernel */
     struct kv_probe *probe;
 };

@@ -333,6 +333,8 @@ void kv_local_serve_block(struct kv_daemon *d, struct kv_pending *p, const uint8
     } else if (d->blocks) {
         memcpy(d->scratch->request, value, p->value_len);
         if (kv_block_request_decode(d->scratch->request, p->value_len, &r, d->scratch->keys) == 0) {
+            if (r.op == KV_BLOCK_PUT_START)
+                kv_client_slot_stages(d, s);
             if (serve_later(d, p, &r))
                 return;
             a = execute(d, s, &r);

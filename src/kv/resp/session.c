@@ -191,7 +191,6 @@ enum resp_turn resp_session_turn(struct resp_session *s)
 /* Nothing came for LOOK_S: memory that waits for the next request goes back. */
 static void rest(struct resp_session *s)
 {
-    kv_client_rest(s->client);
     if (s->in_len > s->in_at || s->placed.block)
         return;
     free(s->in);

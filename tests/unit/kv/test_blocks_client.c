@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,7 @@ static void rank_start(struct rank *r, uint32_t daemons, uint64_t arena, uint64_
             .store_bytes = 1 << 20,
             .store_entries = 64,
             .arena_bytes = arena,
+            .idle_ns = HW_MS,
             .blocks = {.entries = 1024,
                        .high_percent = 100,
                        .low_percent = 100,
@@ -368,24 +370,34 @@ static bool has_pages(const uint8_t *at, size_t bytes)
     return any;
 }
 
-static void an_idle_client_gives_the_staging_areas_memory_back(void **state)
+static void an_idle_client_keeps_no_memory_for_its_staging_area(void **state)
 {
     (void)state;
     struct rank r;
     rank_start(&r, 1, ARENA, 0);
-    struct kv_client *c = open_client(r.socket, STAGING);
-    struct kv_block_put open;
-    struct kv_block_key key = key_of(1);
-    assert_int_equal(put(c, 0, MIB), KV_OK);
+    struct kv_client *idle = open_client(r.socket, STAGING), *c = open_client(r.socket, STAGING);
+    struct kv_block_put open, done;
+    struct kv_block_key key = key_of(1), other = key_of(2);
     assert_int_equal(kv_block_put_start(c, &key, 1, MIB, &open), KV_OK);
     memset(open.data, 1, MIB);
-    kv_client_rest(c);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kv_block_put_start(idle, &other, 1, 3 * MIB, &done), KV_OK);
+        memset(done.data, 1, 3 * MIB);
+        const uint8_t *at = done.data;
+        assert_int_equal(kv_block_put_commit(idle, &done), KV_OK);
+        while (has_pages(at, 3 * MIB))
+            sched_yield();
+        assert_int_equal(kv_block_delete(idle, &other), KV_OK);
+    }
     assert_true(has_pages(open.data, MIB)); /* it is being put */
     const uint8_t *at = open.data;
+    assert_int_equal(at[MIB - 1], 1);
     assert_int_equal(kv_block_put_commit(c, &open), KV_OK);
-    kv_client_rest(c);
-    assert_false(has_pages(at, MIB));
-    assert_int_equal(put(c, 2, MIB), KV_OK);
+    while (has_pages(at, MIB))
+        sched_yield();
+    assert_int_equal(put(c, 3, MIB), KV_OK);
+    expect(c, 3, MIB);
+    kv_client_close(idle);
     kv_client_close(c);
     rank_stop(&r);
 }
@@ -427,7 +439,7 @@ int main(void)
         cmocka_unit_test(a_damaged_block_is_a_miss_and_is_counted),
         cmocka_unit_test(a_client_that_goes_leaves_no_lease_and_no_put),
         cmocka_unit_test(what_a_put_had_staged_is_used_again_after_its_daemon_stalled),
-        cmocka_unit_test(an_idle_client_gives_the_staging_areas_memory_back),
+        cmocka_unit_test(an_idle_client_keeps_no_memory_for_its_staging_area),
         cmocka_unit_test(nobody_but_the_daemon_can_write_the_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
