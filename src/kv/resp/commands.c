@@ -34,8 +34,10 @@ void resp_not_a_number(struct resp_session *s)
  * it. False: the daemon does not take it; resp_result_error says why. */
 static bool attach(struct resp_session *s)
 {
-    struct kv_client_options options = {
-        .socket = s->options.socket, .staging_bytes = KV_NAMED_STAGING, .tenant = s->tenant};
+    struct kv_client_options options = {.socket = s->options.socket,
+                                        .staging_bytes = KV_NAMED_STAGING,
+                                        .timeout_ns = s->options.timeout_ns,
+                                        .tenant = s->tenant};
     if (s->client && kv_client_status(s->client) == 0 && kv_client_tenant(s->client) == s->tenant)
         return true;
     resp_leave(s);

@@ -124,6 +124,7 @@ static struct resp_session *make_session(struct resp_door *door, const struct se
                                            .may_flush = o->may_flush,
                                            .open = o->open,
                                            .auth_ns = o->auth_ns,
+                                           .timeout_ns = o->timeout_ns,
                                            .store = o->store,
                                            .counts = &door->counts};
     return resp_session_create(&options);

@@ -28,8 +28,9 @@ struct resp_door_options {
     size_t password_len;                /* 0: none; the bytes must stay */
     const struct resp_tenants *tenants; /* NULL: none; must stay */
     bool may_flush;
-    bool open;        /* no AUTH is needed for what belongs to no tenant */
-    uint64_t auth_ns; /* that a connection has for AUTH; 0: 10 s */
+    bool open;           /* no AUTH is needed for what belongs to no tenant */
+    uint64_t auth_ns;    /* that a connection has for AUTH; 0: 10 s */
+    uint64_t timeout_ns; /* of what other daemons are asked; 0: KV_TIMEOUT_DEFAULT_NS */
     struct resp_store store;
 };
 

@@ -48,8 +48,9 @@ struct resp_session_options {
     size_t password_len;
     const struct resp_tenants *tenants; /* NULL: none */
     bool may_flush;                     /* FLUSHDB deletes the values of this host's daemons */
-    bool open;        /* without AUTH the session sees what belongs to no tenant */
-    uint64_t auth_ns; /* for AUTH; 0: 10 s */
+    bool open;           /* without AUTH the session sees what belongs to no tenant */
+    uint64_t auth_ns;    /* for AUTH; 0: 10 s */
+    uint64_t timeout_ns; /* of a request to the KV daemon; 0: KV_TIMEOUT_DEFAULT_NS */
     struct resp_store store;
     struct resp_counts *counts; /* must stay */
 };

@@ -46,7 +46,8 @@ static void fixture_open_for(struct fixture *f, uint32_t daemons, bool members,
                                      .host_count = members ? 1 : daemons,
                                      .password = (const uint8_t *)password,
                                      .password_len = password ? strlen(password) : 0,
-                                     .auth_ns = AUTH_NS};
+                                     .auth_ns = AUTH_NS,
+                                     .timeout_ns = KV_TIMEOUT_MAX_NS}; /* none on a busy machine */
     limits.entries = 256;
     for (uint32_t i = 0; i < daemons; i++) {
         char name[] = "a", socket[128];
