@@ -81,6 +81,13 @@ void hawser_kv_release(struct hawser_kv *kv, struct hawser_kv_value *value);
 int hawser_kv_exists(struct hawser_kv *kv, const void *name, size_t name_len);
 int hawser_kv_delete(struct hawser_kv *kv, const void *name, size_t name_len);
 
+/* Names of the values that this host's daemons own, some of them; the other members list theirs.
+ * *cursor: 0 at first, and 0 again after the last.  `each` gets one after the other, valid until it
+ * returns, and must not use the handle.  A value that is there all the time is named once; others
+ * may be. */
+typedef void hawser_kv_each(void *user, const char *name, size_t name_len);
+int hawser_kv_list(struct hawser_kv *kv, uint64_t *cursor, hawser_kv_each *each, void *user);
+
 #ifdef __cplusplus
 }
 #endif

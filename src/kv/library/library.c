@@ -182,3 +182,8 @@ PUBLIC int hawser_kv_delete(struct hawser_kv *kv, const void *name, size_t name_
 {
     return result_of(kv_named_delete(kv->client, name, name_len));
 }
+
+PUBLIC int hawser_kv_list(struct hawser_kv *kv, uint64_t *cursor, hawser_kv_each *each, void *user)
+{
+    return result_of(kv_named_list(kv->client, cursor, each, user));
+}

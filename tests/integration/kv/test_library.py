@@ -100,6 +100,19 @@ class Library(Case):
             hawser_kv.Store(str(self.dir / "nobody"))
         self.assertIn("hawser kvd", str(caught.exception))
 
+    def test_names_are_those_of_the_values_there(self):
+        with hawser_kv.Store(self.socket) as store:
+            self.assertEqual(store.names(), [])
+            names = [b"", b"\0\xff", b"x" * 4096, *(b"%d" % i for i in range(300))]
+            for name in names:
+                store.put(name, b"x" * 100)
+            store.put(b"1", b"again", ttl_ms=1000000)
+            store.put(b"gone", b"x")
+            store.delete(b"gone")
+            self.assertEqual(store.names(), sorted(names))
+        with self.assertRaisesRegex(hawser_kv.Error, "closed"):
+            store.names()
+
     def test_bad_arguments_are_refused(self):
         with hawser_kv.Store(self.socket) as store:
             for name in (5, None, 1.5, ["a"]):
@@ -208,7 +221,10 @@ class Library(Case):
             got = await connector.get(key)
             self.assertEqual((got.shape, got.dtype, got.format, bytes(got.byte_array)),
                              (chunk.shape, chunk.dtype, chunk.format, bytes(chunk.byte_array)))
-            self.assertEqual(await connector.list(), [key.to_string()])
+            with hawser_kv.Store(self.socket) as others:
+                others.put("not LMCache's", b"x")
+                others.put(b"lmcache:of another process", b"x")
+            self.assertEqual(await connector.list(), [key.to_string(), "of another process"])
             backend.full = True
             self.assertIsNone(await connector.get(key))
             self.assertFalse(await connector.exists(other))

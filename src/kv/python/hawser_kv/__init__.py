@@ -32,6 +32,9 @@ class _Write(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("len", ctypes.c_size_t)]
 
 
+_EACH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
 def _load():
     library = ctypes.CDLL(os.environ.get("HAWSER_KV_LIBRARY", "libhawser-kv.so.0"))
     handle, name, size = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_size_t), ctypes.c_size_t
@@ -50,7 +53,8 @@ def _load():
             ("renew", ctypes.c_int, (handle, value)),
             ("release", None, (handle, value)),
             ("exists", ctypes.c_int, (handle, *name)),
-            ("delete", ctypes.c_int, (handle, *name))):
+            ("delete", ctypes.c_int, (handle, *name)),
+            ("list", ctypes.c_int, (handle, ctypes.POINTER(u64), _EACH, ctypes.c_void_p))):
         function = getattr(library, "hawser_kv_" + call)
         function.restype, function.argtypes = result, arguments
     return library
@@ -228,6 +232,14 @@ class Store:
         """False: there was none."""
         name = _bytes(name)
         return self._call("delete", name, len(name), fine=(OK, MISS)) == OK
+
+    def names(self):
+        """Names (bytes) of the values that this host's daemons own, each once; other members list theirs."""
+        found, cursor = set(), ctypes.c_uint64()
+        each = _EACH(lambda _, name, size: found.add(ctypes.string_at(name, size)))
+        while self._call("list", ctypes.byref(cursor), each, None) == OK and cursor.value:
+            pass
+        return sorted(found)
 
     def close(self):
         self._handle = None

@@ -30,7 +30,6 @@ class HawserConnector(RemoteConnector):
         extra = getattr(config, "extra_config", None) or {}
         self._socket = extra.get("hawser_kv_socket")
         self._store = Store(self._socket)
-        self._names = set()  # of this process: the store keeps hashes of names
 
     def _failed(self, error):
         """A handle whose daemon has ended stays lost: the next call has another, if there is a daemon again."""
@@ -92,13 +91,18 @@ class HawserConnector(RemoteConnector):
         except Error as error:
             self._failed(error)
             raise
-        self._names.add(key.to_string())
 
     async def list(self):
-        """The keys that this process put and the store still has."""
-        def there():
-            return [name for name in sorted(self._names) if self._exists(name)]
-        return await asyncio.to_thread(there)
+        """The keys of the values that this host's daemons own."""
+        return await asyncio.to_thread(self._list)
+
+    def _list(self):
+        try:
+            names = self._store.names()
+        except Error as error:
+            self._failed(error)
+            raise
+        return [name[len(_PREFIX):].decode() for name in names if name.startswith(_PREFIX.encode())]
 
     async def close(self):
         await asyncio.to_thread(self._store.close)
