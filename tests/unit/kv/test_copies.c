@@ -400,6 +400,41 @@ static void a_put_says_how_many_copies_there_are(void **state)
     }
 }
 
+/* One owner has the block and leaves between the start and the commit of a put that only the other
+ * takes. */
+static void a_copy_at_a_member_that_left_does_not_count(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct kv_view view;
+    struct kv_block_key key = key_of(1);
+    struct kv_block_request gone = {.op = KV_BLOCK_DELETE, .key_count = 1};
+    struct kv_block_request start = {.op = KV_BLOCK_PUT_START, .key_count = 1, .len = LEN};
+    uint32_t owners[KV_COPIES_MAX];
+    uint64_t ticket = 0, stored = 0;
+    open_cluster(&c, ARENA, 1);
+    connect_all(&c);
+    cluster_make_view(&c, c.epoch, &view);
+    assert_int_equal(kv_view_owners(&view, kv_block_hash(&key), 2, owners), 2);
+    uint32_t first = cluster_number(&view.members[owners[0]]);
+    uint32_t second = cluster_number(&view.members[owners[1]]);
+    uint32_t other = MEMBERS - first - second;
+    assert_int_equal(put(&c, first, 1), KV_OK);
+    assert_int_equal(ask(&c, first, &gone, 1, NULL), KV_OK);
+    c.members[second].stalled_until_ns = cluster_now(&c) + 10 * HW_SEC;
+    assert_int_equal(put_to(&c, first, 1, &stored), KV_OK);
+    assert_int_equal(stored, 1); /* it remembers the delete, and takes no copy for a while */
+    turn_for(&c, 12 * HW_SEC);
+    assert_int_equal(copies(&c), 1);
+    assert_int_equal(ask(&c, other, &start, 1, &ticket), KV_OK);
+    leave(&c, first);
+    memset(c.members[other].port.region.staging, 1, LEN);
+    struct kv_block_request commit = {.op = KV_BLOCK_PUT_COMMIT, .handle = ticket, .len = LEN};
+    assert_int_equal(ask(&c, other, &commit, 1, &stored), KV_OK);
+    assert_int_equal(stored, 1);
+    cluster_close(&c);
+}
+
 static uint64_t connections(const struct cluster *c, uint32_t member)
 {
     return hw_counter_load(&kv_daemon_stats(c->members[member].daemon)->peers_up);
@@ -461,6 +496,7 @@ int main(void)
         cmocka_unit_test(an_eviction_does_not_end_repairs),
         cmocka_unit_test(full_stores_do_not_take_turns),
         cmocka_unit_test(a_put_says_how_many_copies_there_are),
+        cmocka_unit_test(a_copy_at_a_member_that_left_does_not_count),
         cmocka_unit_test(of_many_members_who_is_needed_is_connected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -241,7 +241,6 @@ static struct kv_remote_put promises_of(const struct kv_remote *remote)
                                 .tenant = remote->request.tenant,
                                 .len = remote->request.len,
                                 .epoch = remote->epoch,
-                                .there = count_results(remote, KV_EXISTS),
                                 .over = remote->put.over,
                                 .version = remote->put.version};
     for (uint32_t i = 0; i < remote->sub_count; i++) {
@@ -249,6 +248,8 @@ static struct kv_remote_put promises_of(const struct kv_remote *remote)
         if (sub->result == KV_OK)
             put.targets[put.target_count++] = (struct kv_remote_target){
                 .member = sub->member, .ticket = sub->handle, .session = sub->session};
+        else if (sub->result == KV_EXISTS)
+            put.there = sub->member;
     }
     return put;
 }
@@ -562,9 +563,21 @@ static bool commit_is_final(const struct kv_remote *remote)
     return final;
 }
 
+/* Owners by the view of now that have the block: others may have left meanwhile. */
+static uint32_t copies_kept(const struct kv_remote *remote)
+{
+    uint32_t copies = remote->put.there && owner_place(remote, remote->put.there) != UINT32_MAX;
+    for (uint32_t i = 0; i < remote->sub_count; i++) {
+        const struct kv_sub *sub = &remote->subs[i];
+        bool has = sub->phase == KV_SUB_DONE && (sub->result == KV_OK || sub->result == KV_EXISTS);
+        copies += has && still_owner(remote, sub);
+    }
+    return copies;
+}
+
 static enum kv_result commit_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
-    uint32_t copies = copies_of(remote) + remote->put.there;
+    uint32_t copies = copies_kept(remote);
     enum kv_result result = judge_copies(remote, best_result(remote), copies);
     for (uint32_t i = 0; i < remote->sub_count && is_in_order(remote); i++)
         if (result == KV_EXISTS && is_in_doubt(&remote->subs[i]))

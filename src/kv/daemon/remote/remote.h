@@ -87,7 +87,7 @@ struct kv_remote_put {
     struct kv_block_key key;
     uint64_t tenant, epoch;
     uint32_t len, target_count;
-    uint32_t there;   /* owners that have the block already */
+    uint64_t there;   /* the owner that has the block already; 0: none */
     uint64_t over;    /* see kv_blocks_swap_start */
     uint64_t version; /* of the block, once room is promised; until then the newest that is there */
     struct kv_remote_target targets[KV_COPIES_MAX];
