@@ -388,7 +388,8 @@ int hw_counters_print(FILE *out, enum hw_counters_format format)
              : format == HW_COUNTERS_TEXT ? print_text(memory)
                                           : print_prometheus(memory);
     pthread_mutex_unlock(&lock);
-    if (fclose(memory) != 0 && rc == 0)
+    bool whole = fclose(memory) == 0 && text; /* glibc reports success without memory, too */
+    if (rc == 0 && !whole)
         rc = -ENOMEM;
     errno = 0;
     if (rc == 0 && (fwrite(text, 1, len, out) != len || fflush(out) != 0))

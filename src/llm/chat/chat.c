@@ -488,7 +488,7 @@ static int add_answer(const struct llm_chat *chat, const char *answer, char **pr
     fwrite(*prompt, 1, *bytes, out);
     put_marks(out, chat, *prompt, *bytes);
     fputs(answer, out);
-    if (fclose(out)) {
+    if (fclose(out) || !whole) { /* without memory fclose may say nothing */
         free(whole);
         return llm_why(why, -ENOMEM, "out of memory");
     }

@@ -1,4 +1,5 @@
 /* Answers in OpenAI's form.  json_pack's "o" takes a reference, also when it fails. */
+#include "base/grow.h"
 #include "serve/http/impl.h"
 
 #include <errno.h>
@@ -7,13 +8,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Takes the object. */
-static char *dump(json_t *json, size_t *len)
+struct dump {
+    char *text;
+    size_t len, room;
+    bool failed;
+};
+
+static int add_to_dump(const char *bytes, size_t len, void *user)
 {
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    struct dump *d = user;
+    if (d->failed || !hw_grow(&d->text, &d->room, d->len + len, 1)) {
+        d->failed = true;
+        return -1;
+    }
+    memcpy(d->text + d->len, bytes, len);
+    d->len += len;
+    return 0;
+}
+
+/* json_dumps leaves a name out when there is no memory for it, and goes on. */
+char *http_json_text(json_t *json, size_t *len)
+{
+    struct dump d = {.failed = !json};
+    *len = 0;
+    if (json && json_dump_callback(json, add_to_dump, &d, JSON_COMPACT))
+        d.failed = true;
     json_decref(json);
-    *len = text ? strlen(text) : 0;
-    return text;
+    if (d.failed) {
+        free(d.text);
+        return NULL;
+    }
+    *len = d.len;
+    return d.text;
 }
 
 static const char *finish_name(const struct http_choice *choice)
@@ -173,7 +199,7 @@ static json_t *completion_text(const struct http_choice *choice, size_t from, si
     }
     if (out && to > from)
         fwrite(choice->text.text + from, 1, to - from, out);
-    if (out && fclose(out) == 0)
+    if (out && fclose(out) == 0 && text) /* it is NULL without memory, whatever fclose says */
         clean = http_text_clean(text, len, &len);
     json_t *string = clean ? json_stringn(clean, len) : NULL;
     free(clean);
@@ -214,16 +240,16 @@ static json_t *whole_choice(const struct http_choice *choice)
 char *http_answer_whole(const struct http_exchange *x, size_t *len)
 {
     if (x->request.asked)
-        return dump(x->request.form == HTTP_RESPONSES ? http_responses_whole(x)
-                                                      : http_messages_whole(x),
-                    len);
+        return http_json_text(x->request.form == HTTP_RESPONSES ? http_responses_whole(x)
+                                                                : http_messages_whole(x),
+                              len);
     json_t *choices = json_array();
     for (uint32_t i = 0; i < x->choice_count; i++)
         json_array_append_new(choices, whole_choice(&x->choices[i]));
     json_t *answer =
         envelope(x, x->request.api == HTTP_CHAT ? "chat.completion" : "text_completion", choices);
     json_object_set_new(answer, "usage", usage_of(x));
-    return dump(answer, len);
+    return http_json_text(answer, len);
 }
 
 /* ---- chunks ---- */
@@ -237,7 +263,7 @@ static void put_text(struct wire_enc *out, const char *text)
 static void put_json(struct wire_enc *out, json_t *json)
 {
     size_t len;
-    char *text = dump(json, &len);
+    char *text = http_json_text(json, &len);
     if (text)
         wire_put_bytes(out, text, len);
     else
@@ -283,7 +309,7 @@ static void put_chunk_begin(struct wire_enc *out, struct http_exchange *x)
     if (!x->chunk_begin) {
         const char *object =
             x->request.api == HTTP_CHAT ? "chat.completion.chunk" : "text_completion";
-        x->chunk_begin = dump(envelope(x, object, json_array()), &x->chunk_begin_len);
+        x->chunk_begin = http_json_text(envelope(x, object, json_array()), &x->chunk_begin_len);
         if (x->chunk_begin)
             x->chunk_begin_len -= 2; /* "]}" */
     }
@@ -494,20 +520,20 @@ char *http_answer_models(struct http_front *f, size_t *len)
         if (http_model_is_up(f, f->models[i]))
             json_array_append_new(list, describe_model(f, f->models[i]));
     }
-    return dump(json_pack("{s:s, s:o}", "object", "list", "data", list), len);
+    return http_json_text(json_pack("{s:s, s:o}", "object", "list", "data", list), len);
 }
 
 char *http_answer_model(const struct http_front *f, const struct http_model *m, size_t *len)
 {
-    return dump(describe_model(f, m), len);
+    return http_json_text(describe_model(f, m), len);
 }
 
 char *http_answer_error(const struct http_error *e, bool anthropic, size_t *len)
 {
-    return dump(http_error_json(e, anthropic), len);
+    return http_json_text(http_error_json(e, anthropic), len);
 }
 
 char *http_answer_count(const struct http_exchange *x, size_t *len)
 {
-    return dump(json_pack("{s:I}", "input_tokens", (json_int_t)x->prompt_tokens), len);
+    return http_json_text(json_pack("{s:I}", "input_tokens", (json_int_t)x->prompt_tokens), len);
 }

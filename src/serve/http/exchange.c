@@ -53,8 +53,16 @@ static enum MHD_Result respond(struct http_exchange *x, unsigned status,
 static enum MHD_Result respond_json(struct http_exchange *x, unsigned status, char *text,
                                     size_t len)
 {
+    static char none[] = "{\"type\":\"error\",\"error\":{\"type\":\"server_error\",\"message\":"
+                         "\"out of memory\",\"param\":null,\"code\":null}}"; /* in both forms */
     http_client_expect(x->front, x->connection, true, len);
-    return respond(x, status, http_response("application/json", text, len));
+    if (text)
+        return respond(x, status, http_response("application/json", text, len));
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(sizeof none - 1, none, MHD_RESPMEM_PERSISTENT);
+    if (response)
+        MHD_add_response_header(response, "Content-Type", "application/json");
+    return respond(x, MHD_HTTP_SERVICE_UNAVAILABLE, response);
 }
 
 static enum MHD_Result respond_error(struct http_exchange *x)
@@ -223,10 +231,7 @@ static char *tokens_json(uint32_t context, const uint32_t *tokens, uint32_t coun
         json_array_append_new(list, json_integer(tokens[i]));
     json_t *answer = json_pack("{s:o, s:I, s:I}", "tokens", list, "count", (json_int_t)count,
                                "max_model_len", (json_int_t)context);
-    char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
-    json_decref(answer);
-    *len = text ? strlen(text) : 0;
-    return text;
+    return http_json_text(answer, len);
 }
 
 static enum MHD_Result post_tokenize(struct http_exchange *x)
@@ -267,11 +272,8 @@ static char *pieces_json(struct http_exchange *x, const struct http_model *m,
         rc = http_text_end(&t, &none);
     json_t *string = rc == 0 ? json_stringn(t.text ? t.text : "", t.len) : NULL;
     json_t *answer = string ? json_pack("{s:O, s:o}", "prompt", string, "content", string) : NULL;
-    char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
-    json_decref(answer);
     http_text_fini(&t);
-    *len = text ? strlen(text) : 0;
-    return text;
+    return http_json_text(answer, len);
 }
 
 static enum MHD_Result post_detokenize(struct http_exchange *x)
@@ -496,7 +498,7 @@ static int take_body(struct http_exchange *x, const char *body, size_t len)
         return http_error_set(&x->error, MHD_HTTP_CONTENT_TOO_LARGE, NULL, NULL,
                               "the body is longer than %d bytes", HTTP_BODY_BYTES_MAX);
     if (!hw_grow(&x->body, &x->body_room, x->body_len + len, 1))
-        return http_error_set(&x->error, 500, NULL, NULL, "out of memory");
+        return http_error_set(&x->error, 503, NULL, NULL, "out of memory");
     size_t more = x->body_room > HTTP_BODY_BYTES_SMALL ? x->body_room - x->body_taken : 0;
     if (more && !http_bodies_take(x->front, more)) {
         drop_body(x);

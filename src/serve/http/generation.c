@@ -17,7 +17,7 @@ const char http_stops[] = "the server stops: ask another one, or this one later"
 
 static int no_memory(struct http_error *why)
 {
-    return http_error_set(why, 500, NULL, NULL, "out of memory");
+    return http_error_set(why, 503, NULL, NULL, "out of memory");
 }
 
 /* ---- prompts ---- */

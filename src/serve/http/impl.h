@@ -482,6 +482,8 @@ uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes
 
 /* ---- answer.c: JSON, malloc'd or NULL; under the lock ---- */
 
+/* Takes the object, which may be NULL.  *len bytes; there is no NUL. */
+char *http_json_text(json_t *json, size_t *len);
 /* These two without it, when the exchange has no open text: its choices do not change any more. */
 char *http_answer_whole(const struct http_exchange *x, size_t *len);
 char *http_answer_embeddings(const struct http_exchange *x, size_t *len);

@@ -102,7 +102,7 @@ static bool read_tokens(struct reader *in, const char *name, const json_t *list,
     size_t count = json_array_size(list);
     out->tokens = calloc(count ? count : 1, sizeof(*out->tokens));
     if (!out->tokens)
-        return http_error_set(in->why, 500, NULL, NULL, "out of memory"), false;
+        return http_error_set(in->why, 503, NULL, NULL, "out of memory"), false;
     for (size_t i = 0; i < count; i++) {
         int64_t token;
         if (!whole_number(json_array_get(list, i), &token) || token < 0 || token > INT32_MAX)
@@ -140,7 +140,7 @@ static bool read_prompts(struct reader *in, const char *name, uint32_t most, str
         return refuse(in, name, expected);
     r->prompts = calloc(count, sizeof(*r->prompts));
     if (!r->prompts)
-        return http_error_set(in->why, 500, NULL, NULL, "out of memory"), false;
+        return http_error_set(in->why, 503, NULL, NULL, "out of memory"), false;
     for (size_t i = 0; i < count; i++, r->prompt_count++) {
         if (!read_prompt(in, name, many ? json_array_get(value, i) : value, &r->prompts[i])) {
             free(r->prompts[i].tokens);
@@ -287,7 +287,7 @@ static bool read_biases(struct reader *in, struct http_request *r)
         return refuse(in, name, expected);
     r->biases = calloc(count ? count : 1, sizeof(*r->biases));
     if (!r->biases)
-        return http_error_set(in->why, 500, NULL, NULL, "out of memory"), false;
+        return http_error_set(in->why, 503, NULL, NULL, "out of memory"), false;
     json_object_foreach(map, key, value)
     {
         char *end;
@@ -397,7 +397,7 @@ static bool check_grammar(struct reader *in, const char *text)
     if (rc == 0)
         llm_grammar_destroy(grammar);
     else
-        (void)http_error_set(in->why, rc == -ENOMEM ? 500 : 400, "grammar", NULL, "%s", why);
+        (void)http_error_set(in->why, rc == -ENOMEM ? 503 : 400, "grammar", NULL, "%s", why);
     return rc == 0;
 }
 
@@ -507,6 +507,8 @@ static json_t *load(const char *body, size_t bytes, struct http_error *why)
     *why = (struct http_error){0};
     if (!json && bytes == skip)
         (void)http_error_set(why, 400, NULL, NULL, "the request has no body: send a JSON object");
+    else if (!json && !error.text[0]) /* as jansson tells that an allocation failed */
+        (void)http_error_set(why, 503, NULL, NULL, "out of memory");
     else if (!json && json_error_code(&error) == json_error_null_character)
         (void)http_error_set(
             why, 400, NULL, NULL,

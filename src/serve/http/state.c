@@ -222,8 +222,5 @@ char *http_state_json(struct http_front *f, bool map, size_t *len)
                   counts[HTTP_COUNT_PROMPT], "generated", counts[HTTP_COUNT_GENERATED],
                   "first_token", times_json(f, HTTP_NOTE_FIRST), "between_tokens",
                   times_json(f, HTTP_NOTE_BETWEEN), "queue", times_json(f, HTTP_NOTE_QUEUE));
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
-    *len = text ? strlen(text) : 0;
-    return text;
+    return http_json_text(json, len);
 }

@@ -10,7 +10,7 @@ bool http_refuse(struct http_error *why, const char *field, const char *expected
 
 bool http_no_memory(struct http_error *why)
 {
-    (void)http_error_set(why, 500, NULL, NULL, "out of memory");
+    (void)http_error_set(why, 503, NULL, NULL, "out of memory");
     return false;
 }
 

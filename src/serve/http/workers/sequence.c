@@ -171,7 +171,7 @@ static void take_tokens(struct http_sequence *s, const struct llm_generated *tok
     tokens += scores;
     count -= scores;
     if (log_tokens(s, tokens, count)) {
-        (void)http_error_set(&s->error, 500, NULL, NULL, "out of memory");
+        (void)http_error_set(&s->error, 503, NULL, NULL, "out of memory");
         http_sequence_finish(s, HTTP_FINISH_ERROR);
         return;
     }
@@ -249,7 +249,7 @@ static void take_vector(struct http_sequence *s, const struct llm_generate_end *
 {
     s->vector = malloc(end->width * sizeof(*s->vector));
     if (!s->vector) {
-        fail(s, 500, NULL, NULL, "out of memory");
+        fail(s, 503, NULL, NULL, "out of memory");
         return;
     }
     memcpy(s->vector, end->vector, end->width * sizeof(*s->vector));
@@ -375,7 +375,7 @@ static void could_not_start(struct http_attempt *a, int rc, const char *why)
     if (rc == -EINVAL)
         fail(s, 400, NULL, NULL, why);
     else if (rc == -ENOMEM)
-        fail(s, 500, NULL, NULL, "out of memory");
+        fail(s, 503, NULL, NULL, "out of memory");
     else {
         /* The text never ran there: that is no loss of its own. */
         http_worker_doubt(w);
