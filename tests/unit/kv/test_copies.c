@@ -435,6 +435,33 @@ static void a_copy_at_a_member_that_left_does_not_count(void **state)
     cluster_close(&c);
 }
 
+/* An owner that knows of a newer view makes the delete begin again, when the other has done it. */
+static void a_delete_that_begins_again_is_no_miss(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct kv_view view;
+    struct kv_block_key key = key_of(1);
+    struct kv_block_request gone = {.op = KV_BLOCK_DELETE, .key_count = 1};
+    uint32_t owners[KV_COPIES_MAX];
+    open_cluster(&c, ARENA, 1);
+    connect_all(&c);
+    cluster_make_view(&c, c.epoch, &view);
+    assert_int_equal(kv_view_owners(&view, kv_block_hash(&key), 2, owners), 2);
+    uint32_t first = cluster_number(&view.members[owners[0]]);
+    uint32_t second = cluster_number(&view.members[owners[1]]);
+    uint32_t other = MEMBERS - first - second;
+    assert_int_equal(put(&c, other, 1), KV_OK);
+    c.members[second].in_view = false;
+    c.epoch++;
+    cluster_tell_view(&c, second);
+    assert_int_equal(ask(&c, other, &gone, 1, NULL), KV_OK);
+    cluster_tell_view(&c, first);
+    cluster_tell_view(&c, other);
+    assert_int_equal(ask(&c, other, &gone, 1, NULL), KV_MISS);
+    cluster_close(&c);
+}
+
 static uint64_t connections(const struct cluster *c, uint32_t member)
 {
     return hw_counter_load(&kv_daemon_stats(c->members[member].daemon)->peers_up);
@@ -497,6 +524,7 @@ int main(void)
         cmocka_unit_test(full_stores_do_not_take_turns),
         cmocka_unit_test(a_put_says_how_many_copies_there_are),
         cmocka_unit_test(a_copy_at_a_member_that_left_does_not_count),
+        cmocka_unit_test(a_delete_that_begins_again_is_no_miss),
         cmocka_unit_test(of_many_members_who_is_needed_is_connected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -352,6 +352,12 @@ static void delete_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     }
 }
 
+/* What an owner has deleted stays so when the delete begins again with another view. */
+static void delete_undo(struct kv_remote *remote, struct kv_sub *sub)
+{
+    remote->deleted |= sub->phase == KV_SUB_DONE && sub->result == KV_OK;
+}
+
 /* Of a named value a set takes the delete's place, if there is time for it (kv_named_delete). */
 static bool delete_needs_all(const struct kv_remote *remote)
 {
@@ -362,7 +368,7 @@ static bool delete_needs_all(const struct kv_remote *remote)
 static enum kv_result delete_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     bool named = kv_block_key_is_named(&remote->keys[0]);
-    enum kv_result result = remote->sub_count ? KV_MISS : KV_PEER_LOST;
+    enum kv_result result = remote->deleted ? KV_OK : remote->sub_count ? KV_MISS : KV_PEER_LOST;
     (void)answer_len;
     for (uint32_t i = 0; i < remote->sub_count; i++) {
         enum kv_result one = remote->subs[i].stale_view ? KV_MISS : remote->subs[i].result;
@@ -378,5 +384,6 @@ const struct kv_remote_kind kv_remote_kind_delete = {.subs_max = KV_COPIES_MAX,
                                                      .begin = delete_begin,
                                                      .step = delete_step,
                                                      .answered = delete_answered,
+                                                     .undo = delete_undo,
                                                      .needs_all = delete_needs_all,
                                                      .finish = delete_finish};

@@ -141,6 +141,7 @@ struct kv_remote {
                          delete: of the newest one that may go */
     uint64_t ticket;  /* of the cached replica; 0: none */
     bool same, asked_twice;
+    bool deleted;               /* delete: an owner of an earlier try had the block */
     struct kv_blocks_look look; /* look: the newest */
     /* commit */
     struct kv_remote_put put;
