@@ -21,6 +21,8 @@
 
 enum { EVENTS_A_LOOK = 64 };
 
+#define ACCEPT_PAUSE_NS (100 * HW_MS) /* when descriptors run out: some will be free again */
+
 /* A connection.  It is the loop's, or that of a thread of its own from then on. */
 struct session {
     struct resp_door *door;
@@ -40,7 +42,9 @@ struct resp_door {
     uint32_t count;      /* of sessions (lock) */
     uint64_t ids;
     struct resp_counts counts;
-    uint64_t look_at_ns; /* the loop's: when the time for AUTH of one may be over */
+    uint64_t look_at_ns;   /* the loop's: when the time for AUTH of one may be over */
+    uint64_t accept_at_ns; /* the loop's: nobody is let in until then, for want of descriptors */
+    bool complained;       /* about that, since the last one was let in */
     struct session sessions[RESP_SESSIONS_MAX];
 };
 
@@ -203,15 +207,25 @@ static bool is_stopping(struct resp_door *door)
     return stopping;
 }
 
+/* Whether the loop looks at the listener, too. */
+static void listen_for(struct resp_door *door, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = NULL};
+    (void)epoll_ctl(door->epoll, EPOLL_CTL_MOD, door->fd, &event);
+}
+
 static void accept_one(struct resp_door *door)
 {
     int fd = accept4(door->fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0) {
+        door->complained = false;
         admit(door, fd);
     } else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED && !is_stopping(door)) {
-        hw_warn(HW_CAT_KV, "Redis clients: cannot accept: %s", strerror(errno));
-        struct timespec pause = {.tv_nsec = 100 * HW_MS};
-        nanosleep(&pause, NULL); /* no descriptors: some will be free again */
+        if (!door->complained)
+            hw_warn(HW_CAT_KV, "Redis clients: cannot accept: %s", strerror(errno));
+        door->complained = true;
+        door->accept_at_ns = hw_now_ns() + ACCEPT_PAUSE_NS;
+        listen_for(door, 0);
     }
 }
 
@@ -232,12 +246,17 @@ static void end_late(struct resp_door *door, uint64_t now_ns)
 /* How long the loop may sleep, in ms; -1: for ever. */
 static int sleep_max(struct resp_door *door)
 {
-    if (door->look_at_ns == HW_NEVER)
+    if (door->look_at_ns == HW_NEVER && door->accept_at_ns == HW_NEVER)
         return -1;
     uint64_t now_ns = hw_now_ns();
     if (now_ns >= door->look_at_ns)
         end_late(door, now_ns);
-    return door->look_at_ns == HW_NEVER ? -1 : (int)((door->look_at_ns - now_ns) / HW_MS) + 1;
+    if (now_ns >= door->accept_at_ns) {
+        door->accept_at_ns = HW_NEVER;
+        listen_for(door, EPOLLIN);
+    }
+    uint64_t at_ns = door->look_at_ns < door->accept_at_ns ? door->look_at_ns : door->accept_at_ns;
+    return at_ns == HW_NEVER ? -1 : (int)((at_ns - now_ns) / HW_MS) + 1;
 }
 
 static void end_all(struct resp_door *door)
@@ -336,7 +355,7 @@ int resp_door_open(const struct resp_door_options *options, struct resp_door **o
     }
     door->options = *options;
     door->fd = door->epoll = -1;
-    door->look_at_ns = HW_NEVER;
+    door->look_at_ns = door->accept_at_ns = HW_NEVER;
     door->counts.started_ns = hw_now_ns();
     pthread_mutex_init(&door->lock, NULL);
     pthread_cond_init(&door->left, NULL);

@@ -239,6 +239,27 @@ class RespCase(RespDoor):
             client.send("GET", i)
         self.assertTrue(all(client.reply() == value for client in clients))
 
+    def test_without_descriptors_the_clients_that_are_in_go_on(self):
+        door = self.dir / "redis"
+        command = ["sh", "-c", 'ulimit -n 48; exec "$@"', "sh", HAWSER, "kvd", "--socket", self.dir / "kvd", "--blocks",
+                   "1MiB", "--resp", f"unix:{door}"]
+        daemon = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+        for line in lines_of(daemon.stdout.fileno()):
+            if line.startswith("attach at"):
+                break
+        first = self.connect(f"unix:{door}")
+        self.assertEqual(first("PING"), "PONG")
+        others = [self.connect(f"unix:{door}") for _ in range(80)]
+        for _ in range(100):
+            self.assertEqual(first("PING"), "PONG")
+        for client in others[:60]:
+            client.close()
+        self.assertEqual([client("PING") for client in others[60:]], ["PONG"] * 20)
+        daemon.terminate()
+        _, stderr = daemon.communicate(timeout=TIMEOUT)
+        self.assertEqual(daemon.returncode, 0)
+        self.assertIn(stderr.decode().count("cannot accept: Too many open files"), range(1, 10))  # not one a PING
+
     def hawser_kv(self, client, large):
         def kv(*args, **kwargs):
             return hawser("kv", "--socket", self.dir / "kvd", *args, **kwargs)
