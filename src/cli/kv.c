@@ -70,7 +70,8 @@ static int result_of(struct store *s, enum kv_result result)
     static const char *const remedies[KV_RESULT_COUNT] = {
         [KV_FULL] = "the store is full of what cannot be evicted: give kvd more --blocks",
         [KV_TOO_LARGE] =
-            "the value is longer than the store takes: 64 MiB, --blocks or --tenant-max",
+            "longer than the store takes: a name of 4096 bytes, a value of 64 MiB, or of what "
+            "--blocks and --tenant-max allow",
         [KV_PEER_LOST] = "the member that owns it is gone: try again",
         [KV_TIMEOUT] = "no answer in time: try again, or with a longer --timeout",
         [KV_REFUSED] = "the daemon keeps no blocks",

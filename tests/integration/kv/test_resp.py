@@ -279,6 +279,7 @@ class RespCase(RespDoor):
         self.assertEqual(sorted(self.dir.glob("out*")), [self.dir / "out"])
         self.expect(kv("get", "file", "/dev/full"), FAILED, "cannot write /dev/full: No space left on device")
         self.expect(kv("get", "file", self.dir), FAILED, "Is a directory")
+        self.expect(kv("put", "n" * 4097, self.dir / "in"), FAILED, "a name of 4096 bytes")
         self.assertEqual(self.expect(kv("get", "a"), DONE).stdout, "two")
         self.expect(kv("put", "--only-new", "a", self.dir / "in"), FAILED, "the name has a value already")
         steers = "\x1b[2J"
