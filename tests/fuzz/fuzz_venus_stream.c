@@ -68,6 +68,9 @@ static void check_push(struct peer *p, const struct rpc_msg *msg)
     case VN_PUSH_FAILED:
         gpu_require(msg->len == 16);
         return;
+    case VN_PUSH_COMPILED:
+        gpu_require(msg->len == 8);
+        return;
     default:
         gpu_require(false);
     }

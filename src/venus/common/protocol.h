@@ -104,6 +104,7 @@
  *   FAILED  {u32 command, i32 VkResult, u64 device}
  *           a posted command failed; what it should have created is poisoned, and so is all that
  *           uses it; after another command the device is lost
+ *   COMPILED {u64 pipeline}   its creation has ended, well or not
  *   MESSAGE {u32 severity, u32 types, i32 number, str name, str text}   for debug messengers
  *   REGULAR {u64 device, u32 usage, u32 memory types, u64 alignment, u64 grain, u64 size}
  *           buffers with that usage, without flags, for one queue family and with nothing chained
@@ -131,7 +132,7 @@
 #include "wire/limits.h"
 
 enum {
-    VN_PROTOCOL = 16,
+    VN_PROTOCOL = 17,
     VN_CAPABILITY_PROTOCOL = 0xff, /* of a server's hello: its VN_PROTOCOL; 0: no Vulkan here */
 
     VN_METHOD_FIRST = 256, /* the layers' ranges of 256: this is ours */
@@ -154,6 +155,7 @@ enum {
     VN_PUSH_FILL,
     VN_PUSH_PAGES,
     VN_PUSH_RESULTS,
+    VN_PUSH_COMPILED,
 
     VN_OP_RECORD = 1,
     VN_OP_MAP,

@@ -25,13 +25,24 @@ static void push_done(struct rpc_ep *ep, uint64_t queue, uint64_t number)
     assert_int_equal(rpc_push(ep, &send), 0);
 }
 
+static void push_compiled(struct rpc_ep *ep, uint64_t pipeline)
+{
+    uint8_t payload[8];
+    wire_store64(payload, pipeline);
+    struct iovec iov = {payload, sizeof(payload)};
+    struct rpc_send send = {.method = VN_PUSH_COMPILED, .iov = &iov, .iov_count = 1};
+    assert_int_equal(rpc_push(ep, &send), 0);
+}
+
 /* False when it is time to stop. */
 static bool obey(struct rig_server *s)
 {
     pthread_mutex_lock(&s->lock);
     if (s->number)
         push_done(s->ep, s->queue, s->number);
-    s->number = 0;
+    if (s->compiled)
+        push_compiled(s->ep, s->compiled);
+    s->number = s->compiled = 0;
     bool going = !s->stop;
     pthread_mutex_unlock(&s->lock);
     return going;
@@ -85,6 +96,7 @@ static void answer_held(struct rig_server *s, struct held *held)
 static void take_streamed(struct rig_server *s, struct rpc_msg *msg)
 {
     pthread_mutex_lock(&s->lock);
+    s->told = true;
     s->streamed_len = msg->len <= sizeof(s->streamed) ? msg->len : 0;
     memcpy(s->streamed, msg->data, s->streamed_len);
     pthread_mutex_unlock(&s->lock);
@@ -242,6 +254,21 @@ void rig_report(struct rig *rig, int queue, uint64_t number)
         assert_true(hw_now_ns() < deadline);
         vnc_link_poll(rig->link);
     }
+}
+
+void rig_report_compiled(struct rig *rig, uint64_t pipeline)
+{
+    pthread_mutex_lock(&rig->server.lock);
+    rig->server.compiled = pipeline;
+    pthread_mutex_unlock(&rig->server.lock);
+}
+
+bool rig_was_told(struct rig *rig)
+{
+    pthread_mutex_lock(&rig->server.lock);
+    bool told = rig->server.told;
+    pthread_mutex_unlock(&rig->server.lock);
+    return told;
 }
 
 struct hw_driver_counts rig_sent(const struct rig *rig)

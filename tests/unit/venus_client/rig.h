@@ -26,8 +26,10 @@ struct rig_server {
     pthread_mutex_t lock; /* guards the rest */
     bool stop;
     uint64_t queue, number; /* to report; number 0: nothing */
+    uint64_t compiled;      /* a pipeline to report; 0: none */
     uint8_t asked[256];     /* the last call */
     size_t asked_len;
+    bool told;             /* a message of the stream has come */
     uint8_t streamed[256]; /* the last message of the stream, if it is small */
     size_t streamed_len;
     uint8_t answer[8]; /* to calls; without it they fail */
@@ -71,6 +73,10 @@ void rig_submit_values(struct rig *rig, int queue, struct vnc_command_buffer *co
                        struct rig_values of, struct vnc_fence *fence);
 /* The server reports the batch, and the client has heard of it. */
 void rig_report(struct rig *rig, int queue, uint64_t number);
+/* The server reports that the pipeline is compiled. */
+void rig_report_compiled(struct rig *rig, uint64_t pipeline);
+/* Whether a message of the stream has come. */
+bool rig_was_told(struct rig *rig);
 struct hw_driver_counts rig_sent(const struct rig *rig);
 /* Whether a call has come since the start or the last rig_forget_asked.  Its answer may have been
  * there before the client waited, and then it counts as no exchange. */

@@ -1,12 +1,28 @@
 /* Work given to threads: that it is done beside each other, and once. */
 #include "unit.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "base/attr.h"
 #include "venus/server/stream/jobs.h"
 
 enum { MANY = 500 };
+
+/* ---- threads that cannot be had ---- */
+
+static bool no_threads;
+
+int __real_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*body)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*body)(void *),
+                          void *arg);
+
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*body)(void *),
+                          void *arg)
+{
+    return no_threads ? EAGAIN : __real_pthread_create(out, attr, body, arg);
+}
 
 /* ---- jobs that meet ---- */
 
@@ -98,12 +114,28 @@ static void without_threads_who_waits_does_it(void **state)
     each_is_done_once(0);
 }
 
+/* Somebody may wait for what it tells, and not for the job. */
+static void where_no_thread_can_be_had_it_is_done_at_once(void **state)
+{
+    (void)state;
+    struct counting job = {.job.run = count};
+    struct vns_jobs *jobs;
+    assert_int_equal(vns_jobs_create(2, &jobs), 0);
+    no_threads = true;
+    vns_jobs_start(jobs, &job.job);
+    no_threads = false;
+    assert_true(vns_jobs_is_done(jobs, &job.job));
+    assert_int_equal(job.runs, 1);
+    vns_jobs_destroy(jobs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_done_beside_each_other),
         cmocka_unit_test(each_is_done_once_by_threads),
         cmocka_unit_test(without_threads_who_waits_does_it),
+        cmocka_unit_test(where_no_thread_can_be_had_it_is_done_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -193,6 +193,15 @@ static void destroy(struct wire_enc *e, uint32_t type, uint64_t id)
         vn_enc_cmd_vkDestroyPipeline(e, from, (VkPipeline)(void *)&it, NULL);
 }
 
+/* The push says that a pipeline's creation has ended. */
+static void expect_told(size_t index, uint64_t id)
+{
+    duet_wait(&duet, index + 1);
+    assert_int_equal(duet.pushes[index].method, VN_PUSH_COMPILED);
+    assert_int_equal(duet.pushes[index].len, 8);
+    assert_int_equal(wire_load64(duet.pushes[index].head), id);
+}
+
 /* ---- tests ---- */
 
 /* Neither compiler ends before both have begun: in stream order the first would never. */
@@ -269,7 +278,23 @@ static void one_that_is_answered_is_made_in_its_place(void **state)
     execute(&e, &reply);
     assert_int_equal(gpu.compiled, 1);
     assert_non_null(pipeline(FIRST)->handle);
+    expect_told(0, FIRST);
     wire_enc_fini(&reply);
+    wire_enc_fini(&e);
+}
+
+/* Its module is void: no compiler sees it, and somebody may wait for it. */
+static void one_that_is_skipped_is_told_too(void **state)
+{
+    (void)state;
+    struct wire_enc e;
+    start_with(2);
+    vns_objects_find(&session->objects, MODULE, VK_OBJECT_TYPE_UNKNOWN)->handle = NULL;
+    wire_enc_init(&e, WIRE_MESSAGE_MAX);
+    put_create(&e, FIRST, VK_NULL_HANDLE);
+    execute(&e, NULL);
+    assert_int_equal(gpu.compiled, 0);
+    expect_told(0, FIRST);
     wire_enc_fini(&e);
 }
 
@@ -358,6 +383,7 @@ static void a_failure_is_told_and_leaves_a_void_id(void **state)
     assert_int_equal(duet.pushes[0].method, VN_PUSH_FAILED);
     assert_int_equal(wire_load32(duet.pushes[0].head), VN_CMD_vkCreateComputePipelines);
     assert_int_equal((int32_t)wire_load32(duet.pushes[0].head + 4), VK_ERROR_OUT_OF_DEVICE_MEMORY);
+    expect_told(1, FIRST);
     vns_pipelines_finish(session);
     assert_non_null(pipeline(FIRST));
     assert_null(pipeline(FIRST)->handle);
@@ -374,6 +400,7 @@ int main(void)
         cmocka_unit_test_teardown(who_needs_one_waits_for_that_one, end),
         cmocka_unit_test_teardown(what_a_job_uses_lives_until_it_is_done, end),
         cmocka_unit_test_teardown(one_that_is_answered_is_made_in_its_place, end),
+        cmocka_unit_test_teardown(one_that_is_skipped_is_told_too, end),
         cmocka_unit_test_teardown(who_reads_a_cache_finds_all_that_went_into_it, end),
         cmocka_unit_test_teardown(a_cache_of_the_programs_own_care_serves_one_at_a_time, end),
         cmocka_unit_test_teardown(jobs_are_bounded, end),

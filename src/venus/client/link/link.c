@@ -45,6 +45,9 @@ struct vnc_link {
     _Atomic size_t kept;        /* bytes of recordings, at the server; relaxed: a count */
     _Atomic uint64_t exchanges; /* relaxed: a figure */
     _Atomic uint64_t quickest;  /* call so far, in ns; the same */
+    /* Relaxed: they carry nothing else, and a turn that is missed comes again. */
+    _Atomic uintptr_t recorder;    /* the thread that began the latest recording */
+    _Atomic unsigned record_turns; /* that it was another one than before; up to SHARED_TURNS */
     /* Relaxed: a thread that sees it late gets the same answer from the connection. */
     _Atomic bool lost;
     /* Release and acquire: `why` was written before, by the one thread that set lost. */
@@ -193,6 +196,13 @@ static int take_push(struct vnc_link *link, const struct rpc_msg *push)
         int rc = wire_dec_end(&d);
         if (rc == 0)
             link->pushes->failed(link->user, device, command, result);
+        return rc;
+    }
+    case VN_PUSH_COMPILED: {
+        uint64_t pipeline = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            link->pushes->compiled(link->user, pipeline);
         return rc;
     }
     case VN_PUSH_REGULAR: {
@@ -745,6 +755,26 @@ void vnc_link_counts(const struct vnc_link *link, struct hw_driver_counts *out)
                       (link->stripes ? vnc_stripes_bytes(link->stripes) : 0),
         .bytes_received = hw_counter_load(&stats->bytes_received),
     };
+}
+
+/* ---- who records ---- */
+
+/* The first thread, another one, the first again: not one that goes on with another's work. */
+enum { SHARED_TURNS = 3 };
+
+void vnc_link_records(struct vnc_link *link)
+{
+    uintptr_t self = (uintptr_t)pthread_self();
+    if (atomic_load_explicit(&link->recorder, memory_order_relaxed) == self)
+        return;
+    atomic_store_explicit(&link->recorder, self, memory_order_relaxed);
+    if (!vnc_link_is_shared(link))
+        atomic_fetch_add_explicit(&link->record_turns, 1, memory_order_relaxed);
+}
+
+bool vnc_link_is_shared(const struct vnc_link *link)
+{
+    return atomic_load_explicit(&link->record_turns, memory_order_relaxed) >= SHARED_TURNS;
 }
 
 /* ---- what generated entrypoints use ---- */

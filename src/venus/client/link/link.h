@@ -55,6 +55,7 @@ struct vnc_push_ops {
     void (*failed)(void *user, uint64_t device, uint32_t command, VkResult result);
     void (*regular)(void *user, uint64_t device, const struct vnc_regular *kind);
     void (*address)(void *user, uint64_t memory, uint64_t address);
+    void (*compiled)(void *user, uint64_t pipeline);
     /* text and name are valid during the call. */
     void (*message)(void *user, uint32_t severity, uint32_t types, int32_t number, const char *name,
                     const char *text);
@@ -87,6 +88,12 @@ static inline struct vnc_link *vnc_link_of(const void *handle)
 {
     return (struct vnc_link *)vn_object_of(handle)->client;
 }
+
+/* This thread begins to record. */
+void vnc_link_records(struct vnc_link *link);
+/* Whether several threads record by turns: then what keeps the server from executing the commands
+ * of one keeps it from the others' too. */
+bool vnc_link_is_shared(const struct vnc_link *link);
 
 /* `count` ids in a row that were never used; with 0 the next one. */
 uint64_t vnc_link_ids(struct vnc_link *link, uint64_t count);

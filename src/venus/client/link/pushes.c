@@ -5,6 +5,7 @@
 #include "venus/client/device/debug.h"
 #include "venus/client/locks.h"
 #include "venus/client/memory/memory.h"
+#include "venus/client/object/pipeline.h"
 #include "venus/client/object/query.h"
 #include "venus/client/record/ranges.h"
 #include "venus/client/submit/queue.h"
@@ -25,6 +26,7 @@ enum {
 struct vnc_pushes {
     pthread_mutex_t lock; /* guards the maps, the facts and the codec */
     struct vn_keymap memories, queues, query_pools;
+    struct vn_keymap pipelines; /* that are not compiled yet */
     struct vn_keymap addresses; /* of memory, not fetched yet, as pointers */
     struct {
         uint64_t device;
@@ -65,6 +67,7 @@ void vnc_pushes_destroy(struct vnc_pushes *pushes)
     vn_keymap_fini(&pushes->memories);
     vn_keymap_fini(&pushes->queues);
     vn_keymap_fini(&pushes->query_pools);
+    vn_keymap_fini(&pushes->pipelines);
     vn_keymap_fini(&pushes->addresses);
     vn_keymap_fini(&pushes->failed);
     vn_delta_codec_destroy(pushes->codec);
@@ -125,6 +128,26 @@ void vnc_pushes_add_query_pool(struct vnc_pushes *pushes, uint64_t id, struct vn
 void vnc_pushes_remove_query_pool(struct vnc_pushes *pushes, uint64_t id)
 {
     take(pushes, &pushes->query_pools, id);
+}
+
+int vnc_pushes_add_pipeline(struct vnc_pushes *pushes, struct vnc_pipeline *pipeline)
+{
+    return put(pushes, &pushes->pipelines, pipeline->object.id, pipeline);
+}
+
+void vnc_pushes_remove_pipeline(struct vnc_pushes *pushes, struct vnc_pipeline *pipeline)
+{
+    take(pushes, &pushes->pipelines, pipeline->object.id);
+}
+
+size_t vnc_pushes_pipelines(struct vnc_pushes *pushes)
+{
+    if (pushes->forks != vn_kernel_forks())
+        return 0;
+    pthread_mutex_lock(&pushes->lock);
+    size_t count = vn_keymap_count(&pushes->pipelines);
+    pthread_mutex_unlock(&pushes->lock);
+    return count;
 }
 
 bool vnc_pushes_find_regular(struct vnc_pushes *pushes, uint64_t device, uint32_t usage,
@@ -281,6 +304,16 @@ static int on_results(void *user, uint64_t id, uint64_t use, uint32_t first, con
     return rc;
 }
 
+static void on_compiled(void *user, uint64_t id)
+{
+    struct vnc_pushes *pushes = user;
+    pthread_mutex_lock(&pushes->lock);
+    struct vnc_pipeline *pipeline = vn_keymap_take(&pushes->pipelines, id);
+    if (pipeline)
+        atomic_store_explicit(&pipeline->compiled, true, memory_order_relaxed);
+    pthread_mutex_unlock(&pushes->lock);
+}
+
 static void on_regular(void *user, uint64_t device, const struct vnc_regular *kind)
 {
     struct vnc_pushes *pushes = user;
@@ -348,4 +381,5 @@ const struct vnc_push_ops vnc_push_handlers = {.delta = on_delta,
                                                .failed = on_failed,
                                                .regular = on_regular,
                                                .address = on_address,
+                                               .compiled = on_compiled,
                                                .message = on_message};

@@ -16,6 +16,7 @@ struct vnc_memory;
 struct vnc_queue;
 struct vnc_debug;
 struct vnc_query_pool;
+struct vnc_pipeline;
 
 /* debug (may be NULL) gets the server's debug messages.  NULL when out of memory. */
 struct vnc_pushes *vnc_pushes_create(struct vnc_debug *debug);
@@ -34,6 +35,11 @@ void vnc_pushes_remove_queue(struct vnc_pushes *pushes, struct vnc_queue *queue)
 /* Where there is no memory for it, results do not arrive. */
 void vnc_pushes_add_query_pool(struct vnc_pushes *pushes, uint64_t id, struct vnc_query_pool *pool);
 void vnc_pushes_remove_query_pool(struct vnc_pushes *pushes, uint64_t id);
+/* Until it is compiled.  0 or -ENOMEM. */
+int vnc_pushes_add_pipeline(struct vnc_pushes *pushes, struct vnc_pipeline *pipeline) MUST_CHECK;
+/* How many there are. */
+size_t vnc_pushes_pipelines(struct vnc_pushes *pushes);
+void vnc_pushes_remove_pipeline(struct vnc_pushes *pushes, struct vnc_pipeline *pipeline);
 void vnc_pushes_remove_device(struct vnc_pushes *pushes, uint64_t device);
 
 /* What was told of buffers with that usage on the device; false: nothing. */

@@ -75,6 +75,9 @@ static void init(struct vn_object *object, struct vn_object *parent)
     case VK_OBJECT_TYPE_QUERY_POOL:
         vnc_query_pool_init((struct vnc_query_pool *)object, device);
         break;
+    case VK_OBJECT_TYPE_PIPELINE:
+        vnc_pipeline_init((struct vnc_pipeline *)object, device);
+        break;
     case VK_OBJECT_TYPE_QUEUE:
         ((struct vnc_queue *)object)->device = device;
         vnc_queue_init((struct vnc_queue *)object);
@@ -139,7 +142,7 @@ void vnc_object_destroy(struct vn_object *object)
         vn_shader_destroy((struct vn_shader *)object->facts);
         break;
     case VK_OBJECT_TYPE_PIPELINE:
-        free(((struct vnc_pipeline *)object)->writes);
+        vnc_pipeline_fini((struct vnc_pipeline *)object);
         break;
     default:
         if (vnc_descriptor_size(object->type)) {

@@ -8,6 +8,46 @@
 
 #include <stdlib.h>
 
+/* Where it cannot be noted, nobody waits for it. */
+void vnc_pipeline_init(struct vnc_pipeline *pipeline, struct vnc_device *device)
+{
+    pipeline->pushes = device->pushes;
+    if (vnc_pushes_add_pipeline(device->pushes, pipeline))
+        atomic_store_explicit(&pipeline->compiled, true, memory_order_relaxed);
+}
+
+void vnc_pipeline_fini(struct vnc_pipeline *pipeline)
+{
+    vnc_pushes_remove_pipeline(pipeline->pushes, pipeline);
+    free(pipeline->writes);
+}
+
+static bool is_compiled(void *user)
+{
+    struct vnc_pipeline *pipeline = user;
+    return atomic_load_explicit(&pipeline->compiled, memory_order_relaxed);
+}
+
+/* A lost server is told by what follows. */
+static void await(struct vnc_pipeline *pipeline)
+{
+    (void)!vnc_link_wait(vnc_link_of(pipeline), is_compiled, pipeline, HW_NEVER);
+}
+
+void vnc_pipeline_await(struct vnc_pipeline *pipeline)
+{
+    if (!is_compiled(pipeline) && vnc_link_is_shared(vnc_link_of(pipeline)))
+        await(pipeline);
+}
+
+/* Programs that compile with several threads ask in each of them. */
+static void await_beside_others(VkPipeline handle)
+{
+    struct vnc_pipeline *pipeline = VNC_OBJECT(vnc_pipeline, handle);
+    if (!is_compiled(pipeline) && vnc_pushes_pipelines(pipeline->pushes) > 1)
+        await(pipeline);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL create_shader_module(VkDevice device,
                                                            const VkShaderModuleCreateInfo *info,
                                                            const VkAllocationCallbacks *allocator,
@@ -90,7 +130,36 @@ create_graphics_pipelines(VkDevice device, VkPipelineCache cache, uint32_t count
     return result;
 }
 
+/* ---- questions about a pipeline ---- */
+
+static VKAPI_ATTR VkResult VKAPI_CALL
+get_executable_properties(VkDevice device, const VkPipelineInfoKHR *info, uint32_t *count,
+                          VkPipelineExecutablePropertiesKHR *out)
+{
+    await_beside_others(info->pipeline);
+    return vn_vkGetPipelineExecutablePropertiesKHR(device, info, count, out);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL
+get_executable_statistics(VkDevice device, const VkPipelineExecutableInfoKHR *info, uint32_t *count,
+                          VkPipelineExecutableStatisticKHR *out)
+{
+    await_beside_others(info->pipeline);
+    return vn_vkGetPipelineExecutableStatisticsKHR(device, info, count, out);
+}
+
+static VKAPI_ATTR VkResult VKAPI_CALL
+get_executable_representations(VkDevice device, const VkPipelineExecutableInfoKHR *info,
+                               uint32_t *count, VkPipelineExecutableInternalRepresentationKHR *out)
+{
+    await_beside_others(info->pipeline);
+    return vn_vkGetPipelineExecutableInternalRepresentationsKHR(device, info, count, out);
+}
+
 const struct vnc_entry vnc_entries_pipeline[] = {
+    VNC_ENTRY(vkGetPipelineExecutablePropertiesKHR, get_executable_properties),
+    VNC_ENTRY(vkGetPipelineExecutableStatisticsKHR, get_executable_statistics),
+    VNC_ENTRY(vkGetPipelineExecutableInternalRepresentationsKHR, get_executable_representations),
     VNC_ENTRY(vkCreateShaderModule, create_shader_module),
     VNC_ENTRY(vkCreatePipelineCache, create_pipeline_cache),
     VNC_ENTRY(vkCreateComputePipelines, create_compute_pipelines),

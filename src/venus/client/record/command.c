@@ -361,6 +361,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL begin_command_buffer(VkCommandBuffer handl
     forget(commands);
     commands->simple++;
     enter_list(commands);
+    vnc_link_records(vnc_link_of(handle));
     return vn_vkBeginCommandBuffer(handle, info);
 }
 
@@ -922,6 +923,7 @@ static VKAPI_ATTR void VKAPI_CALL cmd_bind_pipeline(VkCommandBuffer handle,
                                                     VkPipelineBindPoint point, VkPipeline pipeline)
 {
     struct vnc_command_buffer *commands = VNC_OBJECT(vnc_command_buffer, handle);
+    vnc_pipeline_await(VNC_OBJECT(vnc_pipeline, pipeline));
     if (point == VK_PIPELINE_BIND_POINT_COMPUTE) {
         commands->pipeline = VNC_OBJECT(vnc_pipeline, pipeline);
         commands->noted = false;

@@ -78,10 +78,11 @@ void vns_jobs_start(struct vns_jobs *jobs, struct vns_job *job)
     job->at = jobs->last;
     *jobs->last = job;
     jobs->last = &job->next;
-    /* Without a thread it is done by who waits for it. */
     if (!jobs->idle && jobs->count < jobs->max &&
         pthread_create(&jobs->threads[jobs->count], NULL, work_main, jobs) == 0)
         jobs->count++;
+    if (jobs->max && !jobs->count)
+        run(jobs, job); /* no thread can be had */
     pthread_cond_signal(&jobs->queued);
     pthread_mutex_unlock(&jobs->lock);
 }

@@ -1,7 +1,7 @@
 /* venus/server/stream/jobs.h - work that a session's executor gives to other threads.
  *
  * Threads are started one by one, when a job finds none idle, up to a limit.  Who waits for a job
- * that nobody has begun does it itself.
+ * that nobody has begun does it itself.  Without a thread a job is done where it is given.
  *
  * Trust: none needed.
  * Threads: one gives jobs and waits for them; any number do them.

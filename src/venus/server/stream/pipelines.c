@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "venus/common/commands.h"
+#include "venus/common/protocol.h"
 #include "venus/server/session/state.h"
 
 struct vns_compile {
@@ -51,7 +52,27 @@ int vns_pipelines_create(unsigned threads, struct vns_pipelines **out)
     return 0;
 }
 
+/* Whoever wants to bind it may be waiting. */
+static void tell_compiled(struct vns_session *s, uint64_t id)
+{
+    uint8_t payload[8];
+    wire_store64(payload, id);
+    int rc = vns_channel_send(&s->channel, VN_PUSH_COMPILED, payload, sizeof(payload));
+    if (rc)
+        vns_channel_give_up(&s->channel, rc, "a pipeline cannot be reported");
+}
+
 /* ---- the job ---- */
+
+static uint32_t count_of(const struct vns_compile *c)
+{
+    return c->is_compute ? c->compute.createInfoCount : c->graphics.createInfoCount;
+}
+
+static const uint64_t *ids_of(const struct vns_compile *c)
+{
+    return c->is_compute ? c->compute.ids_pPipelines : c->graphics.ids_pPipelines;
+}
 
 static void run(struct vns_job *job)
 {
@@ -70,6 +91,8 @@ static void run(struct vns_job *job)
                                 c->is_compute ? VN_CMD_vkCreateComputePipelines
                                               : VN_CMD_vkCreateGraphicsPipelines,
                                 result);
+    for (uint32_t i = 0; i < count_of(c); i++)
+        tell_compiled(c->session, ids_of(c)[i]);
 }
 
 /* ---- the end of a job ---- */
@@ -121,10 +144,9 @@ static void discard(struct vns_compile *c)
 /* The ids get their handles, or stay poisoned. */
 static void resolve(struct vns_session *s, const struct vns_compile *c)
 {
-    uint32_t count = c->is_compute ? c->compute.createInfoCount : c->graphics.createInfoCount;
-    const uint64_t *ids = c->is_compute ? c->compute.ids_pPipelines : c->graphics.ids_pPipelines;
+    const uint64_t *ids = ids_of(c);
     const VkPipeline *handles = c->is_compute ? c->compute.pPipelines : c->graphics.pPipelines;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count_of(c); i++) {
         struct vns_thing *thing = vns_objects_find(&s->objects, ids[i], VK_OBJECT_TYPE_PIPELINE);
         assert(thing && thing->compile == c);
         thing->handle = (void *)handles[i];
@@ -222,8 +244,11 @@ void vns_pipelines_use(struct vns_session *s, struct vns_thing *thing)
 
 void vns_pipelines_created(struct vns_session *s, struct vns_thing *thing)
 {
-    if (thing->type == VK_OBJECT_TYPE_PIPELINE)
+    if (thing->type == VK_OBJECT_TYPE_PIPELINE) {
         thing->compile = s->pipelines->made;
+        if (!thing->compile)
+            tell_compiled(s, thing->id);
+    }
     thing->exclusive = s->command.exclusive;
 }
 

@@ -5,6 +5,8 @@
  * until it is done: a shader module, layout, render pass, cache or pipeline that the client
  * destroys meanwhile loses its id, and is destroyed with the last job that uses it.
  *
+ * The client is told when a pipeline's creation has ended (COMPILED).
+ *
  * A creation that is answered is executed in its place, as are those that nothing is gained for.
  * Commands that read or merge a pipeline cache, or name an object, come after the jobs that use it,
  * since their result would show the difference; a cache that the program synchronises itself serves
@@ -48,7 +50,7 @@ void vns_pipelines_destroy(struct vns_pipelines *pipelines);
 /* The command under way names this object: waits for jobs that make it, or that must be done first.
  */
 void vns_pipelines_use(struct vns_session *s, struct vns_thing *thing);
-/* Its job, if it became one, is to make this object. */
+/* Its job, if it became one, is to make this object; a pipeline that needs none is reported. */
 void vns_pipelines_created(struct vns_session *s, struct vns_thing *thing);
 /* All is decoded and registered, or (rc) failed: begins the job. */
 void vns_pipelines_start(struct vns_session *s, int rc);
