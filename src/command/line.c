@@ -1,15 +1,18 @@
 #include "command/line.h"
 
 #include "base/grow.h"
+#include "base/text/utf8.h"
 #include "command/interrupt.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+#include <wchar.h>
 
 enum { ESCAPE = 27, DELETE = 127, COLUMNS_DEFAULT = 80 };
 
@@ -250,13 +253,13 @@ static enum line_event take_byte(struct line *l, unsigned char byte)
 
 /* ---- the terminal ---- */
 
-/* Every character takes a column; line breaks are shown as one. */
-static size_t count_columns(const struct line *l, size_t from, size_t to)
+/* Of the character at `at`; line breaks and tabs are shown as one column. */
+static size_t columns_at(const struct line *l, size_t at)
 {
-    size_t columns = 0;
-    for (size_t i = from; i < to; i++)
-        columns += !is_inside(l->text[i]);
-    return columns;
+    uint32_t code;
+    (void)hw_utf8_next(l->text + at, l->len - at, &code);
+    int columns = wcwidth((wchar_t)code);
+    return columns < 0 ? 1 : (size_t)columns;
 }
 
 /* What fits `columns` beside a prompt of prompt_columns: *from to *to of the text, and the cursor's
@@ -265,14 +268,20 @@ static void window(const struct line *l, size_t columns, size_t prompt_columns, 
                    size_t *to, size_t *cursor_column)
 {
     size_t room = columns > prompt_columns + 2 ? columns - prompt_columns - 1 : 1;
-    size_t first = 0, end;
-    while (count_columns(l, first, l->cursor) >= room)
-        first = after(l, first);
-    for (end = first; end < l->len && count_columns(l, first, end) < room;)
+    size_t first = l->cursor, end = l->cursor, used = 0;
+    while (first > 0 && used + columns_at(l, before(l, first)) < room) {
+        first = before(l, first);
+        used += columns_at(l, first);
+    }
+    while (first > 0 && first < l->cursor && columns_at(l, first) == 0)
+        first = after(l, first); /* an accent whose letter is not shown */
+    *cursor_column = prompt_columns + used;
+    while (end < l->len && used + columns_at(l, end) <= room) {
+        used += columns_at(l, end);
         end = after(l, end);
+    }
     *from = first;
     *to = end;
-    *cursor_column = prompt_columns + count_columns(l, first, l->cursor);
 }
 
 static void refresh(const struct line *l, const char *prompt)
@@ -321,6 +330,8 @@ enum line_event line_read(struct line *l, const char *prompt)
     clear(l);
     if (!l->text || !cmd_terminal_change(set_raw))
         return LINE_END;
+    locale_t wide = newlocale(LC_CTYPE_MASK, "C.UTF-8", NULL); /* for wcwidth */
+    locale_t previous = wide ? uselocale(wide) : NULL;
     fputs("\x1b[?2004h", stdout); /* pastes are marked */
     enum line_event event = read_keys(l, prompt);
     if (event != LINE_END)
@@ -330,5 +341,9 @@ enum line_event line_read(struct line *l, const char *prompt)
     fputs("\n", stdout);
     fflush(stdout);
     cmd_terminal_restore();
+    if (wide) {
+        uselocale(previous);
+        freelocale(wide);
+    }
     return event;
 }

@@ -2,7 +2,7 @@
  *
  * Keys: arrows, Home, End, Delete, Backspace; Ctrl-A, E, B, F, K, U, W, L, P, N as in readline.
  * Up and Down walk the lines of this run.  A pasted text keeps its line breaks.  A line that is
- * longer than the terminal scrolls.
+ * longer than the terminal scrolls.  Wide characters take two columns, accents that follow none.
  *
  * Trust: the terminal sends any bytes; those that are no UTF-8 and no key are ignored.
  * Threads: one.  Lifetime: fini. */

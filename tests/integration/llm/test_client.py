@@ -379,6 +379,19 @@ class Client(Case):
         t.type("\x04")
         self.assertEqual(t.close(), DONE)
 
+    def test_the_cursor_stands_where_a_wide_character_ends(self):
+        t = Terminal("chat", self.address, columns=10)
+        t.read_until("/help lists commands")
+        t.read_until("> ")
+        t.type("日本e\u0301")  # two that take two columns, and an accent
+        t.read_until("\r> 日本e\u0301\x1b[K\r\x1b[7C")
+        t.type("\x02\x02")  # before the e
+        t.read_until("\x1b[K\r\x1b[6C")
+        t.type("\x05語漢")  # seven columns hold text: the first two do not fit
+        t.read_until("\r> e\u0301語漢\x1b[K\r\x1b[7C")
+        t.type("\x15\x04")
+        self.assertEqual(t.close(), DONE)
+
     def test_ctrl_c_stops_the_answer_and_not_the_program(self):
         t = Terminal("chat", self.address, "--temperature", "1")
         t.read_until("> ")
