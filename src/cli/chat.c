@@ -212,12 +212,14 @@ static const char help[] = "/system TEXT  what the model is told first; without 
                            "/quit         leave; also Ctrl-D.  Ctrl-C stops an answer.\n";
 
 /* True when the line was a command; *leaves on /quit. */
-static bool obey(struct chat *c, const char *line, bool *leaves)
+static bool obey(struct chat *c, char *line, bool *leaves)
 {
-    size_t word = strcspn(line, " ");
+    size_t word = strcspn(line, " "), len = strlen(line);
     const char *rest = line + word + strspn(line + word, " ");
     if (line[0] != '/')
         return false;
+    while (strchr(" \t\r", line[len - 1]))
+        line[--len] = '\0';
     if (strncmp(line, "/system", word) == 0 && word == 7) {
         free(c->system);
         c->system = *rest ? strdup(rest) : NULL;

@@ -266,7 +266,7 @@ class Client(Case):
             self.assertIn("no chat template", result.stderr)
             return result.stdout
         one = ask("And God said\n")
-        self.assertEqual(ask("And God said\n/clear\nAnd God said\n"), one + one)
+        self.assertEqual(ask("And God said\n/clear \r\nAnd God said\n"), one + one)
         self.assertNotEqual(ask("And God said\nAnd God said\n"), one + one)
         told = ask("Let there be\n/clear\nLet there be\n", "--system", PROMPT)  # it stays
         self.assertEqual(told, 2 * self.llm(self.address, "-p", f"{PROMPT}\nLet there be", "-n", 8).stdout)
@@ -365,8 +365,8 @@ class Client(Case):
         t.type("/claer\r")
         t.read_until("there is no command /claer")
         t.read_until("> ")
-        t.type("/clear\r")
-        t.read_until("> ")
+        t.type("/clear \r")
+        self.assertNotIn("there is no command", t.read_until("> "))
         t.type("\x1b[A\x1b[A\x1b[A\x1b[A")  # up to the first line
         t.read_until("!nd God said")
         t.type("\r")
