@@ -611,6 +611,11 @@ static int admit(struct http_exchange *x)
                               "%u requests of this API key are under way, which is its limit; "
                               "try again soon",
                               key->running);
+    if (key != &f->nobody && most_tokens && x->prompt_tokens > most_tokens)
+        return http_error_set(&x->error, 400, NULL, "too_many_tokens",
+                              "the prompts have %u tokens, and an API key may have at most %llu "
+                              "under way; shorten them, or send them one by one",
+                              x->prompt_tokens, (unsigned long long)most_tokens);
     if (key != &f->nobody && most_tokens && key->tokens + x->prompt_tokens > most_tokens)
         return http_error_set(&x->error, 429, NULL, "too_many_tokens",
                               "prompts of this API key that are under way have %llu tokens, and "

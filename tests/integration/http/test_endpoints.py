@@ -892,7 +892,7 @@ class Doors(Case):
             return call(front.url, "/v1/completions", {**PROMPT, **fields},
                         headers={"Authorization": f"Bearer {KEY}-{key}"})[::2]
 
-        with service("--api-key-file", keys, "--max-requests-per-key", 100, "--max-tokens-per-key",
+        with service("--api-key-file", keys, "--max-requests-per-key", 101, "--max-tokens-per-key",
                      500, "--http", "127.0.0.1:0") as front:
             waits = lambda: self.figure(front.url, "http_texts_waiting")  # noqa: E731
             runs = lambda: self.figure(front.url, "http_texts_running")  # noqa: E731
@@ -902,13 +902,18 @@ class Doors(Case):
             status, body = answer("one", max_tokens=4)
             self.assertEqual(status, 200, body)
             self.assertGreaterEqual(waits(), 40, "the one came after most of the many")
-            status, body = answer("many", prompt=[5] * 101)
+            status, body = answer("many", prompt=[5] * 101)  # the others have 4 each
+            self.assertEqual((status, body["error"]["code"]), (429, "too_many_tokens"))
+            many.append(ask("many", max_tokens=400))
+            wait_for(lambda: runs() + waits() == 101)
+            status, body = answer("many")
             self.assertEqual((status, body["error"]["code"]), (429, "too_many_requests"))
             for connection in many:
                 connection.close()
             wait_for(lambda: runs() == 0 and waits() == 0)
-            status, body = answer("many", prompt=[5] * 501)
-            self.assertEqual((status, body["error"]["code"]), (429, "too_many_tokens"))
+            # No waiting helps one that is above the limit alone.
+            status, body = answer("many", prompt=[[5] * 251, [5] * 250])
+            self.assertEqual((status, body["error"]["code"]), (400, "too_many_tokens"))
 
     @staticmethod
     def figure(url, name):
