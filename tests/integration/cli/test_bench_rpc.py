@@ -105,7 +105,9 @@ class BenchRpc(Case):
                 folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(dir="/tmp")))
                 with self.subTest(args, signal=number), \
                         subprocess.Popen([HAWSER, *args], stdout=subprocess.DEVNULL,
-                                         env=clean_environment({"TMPDIR": str(folder)})) as process:
+                                         env=clean_environment({"TMPDIR": str(folder)}),
+                                         # nohup and a shell's & leave some ignored
+                                         preexec_fn=lambda which=number: signal.signal(which, signal.SIG_DFL)) as process:
                     while not list(folder.glob(f"*/{last}")):
                         self.assertIsNone(process.poll())
                     process.send_signal(number)
