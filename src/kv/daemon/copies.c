@@ -3,6 +3,8 @@
 #include "kv/daemon/remote/remote.h"
 #include "kv/daemon/view_peers.h"
 
+#include "wire/le.h"
+
 #include <errno.h>
 
 enum {
@@ -59,12 +61,99 @@ static void publish(struct kv_daemon *d)
     c->walk_at_ns = d->now_ns + round_ns * rounds;
 }
 
-void kv_copies_counted(struct kv_daemon *d, uint32_t below)
+/* So many of the blocks that were asked for lack a copy. */
+static void add_counted(struct kv_daemon *d, uint32_t below)
 {
     struct kv_copies *c = d->copies_kept;
     c->below += below;
     if (c->last)
         publish(d);
+}
+
+static void tell_to_repair(struct kv_remote *remote, uint32_t key, struct kv_sub *sub)
+{
+    const struct kv_blocks *b = remote->daemon->blocks;
+    const struct kv_block_key *k = &remote->keys[key];
+    struct kv_peer_request r = {.method = KV_PEER_REPAIR,
+                                .epoch = remote->epoch,
+                                .len = kv_blocks_len(b, k),
+                                .checksum = kv_blocks_version(b, k)};
+    kv_sub_post(sub, &r, k);
+}
+
+/* What an owner has of a key: nothing, or the version plus 1. */
+static void compare(struct kv_remote *remote, uint32_t key, uint32_t owner, uint64_t theirs)
+{
+    struct kv_daemon *d = remote->daemon;
+    const struct kv_block_key *k = &remote->keys[key];
+    uint64_t ours = kv_blocks_owns(d->blocks, k) ? kv_blocks_version(d->blocks, k) + 1 : 0;
+    if (theirs < ours)
+        remote->states[key].lacks |= (uint8_t)(1u << owner);
+    else if (theirs > ours && ours > 0)
+        kv_copies_restore(d, k, kv_blocks_len(d->blocks, k), theirs - 1);
+}
+
+static void count_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
+{
+    struct kv_remote *remote = sub->remote;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < remote->request.key_count && a->result == KV_OK; i++) {
+        int owner = kv_remote_asked_as(remote, i, sub);
+        if (owner < 0)
+            continue;
+        if (n + 8 <= a->payload_len)
+            compare(remote, i, (uint32_t)owner, wire_load64(a->payload + n));
+        n += 8;
+    }
+    kv_sub_done(sub, a->result == KV_OK && n != a->payload_len ? KV_REFUSED : a->result);
+}
+
+/* An owner that was not reached has no copy, as far as anybody knows. */
+static bool is_below(struct kv_remote *remote, uint32_t key)
+{
+    struct kv_key_state *state = &remote->states[key];
+    bool below = state->sub_count + 1u < remote->daemon->config.copies;
+    for (uint32_t i = 0; i < state->sub_count; i++) {
+        struct kv_sub *sub = &remote->subs[state->subs[i]];
+        if (state->lacks & 1u << i)
+            tell_to_repair(remote, key, sub);
+        below |= sub->result != KV_OK || state->lacks & 1u << i;
+    }
+    return below;
+}
+
+static enum kv_result count_finish(struct kv_remote *remote, uint32_t *answer_len)
+{
+    struct kv_daemon *d = remote->daemon;
+    uint32_t below = 0;
+    (void)answer_len;
+    for (uint32_t i = 0; i < remote->request.key_count; i++)
+        if (kv_blocks_owns(d->blocks, &remote->keys[i]) &&
+            kv_share_of(d, &remote->keys[i]) != KV_SHARE_NONE)
+            below += is_below(remote, i);
+    add_counted(d, below);
+    return KV_OK;
+}
+
+static const struct kv_remote_kind count_kind = {.asks_versions = true,
+                                                 .begin = kv_remote_keys_begin,
+                                                 .step = kv_remote_keys_step,
+                                                 .answered = count_answered,
+                                                 .finish = count_finish};
+
+bool kv_copies_counting(const struct kv_daemon *d)
+{
+    const struct kv_remote *remote = d->remotes;
+    while (remote && remote->kind != &count_kind)
+        remote = remote->next;
+    return remote != NULL;
+}
+
+/* Asks the other owners.  False: too many requests. */
+static bool begin_counting(struct kv_daemon *d, const struct kv_block_key *keys, uint32_t count)
+{
+    struct kv_block_request r = {.op = KV_BLOCK_EXISTS, .key_count = (uint16_t)count};
+    return kv_remote_add(d, &count_kind, &r, keys, d->now_ns + KV_PUT_LASTS_NS);
 }
 
 /* Keeps those of the keys that we own by the view; how many. */
@@ -84,20 +173,20 @@ static void walk(struct kv_daemon *d)
     uint32_t count = WALK_KEYS;
     _Static_assert((int)WALK_KEYS <= (int)KV_BLOCK_CHAIN_MAX, "one request");
     c->walk_at_ns = d->now_ns + step_ns;
-    if (kv_remote_counts_copies(d))
+    if (kv_copies_counting(d))
         return; /* the part before is not answered yet */
     if (c->place == 0)
         c->below = 0;
     uint32_t next = kv_blocks_walk(d->blocks, c->place, WALK_STEPS, keys, &count);
     count = keep_owned(d, keys, count);
-    if (count > 0 && !d->alone && !kv_remote_count_copies(d, keys, count))
+    if (count > 0 && !d->alone && !begin_counting(d, keys, count))
         return;
     c->place = next;
     c->last = next == 0;
     if (d->alone)
-        kv_copies_counted(d, count); /* nobody else has any */
+        add_counted(d, count); /* nobody else has any */
     else if (count == 0)
-        kv_copies_counted(d, 0);
+        add_counted(d, 0);
 }
 
 /* ---- fetching ---- */

@@ -18,8 +18,8 @@ void kv_copies_fini(struct kv_daemon *d);
 /* The rest only where d->copies_kept is set. */
 uint32_t kv_copies_step(struct kv_daemon *d);
 uint64_t kv_copies_next_tick(const struct kv_daemon *d);
-/* So many of the blocks that were asked for lack a copy. */
-void kv_copies_counted(struct kv_daemon *d, uint32_t below);
+/* Whether other owners are being asked. */
+bool kv_copies_counting(const struct kv_daemon *d);
 
 /* Another owner has the block, of `len` bytes and that version, and we lack it or have an older
  * one: fetch it when the rate allows.  Best effort: the other owner comes again.  Also without

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "bench/kvsim/cluster.h"
-#include "kv/daemon/remote/remote.h"
+#include "kv/daemon/copies.h"
 #include "wire/le.h"
 
 #include <string.h>
@@ -238,17 +238,17 @@ static void a_view_that_comes_during_a_count_begins_another(void **state)
     for (uint32_t n = 0; n < KEYS; n++)
         assert_int_equal(put(&c, n % MEMBERS, n), KV_OK);
     turn_for(&c, 6 * HW_SEC);
-    while (!kv_remote_counts_copies(c.members[1].daemon))
+    while (!kv_copies_counting(c.members[1].daemon))
         turn_all(&c);
     c.members[2].stalled_until_ns = cluster_now(&c) + 40 * HW_MS;
     turn_for(&c, 20 * HW_MS); /* the other one answers */
-    assert_true(kv_remote_counts_copies(c.members[1].daemon));
+    assert_true(kv_copies_counting(c.members[1].daemon));
     cluster_stop(&c, 0);
     c.members[0].in_view = false;
     c.epoch++;
     cluster_tell_view(&c, 1);
     turn_for(&c, 40 * HW_MS);
-    assert_false(kv_remote_counts_copies(c.members[1].daemon));
+    assert_false(kv_copies_counting(c.members[1].daemon));
     cluster_tell_view(&c, 2);
     turn_for(&c, 2 * HW_SEC);
     assert_int_equal(copies(&c), 2 * KEYS);

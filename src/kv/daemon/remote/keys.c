@@ -1,15 +1,12 @@
 /* remote/keys.c - which keys are there, and deleting: one exchange with each owner. */
 #include "kv/daemon/remote/remote.h"
 
-#include "kv/daemon/copies.h"
 #include "kv/daemon/permits.h"
 #include "kv/daemon/view_peers.h"
 
 #include "wire/le.h"
 
 /* ---- which keys are there ---- */
-
-static const struct kv_remote_kind count_kind;
 
 static uint32_t sub_to(struct kv_remote *remote, uint32_t place)
 {
@@ -37,14 +34,13 @@ static void key_begin(struct kv_remote *remote, uint32_t key)
     }
 }
 
-static void keys_begin(struct kv_remote *remote)
+void kv_remote_keys_begin(struct kv_remote *remote)
 {
     for (uint32_t i = 0; i < remote->request.key_count; i++)
         key_begin(remote, i);
 }
 
-/* Which of the owners that are asked for a key the sub-request goes to; -1: none. */
-static int asked_as(const struct kv_remote *remote, uint32_t key, const struct kv_sub *sub)
+int kv_remote_asked_as(const struct kv_remote *remote, uint32_t key, const struct kv_sub *sub)
 {
     const struct kv_key_state *state = &remote->states[key];
     for (uint32_t i = 0; i < state->sub_count; i++)
@@ -53,14 +49,14 @@ static int asked_as(const struct kv_remote *remote, uint32_t key, const struct k
     return -1;
 }
 
-static bool keys_step(struct kv_remote *remote, struct kv_sub *sub)
+bool kv_remote_keys_step(struct kv_remote *remote, struct kv_sub *sub)
 {
     struct kv_block_key *keys = remote->daemon->scratch->keys;
-    struct kv_peer_request r = {.method = KV_PEER_EXISTS, .flag = remote->kind == &count_kind};
+    struct kv_peer_request r = {.method = KV_PEER_EXISTS, .flag = remote->kind->asks_versions};
     if (sub->phase != KV_SUB_BEGIN)
         return false;
     for (uint32_t i = 0; i < remote->request.key_count; i++)
-        if (asked_as(remote, i, sub) >= 0)
+        if (kv_remote_asked_as(remote, i, sub) >= 0)
             keys[r.key_count++] = remote->keys[i];
     if (kv_sub_call(sub, &r, keys))
         sub->phase = KV_SUB_OPENING;
@@ -72,7 +68,7 @@ static void keys_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
     struct kv_remote *remote = sub->remote;
     uint32_t n = 0;
     for (uint32_t i = 0; i < remote->request.key_count && a->result == KV_OK; i++)
-        if (asked_as(remote, i, sub) >= 0) {
+        if (kv_remote_asked_as(remote, i, sub) >= 0) {
             remote->states[i].there |= n < a->payload_len && a->payload[n];
             n++;
         }
@@ -105,8 +101,10 @@ static enum kv_result keys_finish(struct kv_remote *remote, uint32_t *answer_len
     return KV_OK;
 }
 
-const struct kv_remote_kind kv_remote_kind_keys = {
-    .begin = keys_begin, .step = keys_step, .answered = keys_answered, .finish = keys_finish};
+const struct kv_remote_kind kv_remote_kind_keys = {.begin = kv_remote_keys_begin,
+                                                   .step = kv_remote_keys_step,
+                                                   .answered = keys_answered,
+                                                   .finish = keys_finish};
 
 /* ---- looking at a named value ---- */
 
@@ -168,90 +166,6 @@ const struct kv_remote_kind kv_remote_kind_look = {.subs_max = KV_COPIES_MAX,
                                                    .step = look_step,
                                                    .answered = look_answered,
                                                    .finish = look_finish};
-
-/* ---- counting copies ---- */
-
-static void tell_to_repair(struct kv_remote *remote, uint32_t key, struct kv_sub *sub)
-{
-    const struct kv_blocks *b = remote->daemon->blocks;
-    const struct kv_block_key *k = &remote->keys[key];
-    struct kv_peer_request r = {.method = KV_PEER_REPAIR,
-                                .epoch = remote->epoch,
-                                .len = kv_blocks_len(b, k),
-                                .checksum = kv_blocks_version(b, k)};
-    kv_sub_post(sub, &r, k);
-}
-
-/* What an owner has of a key: nothing, or the version plus 1. */
-static void compare(struct kv_remote *remote, uint32_t key, uint32_t owner, uint64_t theirs)
-{
-    struct kv_daemon *d = remote->daemon;
-    const struct kv_block_key *k = &remote->keys[key];
-    uint64_t ours = kv_blocks_owns(d->blocks, k) ? kv_blocks_version(d->blocks, k) + 1 : 0;
-    if (theirs < ours)
-        remote->states[key].lacks |= (uint8_t)(1u << owner);
-    else if (theirs > ours && ours > 0)
-        kv_copies_restore(d, k, kv_blocks_len(d->blocks, k), theirs - 1);
-}
-
-static void count_answered(struct kv_sub *sub, const struct kv_peer_answer *a)
-{
-    struct kv_remote *remote = sub->remote;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < remote->request.key_count && a->result == KV_OK; i++) {
-        int owner = asked_as(remote, i, sub);
-        if (owner < 0)
-            continue;
-        if (n + 8 <= a->payload_len)
-            compare(remote, i, (uint32_t)owner, wire_load64(a->payload + n));
-        n += 8;
-    }
-    kv_sub_done(sub, a->result == KV_OK && n != a->payload_len ? KV_REFUSED : a->result);
-}
-
-/* An owner that was not reached has no copy, as far as anybody knows. */
-static bool is_below(struct kv_remote *remote, uint32_t key)
-{
-    struct kv_key_state *state = &remote->states[key];
-    bool below = state->sub_count + 1u < remote->daemon->config.copies;
-    for (uint32_t i = 0; i < state->sub_count; i++) {
-        struct kv_sub *sub = &remote->subs[state->subs[i]];
-        if (state->lacks & 1u << i)
-            tell_to_repair(remote, key, sub);
-        below |= sub->result != KV_OK || state->lacks & 1u << i;
-    }
-    return below;
-}
-
-static enum kv_result count_finish(struct kv_remote *remote, uint32_t *answer_len)
-{
-    struct kv_daemon *d = remote->daemon;
-    uint32_t below = 0;
-    (void)answer_len;
-    for (uint32_t i = 0; i < remote->request.key_count; i++)
-        if (kv_blocks_owns(d->blocks, &remote->keys[i]) &&
-            kv_share_of(d, &remote->keys[i]) != KV_SHARE_NONE)
-            below += is_below(remote, i);
-    kv_copies_counted(d, below);
-    return KV_OK;
-}
-
-static const struct kv_remote_kind count_kind = {
-    .begin = keys_begin, .step = keys_step, .answered = count_answered, .finish = count_finish};
-
-bool kv_remote_counts_copies(const struct kv_daemon *d)
-{
-    const struct kv_remote *remote = d->remotes;
-    while (remote && remote->kind != &count_kind)
-        remote = remote->next;
-    return remote != NULL;
-}
-
-bool kv_remote_count_copies(struct kv_daemon *d, const struct kv_block_key *keys, uint32_t count)
-{
-    struct kv_block_request r = {.op = KV_BLOCK_EXISTS, .key_count = (uint16_t)count};
-    return kv_remote_add(d, &count_kind, &r, keys, d->now_ns + KV_PUT_LASTS_NS);
-}
 
 /* ---- deleting ---- */
 

@@ -102,9 +102,10 @@ struct kv_chunk {
 };
 
 struct kv_remote_kind {
-    uint32_t subs_max; /* 0: as many as its keys have owners */
-    bool one_by_one;   /* its sub-requests; else all at once */
-    bool once;         /* done twice it would answer something else */
+    uint32_t subs_max;  /* 0: as many as its keys have owners */
+    bool one_by_one;    /* its sub-requests; else all at once */
+    bool once;          /* done twice it would answer something else */
+    bool asks_versions; /* of keys: which version an owner has, and not only whether it has one */
     /* The same of what it has done so far, also where the view has changed; NULL: never. */
     bool (*is_final)(const struct kv_remote *remote);
     /* Makes the sub-requests by the daemon's view; also when it begins again. */
@@ -178,11 +179,6 @@ bool kv_remote_has(const struct kv_daemon *d, const struct kv_block_key *key, ui
 /* Fetches a block that we own, and lack or have in an older version, from another owner.  False:
  * too many at once. */
 bool kv_remote_repair(struct kv_daemon *d, const struct kv_block_key *key, uint64_t version);
-/* Asks other owners for blocks of our own; kv_copies_counted gets how many lack copies.  False: too
- * many requests. */
-bool kv_remote_count_copies(struct kv_daemon *d, const struct kv_block_key *keys, uint32_t count);
-/* Whether that is under way. */
-bool kv_remote_counts_copies(const struct kv_daemon *d);
 /* Tells the owners that their bytes may be corrupt; they verify them. */
 void kv_remote_tell_corrupt(struct kv_daemon *d, const struct kv_block_key *key);
 
@@ -205,6 +201,13 @@ void kv_remote_put_move(struct kv_daemon *d, struct kv_pending *p, const struct 
 enum kv_result kv_remote_put_abort(struct kv_daemon *d, struct kv_client_slot *s, uint64_t ticket);
 /* Ends the remote puts of a client that goes. */
 void kv_remote_put_leave(struct kv_daemon *d, struct kv_client_slot *s);
+
+/* ---- for kinds that ask for many keys (keys.c) ---- */
+
+void kv_remote_keys_begin(struct kv_remote *remote);
+bool kv_remote_keys_step(struct kv_remote *remote, struct kv_sub *sub);
+/* Which of the owners that are asked for a key the sub-request goes to; -1: none. */
+int kv_remote_asked_as(const struct kv_remote *remote, uint32_t key, const struct kv_sub *sub);
 
 /* ---- for the kinds (remote.c) ---- */
 
