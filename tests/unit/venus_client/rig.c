@@ -34,6 +34,14 @@ static void push_compiled(struct rpc_ep *ep, uint64_t pipeline)
     assert_int_equal(rpc_push(ep, &send), 0);
 }
 
+/* What no client can read. */
+static void push_nonsense(struct rpc_ep *ep)
+{
+    struct iovec iov = {(void *)(uintptr_t) "?", 1};
+    struct rpc_send send = {.method = VN_PUSH_DONE, .iov = &iov, .iov_count = 1};
+    assert_int_equal(rpc_push(ep, &send), 0);
+}
+
 /* False when it is time to stop. */
 static bool obey(struct rig_server *s)
 {
@@ -42,7 +50,10 @@ static bool obey(struct rig_server *s)
         push_done(s->ep, s->queue, s->number);
     if (s->compiled)
         push_compiled(s->ep, s->compiled);
+    if (s->babbles)
+        push_nonsense(s->ep);
     s->number = s->compiled = 0;
+    s->babbles = false;
     bool going = !s->stop;
     pthread_mutex_unlock(&s->lock);
     return going;
@@ -260,6 +271,13 @@ void rig_report_compiled(struct rig *rig, uint64_t pipeline)
 {
     pthread_mutex_lock(&rig->server.lock);
     rig->server.compiled = pipeline;
+    pthread_mutex_unlock(&rig->server.lock);
+}
+
+void rig_babble(struct rig *rig)
+{
+    pthread_mutex_lock(&rig->server.lock);
+    rig->server.babbles = true;
     pthread_mutex_unlock(&rig->server.lock);
 }
 

@@ -27,6 +27,7 @@ struct rig_server {
     bool stop;
     uint64_t queue, number; /* to report; number 0: nothing */
     uint64_t compiled;      /* a pipeline to report; 0: none */
+    bool babbles;           /* it is to say what cannot be read */
     uint8_t asked[256];     /* the last call */
     size_t asked_len;
     bool told;             /* a message of the stream has come */
@@ -75,6 +76,8 @@ void rig_submit_values(struct rig *rig, int queue, struct vnc_command_buffer *co
 void rig_report(struct rig *rig, int queue, uint64_t number);
 /* The server reports that the pipeline is compiled. */
 void rig_report_compiled(struct rig *rig, uint64_t pipeline);
+/* The server says what cannot be read, and the connection lives. */
+void rig_babble(struct rig *rig);
 /* Whether a message of the stream has come. */
 bool rig_was_told(struct rig *rig);
 struct hw_driver_counts rig_sent(const struct rig *rig);

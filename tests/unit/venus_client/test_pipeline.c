@@ -257,6 +257,28 @@ static void a_question_waits_here_while_others_compile(void **state)
     vnc_object_destroy(&one.pipeline->object);
 }
 
+/* Nothing else would end the wait: the connection lives. */
+static void a_server_that_cannot_be_read_ends_the_wait(void **state)
+{
+    struct rig *rig = *state;
+    struct recorder one = {.rig = rig};
+    uint32_t words[40];
+    VkShaderModuleCreateInfo code = code_of(5, words);
+    VkPipeline handle, other;
+    pthread_t thread;
+    assert_int_equal(create_compute(rig, &code, &handle), VK_SUCCESS);
+    assert_int_equal(create_compute(rig, &code, &other), VK_SUCCESS);
+    one.pipeline = VNC_OBJECT(vnc_pipeline, handle);
+    assert_int_equal(pthread_create(&thread, NULL, ask, &one), 0);
+    while (!rig_was_told(rig))
+        sched_yield();
+    rig_babble(rig);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(vnc_link_is_lost(rig->link));
+    vnc_object_destroy(VNC_OBJECT(vn_object, other));
+    vnc_object_destroy(&one.pipeline->object);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +292,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_records_beside_others_waits_for_the_compiler, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(a_question_waits_here_while_others_compile, rig_start,
+                                        rig_end),
+        cmocka_unit_test_setup_teardown(a_server_that_cannot_be_read_ends_the_wait, rig_start,
                                         rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,6 +85,8 @@ void vnc_pushes_set_debug(struct vnc_pushes *pushes, struct vnc_debug *debug)
 
 static int put(struct vnc_pushes *pushes, struct vn_keymap *map, uint64_t id, void *value)
 {
+    if (pushes->forks != vn_kernel_forks())
+        return 0; /* nothing comes here */
     pthread_mutex_lock(&pushes->lock);
     int rc = vn_keymap_put(map, id, value);
     pthread_mutex_unlock(&pushes->lock);

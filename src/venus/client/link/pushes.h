@@ -37,9 +37,9 @@ void vnc_pushes_add_query_pool(struct vnc_pushes *pushes, uint64_t id, struct vn
 void vnc_pushes_remove_query_pool(struct vnc_pushes *pushes, uint64_t id);
 /* Until it is compiled.  0 or -ENOMEM. */
 int vnc_pushes_add_pipeline(struct vnc_pushes *pushes, struct vnc_pipeline *pipeline) MUST_CHECK;
-/* How many there are. */
-size_t vnc_pushes_pipelines(struct vnc_pushes *pushes);
 void vnc_pushes_remove_pipeline(struct vnc_pushes *pushes, struct vnc_pipeline *pipeline);
+/* How many are not. */
+size_t vnc_pushes_pipelines(struct vnc_pushes *pushes);
 void vnc_pushes_remove_device(struct vnc_pushes *pushes, uint64_t device);
 
 /* What was told of buffers with that usage on the device; false: nothing. */

@@ -28,10 +28,15 @@ static bool is_compiled(void *user)
     return atomic_load_explicit(&pipeline->compiled, memory_order_relaxed);
 }
 
-/* A lost server is told by what follows. */
+/* A lost server, which nothing else would tell here, is told by what follows. */
+static bool is_decided(void *user)
+{
+    return is_compiled(user) || vnc_link_is_lost(vnc_link_of(user));
+}
+
 static void await(struct vnc_pipeline *pipeline)
 {
-    (void)!vnc_link_wait(vnc_link_of(pipeline), is_compiled, pipeline, HW_NEVER);
+    (void)!vnc_link_wait(vnc_link_of(pipeline), is_decided, pipeline, HW_NEVER);
 }
 
 void vnc_pipeline_await(struct vnc_pipeline *pipeline)
