@@ -214,12 +214,13 @@ static const char help[] = "/system TEXT  what the model is told first; without 
 /* True when the line was a command; *leaves on /quit. */
 static bool obey(struct chat *c, char *line, bool *leaves)
 {
-    size_t word = strcspn(line, " "), len = strlen(line);
-    const char *rest = line + word + strspn(line + word, " ");
+    static const char blanks[] = " \t\r";
     if (line[0] != '/')
         return false;
-    while (strchr(" \t\r", line[len - 1]))
-        line[--len] = '\0';
+    for (size_t len = strlen(line); strchr(blanks, line[len - 1]); len--)
+        line[len - 1] = '\0';
+    size_t word = strcspn(line, blanks);
+    const char *rest = line + word + strspn(line + word, blanks);
     if (strncmp(line, "/system", word) == 0 && word == 7) {
         free(c->system);
         c->system = *rest ? strdup(rest) : NULL;

@@ -267,6 +267,8 @@ class Client(Case):
             return result.stdout
         one = ask("And God said\n")
         self.assertEqual(ask("And God said\n/clear \r\nAnd God said\n"), one + one)
+        self.assertEqual(ask("/system\tNoah\n/system\r\nAnd God said\n"), one)
+        self.assertNotEqual(ask("/system\tNoah\nAnd God said\n"), one)
         self.assertNotEqual(ask("And God said\nAnd God said\n"), one + one)
         told = ask("Let there be\n/clear\nLet there be\n", "--system", PROMPT)  # it stays
         self.assertEqual(told, 2 * self.llm(self.address, "-p", f"{PROMPT}\nLet there be", "-n", 8).stdout)
