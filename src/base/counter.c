@@ -11,6 +11,7 @@
 #include "base/report/buckets.h"
 #include "base/report/json.h"
 #include "base/report/table.h"
+#include "base/text/gather.h"
 
 /* One table of definitions, known from its first registration to the end of the process. */
 struct def_table {
@@ -378,9 +379,8 @@ static int print_prometheus(FILE *out)
 
 int hw_counters_print(FILE *out, enum hw_counters_format format)
 {
-    char *text = NULL;
-    size_t len = 0;
-    FILE *memory = open_memstream(&text, &len);
+    struct hw_gathered g;
+    FILE *memory = hw_gather(&g);
     if (!memory)
         return -ENOMEM;
     pthread_mutex_lock(&lock);
@@ -388,12 +388,11 @@ int hw_counters_print(FILE *out, enum hw_counters_format format)
              : format == HW_COUNTERS_TEXT ? print_text(memory)
                                           : print_prometheus(memory);
     pthread_mutex_unlock(&lock);
-    bool whole = fclose(memory) == 0 && text; /* glibc reports success without memory, too */
-    if (rc == 0 && !whole)
-        rc = -ENOMEM;
+    int end = hw_gather_end(memory, &g);
+    rc = rc ? rc : end;
     errno = 0;
-    if (rc == 0 && (fwrite(text, 1, len, out) != len || fflush(out) != 0))
+    if (rc == 0 && (fwrite(g.text, 1, g.len, out) != g.len || fflush(out) != 0))
         rc = errno ? -errno : -EIO;
-    free(text);
+    free(g.text);
     return rc;
 }

@@ -1,6 +1,7 @@
 /* hawser chat - a conversation with a served model. */
 #include "llm/chat/chat.h"
 #include "base/report/progress.h"
+#include "base/text/gather.h"
 #include "cli/commands.h"
 #include "command/line.h"
 #include "command/llm_client.h"
@@ -107,7 +108,8 @@ static int render(struct chat *c, char **text, size_t *bytes, char *why)
 /* Without a template: what was said, one after the other. */
 static int join(struct chat *c, char **text, size_t *bytes, char *why)
 {
-    FILE *out = open_memstream(text, bytes);
+    struct hw_gathered all;
+    FILE *out = hw_gather(&all);
     size_t i;
     json_t *m;
     if (!out)
@@ -118,7 +120,11 @@ static int join(struct chat *c, char **text, size_t *bytes, char *why)
     {
         fputs(json_string_value(json_object_get(m, "content")), out);
     }
-    return fclose(out) ? llm_why(why, -errno, "%s", strerror(errno)) : 0;
+    if (hw_gather_end(out, &all))
+        return llm_why(why, -ENOMEM, "out of memory");
+    *text = all.text;
+    *bytes = all.len;
+    return 0;
 }
 
 static bool say(struct chat *c, const char *role, const char *content)

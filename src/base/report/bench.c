@@ -14,6 +14,7 @@
 #include "base/commit.h"
 #include "base/report/json.h"
 #include "base/report/table.h"
+#include "base/text/gather.h"
 #include "base/units.h"
 
 struct hw_bench_row {
@@ -238,15 +239,17 @@ static bool is_column(const struct hw_bench *bench, size_t key)
 static void also_cell(const struct hw_bench *bench, const struct hw_bench_row *row,
                       const bool *is_column, struct hw_table *table)
 {
-    char *text = NULL;
-    size_t len;
-    FILE *cell = open_memstream(&text, &len);
-    for (size_t i = 0; cell && i < bench->key_count; i++)
-        if (!is_column[i] && row->fields[i])
-            fprintf(cell, "%s%s %s", ftell(cell) ? ", " : "", bench->keys[i], row->fields[i]);
-    bool is_whole = cell && fclose(cell) == 0;
-    hw_table_cell(table, "%s", is_whole ? text : "?");
-    free(text);
+    struct hw_gathered text;
+    FILE *cell = hw_gather(&text);
+    const char *between = "";
+    for (size_t i = 0; cell && i < bench->key_count; i++) {
+        if (is_column[i] || !row->fields[i])
+            continue;
+        fprintf(cell, "%s%s %s", between, bench->keys[i], row->fields[i]);
+        between = ", ";
+    }
+    hw_table_cell(table, "%s", hw_gather_end(cell, &text) == 0 ? text.text : "?");
+    free(text.text);
 }
 
 static void table_row(const struct hw_bench *bench, const struct hw_bench_row *row,

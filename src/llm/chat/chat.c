@@ -1,5 +1,6 @@
 #include "llm/chat/chat.h"
 
+#include "base/text/gather.h"
 #include "llm/chat/tools_shape.h"
 #include "llm/model/model.h"
 #include "llm/tokenizer/vocab_impl.h"
@@ -480,21 +481,18 @@ static void put_marks(FILE *out, const struct llm_chat *chat, const char *prompt
 static int add_answer(const struct llm_chat *chat, const char *answer, char **prompt, size_t *bytes,
                       char *why)
 {
-    char *whole = NULL;
-    size_t length = 0;
-    FILE *out = open_memstream(&whole, &length);
+    struct hw_gathered whole;
+    FILE *out = hw_gather(&whole);
     if (!out)
         return llm_why(why, -ENOMEM, "out of memory");
     fwrite(*prompt, 1, *bytes, out);
     put_marks(out, chat, *prompt, *bytes);
     fputs(answer, out);
-    if (fclose(out) || !whole) { /* without memory fclose may say nothing */
-        free(whole);
+    if (hw_gather_end(out, &whole))
         return llm_why(why, -ENOMEM, "out of memory");
-    }
     free(*prompt);
-    *prompt = whole;
-    *bytes = length;
+    *prompt = whole.text;
+    *bytes = whole.len;
     return 0;
 }
 

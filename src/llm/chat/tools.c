@@ -1,6 +1,7 @@
 #include "llm/chat/tools.h"
 
 #include "base/grow.h"
+#include "base/text/gather.h"
 #include "llm/chat/tools_shape.h"
 #include "llm/chat/tools_values.h"
 #include "llm/tokenizer/vocab_impl.h"
@@ -194,9 +195,8 @@ static char *make_id(const struct tools_shape *shape, const char *name, size_t n
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     uint8_t random[TOOLS_ID_CHARS];
-    char *id = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&id, &bytes);
+    struct hw_gathered id;
+    FILE *out = hw_gather(&id);
     if (!out)
         return NULL;
     if (!shape->id && getrandom(random, sizeof random, 0) != sizeof random)
@@ -211,10 +211,7 @@ static char *make_id(const struct tools_shape *shape, const char *name, size_t n
         else
             fputc(*c, out);
     }
-    if (fclose(out) == 0)
-        return id;
-    free(id);
-    return NULL;
+    return hw_gather_end(out, &id) ? NULL : id.text;
 }
 
 static bool is_known(const struct llm_tools *t, const char *name)

@@ -1,6 +1,7 @@
 #include "llm/chat/tools_values.h"
 
 #include "base/attr.h"
+#include "base/text/gather.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -96,9 +97,9 @@ static bool ends_string(const struct input *in, size_t at)
  * as it stands, where they are no escapes. */
 static json_t *quoted(struct input *in, char quote)
 {
-    char *json = NULL;
-    size_t bytes = 0, from = in->at;
-    FILE *out = open_memstream(&json, &bytes);
+    struct hw_gathered json;
+    size_t from = in->at;
+    FILE *out = hw_gather(&json);
     if (!out)
         return NULL;
     fputc('"', out);
@@ -119,13 +120,13 @@ static json_t *quoted(struct input *in, char quote)
     }
     fputc('"', out);
     json_t *string = NULL;
-    if (fclose(out) == 0 && in->at < in->end) {
-        string = json_loadb(json, bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    if (hw_gather_end(out, &json) == 0 && in->at < in->end) {
+        string = json_loadb(json.text, json.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
         if (!string)
             string = json_stringn(in->text + from, in->at - from);
         in->at++;
     }
-    free(json);
+    free(json.text);
     return string;
 }
 

@@ -1,6 +1,7 @@
 #include "llm/convert/import.h"
 
 #include "base/report/output.h"
+#include "base/text/gather.h"
 #include "llm/convert/json_file.h"
 #include "llm/convert/rope_config.h"
 #include "llm/convert/tensor_copy.h"
@@ -31,8 +32,7 @@ struct job {
     json_t *config;
     bool is_wrapped; /* the text model of one that also sees: its tensors have a prefix */
     struct llm_st weights;
-    char *pairs; /* a header without tensors */
-    size_t pairs_bytes;
+    struct hw_gathered pairs; /* a header without tensors */
     uint32_t pair_count;
     struct gguf gguf;        /* of the pairs; its tensors are those of the result */
     struct llm_copy *copies; /* of each tensor; no parts: it has data of its own, the factors */
@@ -374,7 +374,7 @@ static int write_pairs(struct job *j, struct gguf_writer *w, char *why)
 static int make_pairs(struct job *j, char *why)
 {
     struct gguf_writer w;
-    FILE *out = open_memstream(&j->pairs, &j->pairs_bytes);
+    FILE *out = hw_gather(&j->pairs);
     if (!out)
         return llm_why(why, -ENOMEM, "out of memory");
     gguf_write_begin(&w, out, 0, PAIRS_MAX);
@@ -382,10 +382,10 @@ static int make_pairs(struct job *j, char *why)
     if (!err && w.error)
         err = llm_why(why, w.error, "out of memory for the metadata");
     j->pair_count = PAIRS_MAX - (uint32_t)w.pairs_left;
-    if (fclose(out) && !err)
+    if (hw_gather_end(out, &j->pairs) && !err)
         err = llm_why(why, -ENOMEM, "out of memory for the metadata");
     if (!err)
-        wire_store64(j->pairs + HEADER_BYTES - sizeof(uint64_t), j->pair_count);
+        wire_store64(j->pairs.text + HEADER_BYTES - sizeof(uint64_t), j->pair_count);
     return err;
 }
 
@@ -394,7 +394,7 @@ static int check_result(struct job *j, char *why)
 {
     struct llm_tensor_table tensors = j->gguf.tensors;
     struct gguf read;
-    int err = gguf_init(&read, j->pairs, j->pairs_bytes, why);
+    int err = gguf_init(&read, j->pairs.text, j->pairs.len, why);
     if (err)
         return err;
     llm_tensor_table_fini(&read.tensors);
@@ -433,7 +433,7 @@ static int write_stream(struct job *j, const struct hw_output *output, char *why
     struct gguf_writer w;
     int err = 0;
     gguf_write_begin(&w, output->stream, tensors->count, j->pair_count);
-    gguf_write_data(&w, j->pairs + HEADER_BYTES, j->pairs_bytes - HEADER_BYTES);
+    gguf_write_data(&w, j->pairs.text + HEADER_BYTES, j->pairs.len - HEADER_BYTES);
     w.pairs_left = 0; /* they were written as bytes */
     for (uint32_t i = 0; i < tensors->count; i++)
         gguf_write_tensor(&w, tensors->items[i].name, tensors->items[i].dtype,
@@ -512,7 +512,7 @@ int llm_import_write(const struct llm_import *request, struct llm_imported *out,
     json_decref(j.config);
     llm_st_fini(&j.weights);
     gguf_fini(&j.gguf);
-    free(j.pairs);
+    free(j.pairs.text);
     free(j.copies);
     free(j.parts);
     llm_rope_factors_fini(&j.factors);

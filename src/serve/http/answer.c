@@ -1,5 +1,6 @@
 /* Answers in OpenAI's form.  json_pack's "o" takes a reference, also when it fails. */
 #include "base/grow.h"
+#include "base/text/gather.h"
 #include "serve/http/impl.h"
 
 #include <errno.h>
@@ -185,11 +186,11 @@ static json_t *completion_text(const struct http_choice *choice, size_t from, si
 {
     const struct http_prompt *prompt = &choice->exchange->request.prompts[choice->prompt];
     const struct http_model *m = choice->sequence.model;
-    char *text = NULL, *clean = NULL;
-    size_t len = 0;
+    struct hw_gathered text;
+    size_t len;
     if (!echo)
         return json_stringn(choice->text.text ? choice->text.text + from : "", to - from);
-    FILE *out = open_memstream(&text, &len);
+    FILE *out = hw_gather(&text);
     if (out && prompt->text)
         fwrite(prompt->text, 1, prompt->bytes, out);
     for (uint32_t i = 0; out && !prompt->text && i < prompt->token_count; i++) {
@@ -199,11 +200,11 @@ static json_t *completion_text(const struct http_choice *choice, size_t from, si
     }
     if (out && to > from)
         fwrite(choice->text.text + from, 1, to - from, out);
-    if (out && fclose(out) == 0 && text) /* it is NULL without memory, whatever fclose says */
-        clean = http_text_clean(text, len, &len);
+    char *clean =
+        hw_gather_end(out, &text) == 0 ? http_text_clean(text.text, text.len, &len) : NULL;
     json_t *string = clean ? json_stringn(clean, len) : NULL;
     free(clean);
-    free(text);
+    free(text.text);
     return string;
 }
 

@@ -2,6 +2,7 @@
 #include "serve/http/impl.h"
 
 #include "base/text/base64.h"
+#include "base/text/gather.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,9 @@ static int put_one(FILE *out, const struct http_choice *choice)
 
 char *http_answer_embeddings(const struct http_exchange *x, size_t *len)
 {
-    char *text = NULL, *name = NULL;
-    FILE *out = open_memstream(&text, len);
+    struct hw_gathered text;
+    char *name = NULL;
+    FILE *out = hw_gather(&text);
     json_t *model = json_string(x->model->name);
     int rc = out && model ? 0 : -1;
     if (rc == 0)
@@ -67,14 +69,12 @@ char *http_answer_embeddings(const struct http_exchange *x, size_t *len)
         fprintf(out, "],\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}", x->prompt_tokens,
                 x->prompt_tokens);
     }
-    if (out && fclose(out))
-        rc = -1;
-    if (rc || !name) {
-        free(text);
-        text = NULL;
-        *len = 0;
+    if (hw_gather_end(out, &text) == 0 && (rc || !name)) {
+        free(text.text);
+        text = (struct hw_gathered){.text = NULL};
     }
     free(name);
     json_decref(model);
-    return text;
+    *len = text.len;
+    return text.text;
 }

@@ -1,5 +1,7 @@
 #include "serve/http/pages.h"
 
+#include "base/text/gather.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,17 +56,14 @@ bool http_is_page(const char *path)
 struct MHD_Response *http_page(const char *path, http_pages_more *more, void *user)
 {
     const struct page *page = find(path);
-    char *text = NULL;
-    size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
+    struct hw_gathered text;
+    FILE *out = hw_gather(&text);
     if (out && more)
         more(user, page->format, out);
     int rc = out ? hw_counters_print(out, page->format) : -ENOMEM;
-    if (out && fclose(out))
-        rc = -ENOMEM;
-    if (rc) {
-        free(text);
-        text = NULL;
+    if (hw_gather_end(out, &text) == 0 && rc) {
+        free(text.text);
+        text.text = NULL;
     }
-    return http_response(page->type, text, len);
+    return http_response(page->type, text.text, text.len);
 }

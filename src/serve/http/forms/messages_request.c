@@ -3,6 +3,7 @@
  * Each function adds a part to the chat's request and answers false after a refusal. */
 #include "serve/http/request.h"
 
+#include "base/text/gather.h"
 #include "serve/http/forms/translate.h"
 
 #include <stdio.h>
@@ -173,13 +174,12 @@ static bool add_message(struct place *at, const json_t *from)
 /* Parts as one text, as a prompt joins them.  NULL: no memory. */
 static json_t *joined(json_t *parts)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
+    struct hw_gathered text;
+    FILE *out = hw_gather(&text);
     for (size_t i = 0; out && i < json_array_size(parts); i++)
         fprintf(out, "%s%s", i ? "\n" : "", http_word(json_array_get(parts, i), "text"));
-    json_t *string = out && fclose(out) == 0 ? json_stringn(text, bytes) : NULL;
-    free(text);
+    json_t *string = hw_gather_end(out, &text) == 0 ? json_stringn(text.text, text.len) : NULL;
+    free(text.text);
     return string;
 }
 
