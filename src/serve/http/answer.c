@@ -1,5 +1,4 @@
 /* Answers in OpenAI's form.  json_pack's "o" takes a reference, also when it fails. */
-#include "base/grow.h"
 #include "base/text/gather.h"
 #include "serve/http/impl.h"
 
@@ -8,40 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct dump {
-    char *text;
-    size_t len, room;
-    bool failed;
-};
-
-static int add_to_dump(const char *bytes, size_t len, void *user)
-{
-    struct dump *d = user;
-    if (d->failed || !hw_grow(&d->text, &d->room, d->len + len, 1)) {
-        d->failed = true;
-        return -1;
-    }
-    memcpy(d->text + d->len, bytes, len);
-    d->len += len;
-    return 0;
-}
-
-/* json_dumps leaves a name out when there is no memory for it, and goes on. */
-char *http_json_text(json_t *json, size_t *len)
-{
-    struct dump d = {.failed = !json};
-    *len = 0;
-    if (json && json_dump_callback(json, add_to_dump, &d, JSON_COMPACT))
-        d.failed = true;
-    json_decref(json);
-    if (d.failed) {
-        free(d.text);
-        return NULL;
-    }
-    *len = d.len;
-    return d.text;
-}
 
 static const char *finish_name(const struct http_choice *choice)
 {

@@ -644,7 +644,9 @@ int http_generation_count(struct http_exchange *x, enum http_api api)
     x->model = http_model_find(f, x->request.model, &x->error);
     x->context = x->model ? http_model_context(f, x->model) : 0;
     pthread_mutex_unlock(&f->lock);
-    return x->model ? prepare(x) : -1;
+    if (!x->model || prepare(x))
+        return -1;
+    return http_json_failed() ? no_memory(&x->error) : 0; /* of what the template gets */
 }
 
 int http_generation_start(struct http_exchange *x, enum http_api api)

@@ -480,10 +480,14 @@ bool http_take_call(struct http_choice *choice, size_t call, const char **text, 
 uint32_t *http_encode(const struct http_model *m, const char *text, size_t bytes, bool begin,
                       uint32_t *count, struct http_error *why);
 
+/* ---- json.c ---- */
+
+/* Takes the object, which may be NULL.  *len bytes, malloc'd; there is no NUL.  NULL where memory
+ * was short for it, or for what this thread has made for it. */
+char *http_json_text(json_t *json, size_t *len);
+
 /* ---- answer.c: JSON, malloc'd or NULL; under the lock ---- */
 
-/* Takes the object, which may be NULL.  *len bytes; there is no NUL. */
-char *http_json_text(json_t *json, size_t *len);
 /* These two without it, when the exchange has no open text: its choices do not change any more. */
 char *http_answer_whole(const struct http_exchange *x, size_t *len);
 char *http_answer_embeddings(const struct http_exchange *x, size_t *len);

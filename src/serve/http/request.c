@@ -4,6 +4,7 @@
 #include "llm/chat/chat.h"
 #include "llm/chat/grammar.h"
 #include "llm/model/why.h"
+#include "serve/http/forms/translate.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -102,7 +103,7 @@ static bool read_tokens(struct reader *in, const char *name, const json_t *list,
     size_t count = json_array_size(list);
     out->tokens = calloc(count ? count : 1, sizeof(*out->tokens));
     if (!out->tokens)
-        return http_error_set(in->why, 503, NULL, NULL, "out of memory"), false;
+        return http_no_memory(in->why);
     for (size_t i = 0; i < count; i++) {
         int64_t token;
         if (!whole_number(json_array_get(list, i), &token) || token < 0 || token > INT32_MAX)
@@ -140,7 +141,7 @@ static bool read_prompts(struct reader *in, const char *name, uint32_t most, str
         return refuse(in, name, expected);
     r->prompts = calloc(count, sizeof(*r->prompts));
     if (!r->prompts)
-        return http_error_set(in->why, 503, NULL, NULL, "out of memory"), false;
+        return http_no_memory(in->why);
     for (size_t i = 0; i < count; i++, r->prompt_count++) {
         if (!read_prompt(in, name, many ? json_array_get(value, i) : value, &r->prompts[i])) {
             free(r->prompts[i].tokens);
@@ -287,7 +288,7 @@ static bool read_biases(struct reader *in, struct http_request *r)
         return refuse(in, name, expected);
     r->biases = calloc(count ? count : 1, sizeof(*r->biases));
     if (!r->biases)
-        return http_error_set(in->why, 503, NULL, NULL, "out of memory"), false;
+        return http_no_memory(in->why);
     json_object_foreach(map, key, value)
     {
         char *end;
@@ -503,12 +504,13 @@ static json_t *load(const char *body, size_t bytes, struct http_error *why)
     static const char mark[] = "\xef\xbb\xbf"; /* some programs begin UTF-8 with it */
     json_error_t error;
     size_t skip = bytes >= 3 && memcmp(body, mark, 3) == 0 ? 3 : 0;
+    (void)http_json_failed(); /* for what was before */
     json_t *json = json_loadb(body + skip, bytes - skip, 0, &error);
     *why = (struct http_error){0};
     if (!json && bytes == skip)
         (void)http_error_set(why, 400, NULL, NULL, "the request has no body: send a JSON object");
-    else if (!json && !error.text[0]) /* as jansson tells that an allocation failed */
-        (void)http_error_set(why, 503, NULL, NULL, "out of memory");
+    else if (!json && http_json_failed())
+        (void)http_no_memory(why);
     else if (!json && json_error_code(&error) == json_error_null_character)
         (void)http_error_set(
             why, 400, NULL, NULL,
@@ -544,18 +546,21 @@ int http_request_parse(const char *body, size_t bytes, enum http_api api, struct
                      : http_messages_to_chat(r.asked, api == HTTP_COUNT_TOKENS, why);
     }
     struct reader in = {.root = r.json, .why = why};
-    if (r.json && http_request_is_served(r.asked ? r.asked : r.json, why) &&
-        get_string(&in, "model", &r.model) &&
-        (api == HTTP_EMBEDDINGS
-             ? read_embeddings(&in, &r)
-             : read_lengths(&in, &r) && read_sampling(&in, &r) && read_logprobs(&in, &r) &&
-                   read_stops(&in, &r) && read_stream(&in, &r) && read_format(&in, &r) &&
-                   read_own(&in, &r))) {
-        *out = r;
-        return 0;
+    bool fine = r.json && http_request_is_served(r.asked ? r.asked : r.json, why) &&
+                get_string(&in, "model", &r.model) &&
+                (api == HTTP_EMBEDDINGS
+                     ? read_embeddings(&in, &r)
+                     : read_lengths(&in, &r) && read_sampling(&in, &r) && read_logprobs(&in, &r) &&
+                           read_stops(&in, &r) && read_stream(&in, &r) && read_format(&in, &r) &&
+                           read_own(&in, &r));
+    if (http_json_failed()) /* a part of a chat may be missing, whatever was found */
+        fine = http_no_memory(why);
+    if (!fine) {
+        http_request_fini(&r);
+        return -1;
     }
-    http_request_fini(&r);
-    return -1;
+    *out = r;
+    return 0;
 }
 
 void http_request_fini(struct http_request *r)

@@ -80,6 +80,8 @@ struct http_request {
 int http_request_parse(const char *body, size_t bytes, enum http_api api, struct http_request *out,
                        struct http_error *why) MUST_CHECK;
 void http_request_fini(struct http_request *r);
+/* Whether an allocation of jansson's has failed in this thread since this was asked last. */
+bool http_json_failed(void);
 /* Whether it asks for nothing that would be missed if it were ignored; else why. */
 bool http_request_is_served(const json_t *asked, struct http_error *why);
 /* What the client calls a field of a chat. */
