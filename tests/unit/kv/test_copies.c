@@ -462,6 +462,38 @@ static void a_delete_that_begins_again_is_no_miss(void **state)
     cluster_close(&c);
 }
 
+/* The members leave the view when one owner has deleted the block: the other may still have it. */
+static void a_delete_that_no_owner_is_left_for_is_none(void **state)
+{
+    (void)state;
+    struct cluster c;
+    struct kv_view view;
+    struct kv_block_key key = key_of(1);
+    struct kv_block_request gone = {.op = KV_BLOCK_DELETE, .key_count = 1};
+    struct kv_port_answer a;
+    uint32_t owners[KV_COPIES_MAX];
+    open_cluster(&c, ARENA, 1);
+    connect_all(&c);
+    cluster_make_view(&c, c.epoch, &view);
+    assert_int_equal(kv_view_owners(&view, kv_block_hash(&key), 2, owners), 2);
+    uint32_t first = cluster_number(&view.members[owners[0]]);
+    uint32_t second = cluster_number(&view.members[owners[1]]);
+    uint32_t other = MEMBERS - first - second;
+    assert_int_equal(put(&c, other, 1), KV_OK);
+    c.members[second].stalled_until_ns = cluster_now(&c) + HW_SEC;
+    (void)cluster_submit(&c, other, &gone, &key, 8000000);
+    turn_for(&c, 10 * HW_MS);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        c.members[i].in_view = false;
+    c.epoch++;
+    cluster_tell_view(&c, other);
+    while (!kv_port_take(&c.members[other].port, &a))
+        turn_all(&c);
+    assert_int_equal(a.result, KV_PEER_LOST);
+    kv_port_free(&c.members[other].port, a.slot);
+    cluster_close(&c);
+}
+
 static uint64_t connections(const struct cluster *c, uint32_t member)
 {
     return hw_counter_load(&kv_daemon_stats(c->members[member].daemon)->peers_up);
@@ -525,6 +557,7 @@ int main(void)
         cmocka_unit_test(a_put_says_how_many_copies_there_are),
         cmocka_unit_test(a_copy_at_a_member_that_left_does_not_count),
         cmocka_unit_test(a_delete_that_begins_again_is_no_miss),
+        cmocka_unit_test(a_delete_that_no_owner_is_left_for_is_none),
         cmocka_unit_test(of_many_members_who_is_needed_is_connected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

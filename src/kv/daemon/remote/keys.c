@@ -282,7 +282,7 @@ static bool delete_needs_all(const struct kv_remote *remote)
 static enum kv_result delete_finish(struct kv_remote *remote, uint32_t *answer_len)
 {
     bool named = kv_block_key_is_named(&remote->keys[0]);
-    enum kv_result result = remote->deleted ? KV_OK : remote->sub_count ? KV_MISS : KV_PEER_LOST;
+    enum kv_result result = !remote->sub_count ? KV_PEER_LOST : remote->deleted ? KV_OK : KV_MISS;
     (void)answer_len;
     for (uint32_t i = 0; i < remote->sub_count; i++) {
         enum kv_result one = remote->subs[i].stale_view ? KV_MISS : remote->subs[i].result;
