@@ -449,10 +449,10 @@ static enum cmd_exit open_stage(struct service_llm *s, const struct service_llm_
     return CMD_DONE;
 }
 
-/* What a failed start is to the shell: another server, or the KV daemon, may be out of reach. */
+/* What a failed start is to the shell: another server, or the KV store, may be out of reach. */
 static enum cmd_exit exit_for(const struct service_llm_options *o, int rc)
 {
-    bool asks = o->layers || o->tp_peers || (o->shadow && strncmp(o->shadow, "kvd:", 4) == 0);
+    bool asks = o->layers || o->tp_peers || (o->shadow && strcmp(o->shadow, "host") != 0);
     switch (asks ? rc : -EIO) {
     case -EIO:
     case -ENOMEM:

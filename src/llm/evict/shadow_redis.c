@@ -72,6 +72,8 @@ static int redis_open(const struct llm_shadow_config *config, struct llm_shadow_
                                cause);
     if (rc == 0)
         rc = open_with(config, login, &security, out, cause);
+    else
+        rc = -EINVAL; /* of a file here: nobody was asked */
     if (login)
         explicit_bzero(login, len);
     free(login);

@@ -12,7 +12,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import DONE, FAILED, TIMEOUT, USAGE, Case, Server, free_port, hawser
+from harness import DONE, FAILED, REFUSED, TIMEOUT, UNREACHABLE, USAGE, Case, Server, free_port, hawser
 from test_resp import Resp
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
@@ -169,9 +169,9 @@ class RedisStore(Case):
 
         login.write_text("somebody:else\n")
         started = ("serve", "--no-devices", "--model", MODEL, "--listen", "127.0.0.1:0")
-        self.expect(hawser(*started, *store), FAILED, "refuses name and password")
+        self.expect(hawser(*started, *store), UNREACHABLE, "refuses name and password")
         self.expect(hawser(*started, "--shadow", url), FAILED, "--shadow-ca")
-        self.expect(hawser(*started, "--shadow", url.replace("rediss", "redis"), "--shadow-login", login), FAILED, "Redis")
+        self.expect(hawser(*started, "--shadow", url.replace("rediss", "redis"), "--shadow-login", login), UNREACHABLE, "Redis")
 
     def test_one_server_is_enough(self):
         port = free_port()
@@ -195,12 +195,15 @@ class Refusals(Case):
         for servers in ("", "nowhere:x", "127.0.0.1,", "unix:/tmp/x"):
             self.expect(hawser(*started, "--shadow", f"redis://{servers}"), USAGE, "--shadow: ", "is not")
         self.expect(hawser(*started, "--shadow", "host", "--shadow-login", "x"), USAGE, "--shadow-login")
-        result = self.expect(hawser(*started, "--shadow", "redis://127.0.0.1:1"), FAILED, "127.0.0.1:1")
+        result = self.expect(hawser(*started, "--shadow", "redis://127.0.0.1:1"), UNREACHABLE, "127.0.0.1:1")
         self.assertNotIn("hawser serve", result.stderr)
         login = self.dir / "login"
         login.write_text(":secret\n")
         login.chmod(0o600)
-        self.expect(hawser(*started, "--shadow", "redis://192.0.2.1", "--shadow-login", login), FAILED, "rediss://")
+        self.expect(hawser(*started, "--shadow", "redis://192.0.2.1", "--shadow-login", login), REFUSED, "rediss://")
+        for option in ("--shadow-ca", "--shadow-login"):  # files of this host: nobody was asked
+            url = "rediss://127.0.0.1:1" if option == "--shadow-ca" else "redis://127.0.0.1:1"
+            self.expect(hawser(*started, "--shadow", url, option, self.dir / "none"), FAILED, "No such file")
 
 
 if __name__ == "__main__":
