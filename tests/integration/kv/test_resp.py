@@ -258,7 +258,7 @@ class RespCase(RespDoor):
         daemon.terminate()
         _, stderr = daemon.communicate(timeout=TIMEOUT)
         self.assertEqual(daemon.returncode, 0)
-        self.assertIn(stderr.decode().count("cannot accept: Too many open files"), range(1, 10))  # not one a PING
+        self.assertIn(stderr.decode().count("cannot accept: Too many open files"), range(1, 100))  # not one a PING
 
     def hawser_kv(self, client, large):
         def kv(*args, **kwargs):
