@@ -8,7 +8,8 @@
  * answered with the bytes, with FAILS by an error, and with SILENT not at all.
  *
  * Ids: the device 1, queues 2 and 3, the fence 4, the timeline 5, a query pool 6, mapped memory 7,
- * 8, whose pages can be dropped where the kernel lets us, and 9, whose whole pages are awaited. */
+ * 8, whose pages can be dropped where the kernel lets us, and 9, whose whole pages are awaited; a
+ * pipeline 10. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -55,7 +56,7 @@ static struct {
     struct vnc_queue *queues[QUEUES];
     struct vnc_fence *fence;
     struct vnc_semaphore *timeline;
-    struct vn_object *query_pool;
+    struct vn_object *query_pool, *pipeline;
     struct vnc_memory *memories[MEMORIES];
     uint64_t value; /* of the timeline, as submitted */
 } rig;
@@ -355,6 +356,7 @@ static void start(void)
     rig.memories[2] = make_memory(NULL, false);
     vn_region_await(rig.memories[2]->region, 0, MEMORY_BYTES / VN_PAGE_BYTES * VN_PAGE_BYTES);
     require(vn_region_move(rig.memories[0]->region, guarded + GUARD_BYTES, false) == 0);
+    rig.pipeline = make_object(VK_OBJECT_TYPE_PIPELINE);
 }
 
 static void end(void)
@@ -372,6 +374,7 @@ static void end(void)
     vnc_object_destroy(&rig.fence->object);
     vnc_object_destroy(&rig.timeline->object);
     vnc_object_destroy(rig.query_pool);
+    vnc_object_destroy(rig.pipeline);
     vnc_memo_fini(&rig.device->requirements);
     vn_delta_codec_destroy(rig.device->codec);
     pthread_cond_destroy(&rig.device->sent);
