@@ -31,8 +31,9 @@ const struct cmd_option http_table[] = {
     {"max-requests-per-key", 0, CMD_U64, AT(max_requests_per_key), "the same for each API key", "N",
      "64", 1, 65536},
     {"max-tokens-per-key", 0, CMD_U64, AT(max_tokens_per_key),
-     "tokens of the prompts that an API key has under way; over it, 429 [default: no limit]", "N",
-     NULL, 0, UINT32_MAX},
+     "tokens of the prompts that an API key has under way; over it, 429, and 400 where one request "
+     "is over it alone [default: no limit]",
+     "N", NULL, 0, UINT32_MAX},
     {"share-per-key", 0, CMD_U64, AT(share_per_key),
      "of the workers' places and KV that texts of one API key may take; its others wait [default: "
      "75 where there are several keys, else 100]",
