@@ -171,6 +171,14 @@ void vn_change_round(struct vn_change *c)
         memset(c->mask, 0xff, sizeof(c->mask));
 }
 
+size_t vn_change_bytes(const struct vn_change *c)
+{
+    size_t bytes = 0;
+    for (size_t b = 0; b < VN_PAGE_BLOCKS; b++)
+        bytes += (size_t)__builtin_popcountll(mask_of(c, b));
+    return bytes;
+}
+
 bool vn_change_is_whole(const struct vn_change *c)
 {
     uint64_t all = c->blocks;

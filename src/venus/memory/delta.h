@@ -51,6 +51,8 @@ struct vn_change {
  * the peer does not write meanwhile. */
 void vn_change_round(struct vn_change *change);
 
+/* How many bytes are named. */
+size_t vn_change_bytes(const struct vn_change *change);
 /* Whether every byte of the page is named. */
 bool vn_change_is_whole(const struct vn_change *change);
 

@@ -559,12 +559,13 @@ static int store_run(struct vn_region *region, size_t page, size_t count, const 
     return err;
 }
 
-static int merge(struct vn_region *region, struct vn_delta_in *in)
+static int merge(struct vn_region *region, struct vn_delta_in *in, size_t *changed)
 {
     size_t host = region->kernel->page;
     struct vn_change change;
     while (vn_delta_next(in, &change)) {
         size_t page = change.page;
+        *changed += vn_change_bytes(&change);
         if (vn_pageset_has(&region->missing, page))
             continue; /* a fetch will bring it */
         bool stored = vn_pageset_has(&region->awaited, page) && vn_change_is_whole(&change);
@@ -584,15 +585,16 @@ static int merge(struct vn_region *region, struct vn_delta_in *in)
 }
 
 int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, const void *data,
-                    size_t len)
+                    size_t len, size_t *changed)
 {
     struct vn_delta_in in;
+    *changed = 0;
     int err = vn_delta_open(codec, data, len, region->shadow.size, &in);
     if (err)
         return err;
     if (!vn_region_enter(region))
         return -ESHUTDOWN;
-    err = merge(region, &in);
+    err = merge(region, &in, changed);
     pthread_mutex_unlock(&region->lock);
     return err;
 }

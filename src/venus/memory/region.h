@@ -128,10 +128,10 @@ void vn_region_await(struct vn_region *region, size_t off, size_t len);
 /* The device is done, all has come, and the program does not know it yet. */
 void vn_region_arrived(struct vn_region *region, size_t off, size_t len);
 
-/* Merges a delta of the server.  0; -EPROTO, -EMSGSIZE, -ENOMEM, -ESHUTDOWN with nothing applied;
- * or the kernel's errno, with the region no longer exact. */
+/* Merges a delta of the server; *changed: how many bytes it named.  0; -EPROTO, -EMSGSIZE, -ENOMEM,
+ * -ESHUTDOWN with nothing applied; or the kernel's errno, with the region no longer exact. */
 int vn_region_apply(struct vn_region *region, struct vn_delta_codec *codec, const void *data,
-                    size_t len) MUST_CHECK;
+                    size_t len, size_t *changed) MUST_CHECK;
 
 /* Stores the server's bytes for whole pages, which the program does not write meanwhile.  Missing
  * pages come back with them, unless a fetch is under way for them.  0, -EPROTO for a range that is

@@ -2,7 +2,9 @@
 #include "rig.h"
 
 #include "base/clock.h"
+#include "venus/client/link/pushes.h"
 #include "venus/client/memory/fetch.h"
+#include "venus/memory/delta.h"
 
 uint64_t __wrap_vnc_link_quickest_ns(const struct vnc_link *link);
 
@@ -40,12 +42,44 @@ static void what_changes_is_compared(void **state)
     assert_false(pays(*state, 50 * HW_US, 1 << 20, 4, 4096));
 }
 
+/* Pages of equal words, each of which takes a few bytes on the line. */
+static void what_changes_in_few_words_is_compared(void **state)
+{
+    struct rig *rig = *state;
+    struct rig_copy copy;
+    const size_t bytes = 1 << 20;
+    struct vn_delta_codec *codec;
+    struct vn_delta_out out;
+    struct wire_enc e;
+    uint8_t page[VN_PAGE_BYTES];
+    rig_copy_make(rig, &copy, bytes);
+    struct vnc_memory *memory = copy.memory;
+    assert_int_equal(vnc_pushes_add_memory(rig->pushes, memory), 0);
+    assert_int_equal(vn_delta_codec_create(0, &codec), 0);
+    wire_enc_init(&e, bytes);
+    vn_delta_begin(&out, &e);
+    memset(page, 0x77, sizeof(page));
+    for (size_t i = 0; i < bytes / VN_PAGE_BYTES; i++)
+        vn_delta_put_page(&out, i, page);
+    assert_int_equal(vn_delta_end(&out, codec), 0);
+    assert_true(wire_enc_len(&e) < bytes / 64);
+    assert_int_equal(vnc_push_handlers.delta(rig->pushes, memory->object.id, wire_enc_data(&e),
+                                             wire_enc_len(&e)),
+                     0);
+    assert_int_equal(memory->changed, bytes);
+    wire_enc_fini(&e);
+    vn_delta_codec_destroy(codec);
+    vnc_pushes_remove_memory(rig->pushes, memory);
+    rig_copy_free(rig, &copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(near_a_round_trip_is_cheaper_than_comparing, rig_start,
                                         rig_end),
         cmocka_unit_test_setup_teardown(what_changes_is_compared, rig_start, rig_end),
+        cmocka_unit_test_setup_teardown(what_changes_in_few_words_is_compared, rig_start, rig_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

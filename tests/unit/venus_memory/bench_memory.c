@@ -141,7 +141,7 @@ static double apply_speed(enum vn_track_method method)
     send_all(region);
     double ns = 1e18;
     for (int run = 0; run < RUNS; run++) {
-        size_t page = 0;
+        size_t page = 0, changed;
         memset(memory, run + 1, bytes);
         wire_enc_reset(&enc);
         must(vn_shadow_encode(&shadow, memory, (struct vn_pages){0}, &page, bytes / VN_PAGE_BYTES,
@@ -149,7 +149,7 @@ static double apply_speed(enum vn_track_method method)
         for (int i = 0; i < 20; i++)
             must(vn_region_collect(region, 0, SIZE_MAX));
         uint64_t start = hw_now_ns();
-        must(vn_region_apply(region, codec, wire_enc_data(&enc), wire_enc_len(&enc)));
+        must(vn_region_apply(region, codec, wire_enc_data(&enc), wire_enc_len(&enc), &changed));
         ns = best(ns, (double)(hw_now_ns() - start));
     }
     vn_region_destroy(region);

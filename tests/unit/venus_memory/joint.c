@@ -76,8 +76,10 @@ size_t joint_encode_server(struct joint *joint)
 
 void joint_apply(struct joint *joint)
 {
+    size_t changed;
     assert_int_equal(vn_region_apply(joint->region, joint->client_codec,
-                                     wire_enc_data(&joint->down), wire_enc_len(&joint->down)),
+                                     wire_enc_data(&joint->down), wire_enc_len(&joint->down),
+                                     &changed),
                      0);
 }
 

@@ -256,8 +256,10 @@ static void a_bad_delta_changes_nothing(void **state)
 {
     (void)state;
     const uint8_t bad[] = {0, 0, 5, 1, 0, 1, 0xff};
+    size_t changed;
     joint.memory[0] = 9;
-    assert_int_equal(vn_region_apply(joint.region, joint.client_codec, bad, sizeof(bad)), -EPROTO);
+    assert_int_equal(vn_region_apply(joint.region, joint.client_codec, bad, sizeof(bad), &changed),
+                     -EPROTO);
     assert_int_equal(joint.memory[0], 9);
     joint_push(&joint);
     assert_same();

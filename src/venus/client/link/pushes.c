@@ -211,12 +211,13 @@ bool vnc_pushes_find_failure(struct vnc_pushes *pushes, uint64_t device, uint32_
 static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
 {
     struct vnc_pushes *pushes = user;
+    size_t changed;
     int rc = 0;
     pthread_mutex_lock(&pushes->lock);
     struct vnc_memory *memory = vn_keymap_get(&pushes->memories, id);
     if (memory) {
-        rc = vn_region_apply(memory->region, pushes->codec, data, len);
-        atomic_fetch_add_explicit(&memory->changed, len, memory_order_relaxed);
+        rc = vn_region_apply(memory->region, pushes->codec, data, len, &changed);
+        atomic_fetch_add_explicit(&memory->changed, changed, memory_order_relaxed);
     }
     pthread_mutex_unlock(&pushes->lock);
     if (memory)

@@ -44,8 +44,9 @@ struct vnc_memory {
     bool expected;            /* a device may write it after the next deltas */
     bool sending;             /* what the program wrote there: it is freed afterwards */
     bool placed;              /* the program chose where its region is */
-    /* Bytes that the server compared after work that could write them, and those that came as
-     * deltas.  The first belongs to the holder of the stream's lock.  Relaxed: a guess. */
+    /* Bytes that the server compared after work that could write them, and those of them that had
+     * changed, however short their deltas.  The first belongs to the holder of the stream's lock.
+     * Relaxed: a guess. */
     uint64_t compared;
     _Atomic uint64_t changed;
     struct vnc_memory *next_visible, **visible_at; /* the device's list */
