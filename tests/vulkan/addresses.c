@@ -111,6 +111,48 @@ static void large_pool(void)
     }
 }
 
+/* Work writes by address, round after round, into places of a large pool that the host reads and
+ * writes: other bytes of the same pages, while the work is under way, and whole pages between. */
+static void same_places(void)
+{
+    enum { BYTES = 9 << 20, ROUNDS = 12, PLACES = 3, WRITTEN = 40, MINE = 4 * WRITTEN + 8 };
+    const size_t places[PLACES] = {100, 2 * 4096 - 4 * 7, 5 << 20}; /* the second in two pages */
+    VKT_NEED(vkt.f12.bufferDeviceAddress);
+    vkt_open();
+    const VkBufferUsageFlags usage =
+        VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+    struct vkt_buffer pool = vkt_buffer(BYTES, usage, VKT_COHERENT);
+    struct vkt_buffer node = vkt_buffer(256, usage, VKT_COHERENT),
+                      copy = vkt_buffer(BYTES, 0, VKT_DEVICE);
+    struct vkt_kernel kernel = vkt_kernel("address.comp", "", sizeof(struct push));
+    unsigned char *bytes = pool.map;
+    VkFence fence = vkt_fence(false);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        size_t at = places[round % 5 % PLACES];
+        *(struct node *)node.map = (struct node){address_of(&node), 0x01010101 * (round + 1)};
+        struct push push = {address_of(&node), address_of(&pool) + at / 4 * 4, WRITTEN, 0};
+        VkCommandBuffer command = vkt_command(vkt.pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY);
+        vkt_record(command, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT);
+        vkt_kernel_record(command, &kernel, &push, 1);
+        VKT(vkEndCommandBuffer(command));
+        vkt_submit(command, fence);
+        memset(bytes + at + MINE, (int)(round + 0x60), 77);
+        vkt_wait(fence);
+        VKT(vkResetFences(vkt.device, 1, &fence));
+        for (uint32_t i = 0; i < PLACES && round % 4 != 3; i++)
+            vkt_out("place", bytes + places[i], 3000);
+        if (round % 4 == 1)
+            vkt_pattern(bytes, 96 << 10, round);
+        if (round % 6 == 4) {
+            command = vkt_begin();
+            vkt_copy(command, &pool, &copy);
+            vkt_finish(command);
+            vkt_out_buffer("copy", &copy);
+        }
+    }
+    vkt_out("all", bytes, BYTES);
+}
+
 /* What is read by address is rewritten as soon as the wait is over, also where nothing that the
  * host can see was written. */
 static void read_only(void)
@@ -351,11 +393,17 @@ static void sparse_image_formats(void)
 }
 
 static const struct vkt_case cases[] = {
-    {"device_memory", device_memory, NULL},   {"mapped_memory", mapped_memory, NULL},
-    {"large_pool", large_pool, NULL},         {"read_only", read_only, NULL},
-    {"addresses_stay", addresses_stay, NULL}, {"sparse_binding", sparse_binding, NULL},
-    {"sparse_mapped", sparse_mapped, NULL},   {"sparse_residency", sparse_residency, NULL},
-    {"sparse_image", sparse_image, NULL},     {"sparse_image_formats", sparse_image_formats, NULL},
+    {"device_memory", device_memory, NULL},
+    {"mapped_memory", mapped_memory, NULL},
+    {"large_pool", large_pool, NULL},
+    {"same_places", same_places, NULL},
+    {"read_only", read_only, NULL},
+    {"addresses_stay", addresses_stay, NULL},
+    {"sparse_binding", sparse_binding, NULL},
+    {"sparse_mapped", sparse_mapped, NULL},
+    {"sparse_residency", sparse_residency, NULL},
+    {"sparse_image", sparse_image, NULL},
+    {"sparse_image_formats", sparse_image_formats, NULL},
 };
 
 VKT_MAIN(cases)

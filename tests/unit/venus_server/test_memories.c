@@ -230,6 +230,91 @@ static void memory_becomes_demand_paged_while_it_is_read(void **state)
     }
 }
 
+static void demand_page(size_t bytes)
+{
+    map_first_of(bytes);
+    assert_int_equal(vns_memories_set_demand_paged(memories, 1), 0);
+}
+
+/* After work that can write all of it. */
+static void read_work(size_t bytes)
+{
+    const struct vns_range all = {.memory = 1, .bytes = bytes};
+    (void)vns_memories_expose(memories, &all, 1);
+    assert_int_equal(vns_memories_read(memories, &all, 1, 1), 0);
+    vns_memories_conceal(memories, 1);
+}
+
+static void expect_drop(const struct duet_push *push, size_t off, size_t bytes)
+{
+    assert_int_equal(push->method, VN_PUSH_DROP);
+    assert_int_equal(wire_load64(push->head + 8), off);
+    assert_int_equal(wire_load64(push->head + 16), bytes);
+}
+
+/* It keeps these pages, and needs not ask for them after each batch. */
+static void what_the_client_asked_for_is_compared(void **state)
+{
+    (void)state;
+    uint8_t page[VN_PAGE_BYTES];
+    memset(page, 5, sizeof(page));
+    demand_page(BYTES);
+    read_work(BYTES);
+    assert_int_equal(vns_memories_fetch(memories, 1, 3 * VN_PAGE_BYTES, 2 * VN_PAGE_BYTES), 0);
+    expect_pushes(2);
+    expect_drop(&duet.pushes[0], 0, BYTES);
+    read_work(BYTES);
+    assert_int_equal(vns_memories_store(memories, 1, 4 * VN_PAGE_BYTES, page, sizeof(page)), 0);
+    read_work(BYTES);
+    live[3 * VN_PAGE_BYTES] = 1;
+    live[9 * VN_PAGE_BYTES] = 1;
+    read_work(BYTES);
+    const struct vns_range of_stored = {.memory = 1, .offset = sizeof(page) * 4, .bytes = 1};
+    (void)vns_memories_expose(memories, &of_stored, 1);
+    live[4 * VN_PAGE_BYTES] = 1;
+    assert_int_equal(vns_memories_read(memories, &of_stored, 1, 1), 0);
+    expect_pushes(4);
+    for (size_t i = 2; i < 4; i++) {
+        assert_int_equal(duet.pushes[i].method, VN_PUSH_DELTA);
+        assert_in_range(duet.pushes[i].len, 1, 64); /* a byte */
+    }
+}
+
+static void of_what_it_asked_for_a_part_is_compared(void **state)
+{
+    (void)state;
+    enum { PART = 256 << 10, PARTS = 9, HELD = 2 << 20 };
+    demand_page(MANY_BYTES);
+    read_work(MANY_BYTES);
+    for (size_t i = 0; i < PARTS; i++) {
+        if (i == PARTS - 1)
+            read_work(MANY_BYTES); /* drops nothing */
+        assert_int_equal(vns_memories_fetch(memories, 1, i * PART, PART), 0);
+        expect_pushes(2 + i);
+        assert_int_equal(duet.pushes[1 + i].method, VN_PUSH_FILL);
+    }
+    read_work(MANY_BYTES);
+    expect_pushes(2 + PARTS);
+    expect_drop(&duet.pushes[1 + PARTS], 0, HELD);
+}
+
+/* What a copy fills goes there as it is, also over pages that were asked for. */
+static void what_a_copy_fills_is_not_held(void **state)
+{
+    (void)state;
+    const struct vns_range copied = {.memory = 1, .bytes = BYTES / 2, .filled = true};
+    demand_page(BYTES);
+    read_work(BYTES);
+    assert_int_equal(vns_memories_fetch(memories, 1, 0, VN_PAGE_BYTES), 0);
+    live[0] = 1;
+    assert_int_equal(vns_memories_read(memories, &copied, 1, 0), 0);
+    expect_pushes(3);
+    assert_int_equal(duet.pushes[2].method, VN_PUSH_PAGES);
+    read_work(BYTES);
+    expect_pushes(4);
+    expect_drop(&duet.pushes[3], 0, BYTES / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +324,9 @@ int main(void)
         cmocka_unit_test_teardown(wherever_they_begin, end),
         cmocka_unit_test_teardown(what_memory_held_before_it_was_taken_over_is_not_sent, end),
         cmocka_unit_test_teardown(memory_becomes_demand_paged_while_it_is_read, end),
+        cmocka_unit_test_teardown(what_the_client_asked_for_is_compared, end),
+        cmocka_unit_test_teardown(of_what_it_asked_for_a_part_is_compared, end),
+        cmocka_unit_test_teardown(what_a_copy_fills_is_not_held, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

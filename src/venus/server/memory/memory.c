@@ -31,6 +31,8 @@ enum {
     AWAITED_MOST = (RPC_CHUNK_BYTES - PAGES_HEAD) / VN_PAGE_BYTES,
     /* PAGES of demand-paged memory are such blocks: the largest host pages. */
     BLOCK_PAGES = (64 << 10) / VN_PAGE_BYTES,
+    /* Of one demand-paged memory, compared in a fifth of a millisecond: a fetch is a round trip. */
+    HELD_MOST = (2 << 20) / VN_PAGE_BYTES,
     /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
      * the machine working where the heap is its main memory. */
     HEAP_SHARE = 90,
@@ -57,16 +59,20 @@ struct memory {
     bool visible, coherent, cached, demand_paged;
     bool dedicated; /* to one image or buffer */
     uint32_t type;
-    uint64_t *counted;       /* where its heap's bytes are */
-    uint64_t submissions;    /* of the device when it was allocated */
-    bool cleared;            /* when it was taken over */
-    uint8_t *mapped;         /* by the driver; NULL: not yet */
-    uint8_t *live;           /* the same while the client has mapped it */
-    struct vn_shadow shadow; /* unless it is demand-paged, as what follows */
+    uint64_t *counted;    /* where its heap's bytes are */
+    uint64_t submissions; /* of the device when it was allocated */
+    bool cleared;         /* when it was taken over */
+    uint8_t *mapped;      /* by the driver; NULL: not yet */
+    uint8_t *live;        /* the same while the client has mapped it */
+    /* Of demand-paged memory it is that of held pages, and only where the CPU caches them. */
+    struct vn_shadow shadow;
     /* Pages that work under way fills and the client awaits: what it has of them is not known. */
     struct vn_pageset awaited;
-    struct vn_pageset
-        gone; /* of demand-paged memory: pages that the client does not have; under the turn */
+    /* Of demand-paged memory: pages that the client does not have; under the turn. */
+    struct vn_pageset gone;
+    /* And pages that it has because it asked for them: the program mostly touches them again, so
+     * they are compared and not dropped. */
+    struct vn_pageset held;
 };
 
 struct vns_memories {
@@ -132,6 +138,7 @@ static void fini_books(struct memory *memory)
     vn_shadow_fini(&memory->shadow);
     vn_pageset_fini(&memory->awaited);
     vn_pageset_fini(&memory->gone);
+    vn_pageset_fini(&memory->held);
 }
 
 static void memory_free(struct memory *memory)
@@ -342,7 +349,7 @@ int vns_memories_apply(struct vns_memories *m, uint64_t id, const void *data, si
     vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = -ENOENT;
-    if (memory && memory->live && memory->demand_paged)
+    if (memory && memory->live && !memory->shadow.bytes)
         rc = vn_unshadowed_apply(memory->live, memory->size, m->codec, data, len);
     else if (memory && memory->live)
         rc = vn_shadow_apply(&memory->shadow, memory->live, m->codec, data, len);
@@ -363,7 +370,7 @@ static int check_range(const struct memory *memory, uint64_t off, size_t len)
 
 static void copy_in(const struct memory *memory, size_t off, const void *bytes, size_t len)
 {
-    if (memory->demand_paged)
+    if (!memory->shadow.bytes)
         memcpy(memory->live + off, bytes, len);
     else
         vn_shadow_store_copy(&memory->shadow, memory->live, off, bytes, len, memory->cached);
@@ -372,8 +379,8 @@ static void copy_in(const struct memory *memory, size_t off, const void *bytes, 
 /* The executor copies the bytes without the lock, so that other threads receive and report
  * meanwhile.  The memory stays mapped, because only the executor maps and frees.  No other thread
  * writes to live, and threads that compare skip pages that are being stored.  Only the executor
- * reads demand-paged memory.  Where the driver's caches must be invalidated the executor keeps the
- * lock: an invalidation would drop bytes that are not flushed yet. */
+ * reads memory without a shadow copy.  Where the driver's caches must be invalidated the executor
+ * keeps the lock: an invalidation would drop bytes that are not flushed yet. */
 int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const void *bytes,
                        size_t len)
 {
@@ -384,7 +391,7 @@ int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const 
         vns_channel_unlock(m->channel);
         return rc;
     }
-    bool is_skipped = memory->demand_paged ||
+    bool is_skipped = !memory->shadow.bytes ||
                       vn_shadow_store_begin(&memory->shadow, memory->live, (size_t)off, len);
     bool apart = is_skipped && memory->coherent;
     if (apart)
@@ -392,7 +399,7 @@ int vns_memories_store(struct vns_memories *m, uint64_t id, uint64_t off, const 
     copy_in(memory, (size_t)off, bytes, len);
     if (apart)
         vns_channel_lock(m->channel);
-    if (!memory->demand_paged)
+    if (memory->shadow.bytes)
         vn_shadow_store_end(&memory->shadow, (size_t)off, len, memory->cached);
     flush_caches(memory);
     vns_channel_unlock(m->channel);
@@ -407,8 +414,8 @@ uint8_t *vns_memories_place(struct vns_memories *m, uint64_t id, uint64_t off, s
     vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     bool plain = len % VN_PAGE_BYTES == 0 && check_range(memory, off, len) == 0 &&
-                 memory->coherent && (memory->demand_paged || memory->cached);
-    if (plain && (memory->demand_paged ||
+                 memory->coherent && (!memory->shadow.bytes || memory->cached);
+    if (plain && (!memory->shadow.bytes ||
                   vn_shadow_store_begin(&memory->shadow, memory->live, (size_t)off, len)))
         place = memory->live + off;
     vns_channel_unlock(m->channel);
@@ -508,6 +515,22 @@ static int push_pages(struct vns_memories *m, struct memory *memory, size_t page
                       count * VN_PAGE_BYTES);
 }
 
+/* With the turn and the lock: pushes what differs in pages *page up to end, and moves *page on. */
+static int push_changes(struct vns_memories *m, struct memory *memory, struct vn_pages filled,
+                        size_t *page, size_t end)
+{
+    uint32_t most = rpc_ep_message_max(m->channel->ep) - (uint32_t)sizeof(uint64_t);
+    size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
+    wire_enc_reset(&m->out);
+    wire_put_u64(&m->out, memory->id);
+    int changes = vn_shadow_encode(&memory->shadow, memory->live, filled, page, end, m->codec,
+                                   &m->out, budget);
+    if (changes <= 0)
+        return changes;
+    return vns_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
+                            wire_enc_len(&m->out));
+}
+
 /* With the turn and the lock: compares and pushes some pages, and moves *page on. */
 static int read_some(struct vns_memories *m, struct memory *memory, const struct vns_range *range,
                      size_t *page, size_t end, bool still)
@@ -525,16 +548,7 @@ static int read_some(struct vns_memories *m, struct memory *memory, const struct
         size_t next = (*page / PAGES_MOST + 1) * PAGES_MOST; /* where one that is full may begin */
         until = until > next ? next : until;
     }
-    uint32_t most = rpc_ep_message_max(m->channel->ep) - (uint32_t)sizeof(uint64_t);
-    size_t budget = most < VN_DELTA_BYTES ? most : VN_DELTA_BYTES;
-    wire_enc_reset(&m->out);
-    wire_put_u64(&m->out, memory->id);
-    int changes = vn_shadow_encode(&memory->shadow, memory->live, filled, page, until, m->codec,
-                                   &m->out, budget);
-    if (changes <= 0)
-        return changes;
-    return vns_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
-                            wire_enc_len(&m->out));
+    return push_changes(m, memory, filled, page, until);
 }
 
 /* The pages of a range in memory as it is now; false when there are none. */
@@ -550,6 +564,19 @@ static bool pages_of(const struct memory *memory, const struct vns_range *range,
     return true;
 }
 
+/* Of demand-paged memory: the first held page from `page` on; `end` when there is none before. */
+static size_t next_held(const struct memory *memory, size_t page, size_t end)
+{
+    size_t held = memory->held.count ? vn_pageset_next(&memory->held, page) : end;
+    return held < end ? held : end;
+}
+
+static void expose_held(struct memory *memory, size_t first, size_t end)
+{
+    for (size_t page = first; (page = next_held(memory, page, end)) < end; page++)
+        vn_shadow_make(&memory->shadow, memory->live, page, page + 1);
+}
+
 uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ranges, uint32_t count)
 {
     size_t first, end;
@@ -557,8 +584,12 @@ uint64_t vns_memories_expose(struct vns_memories *m, const struct vns_range *ran
     uint64_t exposed = atomic_fetch_add_explicit(&m->exposed, count, memory_order_relaxed) + count;
     for (uint32_t i = 0; i < count; i++) {
         struct memory *memory = vn_keymap_get(&m->by_id, ranges[i].memory);
-        if (!pages_of(memory, &ranges[i], &first, &end) || memory->demand_paged)
+        if (!pages_of(memory, &ranges[i], &first, &end))
             continue;
+        if (memory->demand_paged) {
+            expose_held(memory, first, end);
+            continue;
+        }
         struct vn_pages filled = filled_pages(memory, &ranges[i]);
         bool apart = ranges[i].awaited && filled.first < filled.end;
         vn_shadow_make(&memory->shadow, memory->live, first, apart ? filled.first : end);
@@ -615,9 +646,9 @@ static struct vn_pages eager_pages(const struct vns_memories *m, const struct me
     return pages.first < pages.end ? pages : (struct vn_pages){0};
 }
 
-/* With the turn and the lock: pushes or tells of some pages of demand-paged memory, and moves *page
- * on.  Memory that was not demand-paged when the read began may be read up to the midst of a block:
- * the client asks for the rest. */
+/* With the turn and the lock: pushes some pages of demand-paged memory, what changed in held ones,
+ * or which the client does not have any more, and moves *page on.  Memory that was not demand-paged
+ * when the read began may be read up to the midst of a block: the client asks for the rest. */
 static int tell_some(struct vns_memories *m, struct memory *memory, const struct vns_range *range,
                      size_t *page, size_t end)
 {
@@ -626,11 +657,18 @@ static int tell_some(struct vns_memories *m, struct memory *memory, const struct
     if (first >= eager.first && first < eager.end && first % BLOCK_PAGES == 0) {
         *page += BLOCK_PAGES;
         vn_pageset_remove_span(&memory->gone, first, BLOCK_PAGES);
+        if (memory->held.count) /* they have no shadow copies now */
+            vn_pageset_remove_span(&memory->held, first, BLOCK_PAGES);
         return push_whole(m, memory, first, memory->live + first * VN_PAGE_BYTES,
                           BLOCK_PAGES * VN_PAGE_BYTES);
     }
-    *page = first < eager.first ? eager.first : end;
-    return tell_gone(m, memory, first, *page);
+    size_t until = first < eager.first ? eager.first : end, held = next_held(memory, first, until);
+    if (held == first) {
+        size_t run = vn_pageset_run(&memory->held, first, until - first);
+        return push_changes(m, memory, (struct vn_pages){0}, page, first + run);
+    }
+    *page = held;
+    return tell_gone(m, memory, first, held);
 }
 
 /* The thread gives the lock back between two parts.  The memory may be freed meanwhile. */
@@ -675,26 +713,37 @@ int vns_memories_read(struct vns_memories *m, const struct vns_range *ranges, ui
 
 /* ---- demand-paged memory ---- */
 
-static int init_gone(struct memory *memory)
+static int init_demand_paged(const struct vns_memories *m, struct memory *memory)
 {
     uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
-    return pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
+    int rc = pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
+    if (rc || !memory->cached || !memory->coherent)
+        return rc;
+    rc = vn_shadow_init(&memory->shadow, memory->size);
+    memory->shadow.near = m->near;
+    return rc ? rc : vn_pageset_init(&memory->held, (size_t)pages);
 }
 
 /* The client has all that was pushed. */
 static int give_up_shadow(struct vns_memories *m, struct memory *memory)
 {
+    struct memory made = {
+        .size = memory->size, .coherent = memory->coherent, .cached = memory->cached};
+    int rc = init_demand_paged(m, &made);
+    if (rc) {
+        fini_books(&made);
+        return rc;
+    }
     vns_channel_turn(m->channel);
     vns_channel_lock(m->channel);
-    int rc = init_gone(memory);
-    if (rc == 0) {
-        vn_shadow_fini(&memory->shadow);
-        vn_pageset_fini(&memory->awaited);
-        memory->demand_paged = true;
-    }
+    fini_books(memory);
+    memory->shadow = made.shadow;
+    memory->gone = made.gone;
+    memory->held = made.held;
+    memory->demand_paged = true;
     vns_channel_unlock(m->channel);
     vns_channel_turn_end(m->channel);
-    return rc;
+    return 0;
 }
 
 int vns_memories_set_demand_paged(struct vns_memories *m, uint64_t id)
@@ -721,6 +770,21 @@ static void read_live(struct memory *memory, uint64_t off, uint8_t *to, uint32_t
     vn_unshadowed_read(to, memory->live + off, len);
 }
 
+/* Under the lock: these bytes are on their way to the client.  Of too many pages, those that it
+ * asked for first are not held any more: they are dropped with the next work that can write them.
+ */
+static void hold(struct memory *memory, uint64_t off, const uint8_t *bytes, uint32_t len)
+{
+    size_t first = (size_t)(off / VN_PAGE_BYTES), count = len / VN_PAGE_BYTES;
+    if (!memory->held.words || count == 0)
+        return;
+    if (memory->held.count + count > HELD_MOST)
+        vn_pageset_remove_span(&memory->held, 0, memory->held.pages);
+    memcpy(memory->shadow.bytes + off, bytes, count * VN_PAGE_BYTES);
+    vn_shadow_store_end(&memory->shadow, (size_t)off, count * VN_PAGE_BYTES, false);
+    vn_pageset_add_span(&memory->held, first, count);
+}
+
 /* The caller holds the turn from reading to sending: writes of a device meanwhile are told of
  * afterwards. */
 static int push_fill(struct vns_memories *m, struct memory *memory, uint64_t off, uint32_t len)
@@ -736,6 +800,7 @@ static int push_fill(struct vns_memories *m, struct memory *memory, uint64_t off
         read_live(memory, off, to, len);
         vns_channel_lock(m->channel);
         vn_pageset_remove_span(&memory->gone, first, pages);
+        hold(memory, off, to, len);
         rc = vns_channel_push(m->channel, VN_PUSH_FILL, wire_enc_data(&e), wire_enc_len(&e));
         vns_channel_unlock(m->channel);
     }
@@ -763,7 +828,7 @@ int vns_memories_fetch(struct vns_memories *m, uint64_t id, uint64_t off, uint32
 static int init_books(const struct vns_memories *m, struct memory *memory)
 {
     if (memory->demand_paged)
-        return init_gone(memory);
+        return init_demand_paged(m, memory);
     int rc = vn_shadow_init(&memory->shadow, memory->size);
     if (rc == 0)
         rc = vn_pageset_init(&memory->awaited, vn_shadow_pages(&memory->shadow));

@@ -5,8 +5,9 @@
  * comes as a delta and is applied before the work that follows it; what a device changed is found
  * by comparing the ranges that the work could write, and pushed.
  *
- * Memory that is demand-paged has no shadow copy.  The client is told which pages it does not have
- * any more, and asks for those that the program touches.
+ * Of memory that is demand-paged the client is told which pages it does not have any more, and asks
+ * for those that the program touches.  Where the CPU caches the memory, these are held from then
+ * on: only they have shadow copies, and they are compared.
  *
  * Trust: ids, offsets and deltas are a peer's.
  * Threads: the executor allocates, frees, maps and applies; any thread reads back, and those of
