@@ -162,6 +162,9 @@ int llm_file_map(const char *path, const char * not, void **mapping, uint64_t *s
     close(fd);
     if (err)
         return err;
+    /* A step reads all weights, and with small pages it waits for address translation.  A hint:
+     * where the kernel has no huge pages for the file, nothing changes. */
+    (void)madvise(map, size, MADV_HUGEPAGE);
     *mapping = map;
     *size_out = size;
     return 0;
