@@ -16,7 +16,7 @@
  * may have fewer. */
 enum { LLM_GROUP = 4 };
 /* Panels have room for so many rows of weights as floats, or more as bytes with scales. */
-enum { LLM_PANEL_ROWS = 8 };
+enum { LLM_PANEL_ROWS = 9 };
 
 /* Rows of one matrix times all rows of activations. */
 struct llm_mul {

@@ -205,9 +205,13 @@ struct panel32 {
 
 struct panel256 {
     float scale[ROWS], min[ROWS];
-    int32_t scales[16][ROWS];  /* of groups */
     int16_t taken[8][ROWS][2]; /* by which sums of 16 activations are multiplied, then taken */
+#ifdef LLM_AMX
+    uint8_t high[64][ROWS][4], low[64][ROWS][4]; /* of values times the scales of their groups */
+#else
+    int32_t scales[16][ROWS]; /* of groups */
     uint8_t values[64][ROWS][4];
+#endif
 };
 
 _Static_assert(sizeof(struct panel32) <= 32 * LLM_PANEL_ROWS * sizeof(float), "a panel has room");
@@ -298,19 +302,61 @@ INLINE void put_taken(int16_t (*dst)[ROWS][2], const llm_word *factors, int time
 }
 
 /* Minima have six bits at most: signed bytes are the same. */
-INLINE void put_inner(enum llm_dtype dtype, struct panel256 *panel, llm_block block)
+INLINE void put_minima(enum llm_dtype dtype, struct panel256 *panel, const struct llm_scales *s)
 {
     const struct llm_format f = llm_format(dtype);
+    if (f.has_min)
+        put_taken(panel->taken, s->minima, 1, f.group);
+    else if (values_bias(dtype))
+        put_taken(panel->taken, s->scales, values_bias(dtype), f.group);
+}
+
+#ifdef LLM_AMX
+
+/* 32 values of each row times the scales of their groups, which 16 bits hold: high bytes are
+ * signed, low ones are not. */
+INLINE void put_products(enum llm_dtype dtype, struct panel256 *panel, llm_block block,
+                         const struct llm_scales *s, int i)
+{
+    const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaa;
+    struct llm_raw raw = llm_raw32(dtype, block, i);
+    for (int p = 0; p < 8; p++) {
+        int g = (32 * i + 4 * p) / llm_format(dtype).group;
+        __m512i scale = (__m512i)two_bytes(s->scales[g / 4], g % 4, g % 4);
+        __m512i part = (__m512i)(raw.part[p] - (uint8_t)values_less(dtype));
+        __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(part, 8), 8);
+        __m512i odd = _mm512_srai_epi16(part, 8);
+        even = _mm512_mullo_epi16(even, scale);
+        odd = _mm512_mullo_epi16(odd, scale);
+        _mm512_storeu_si512(panel->high[8 * i + p],
+                            _mm512_mask_blend_epi8(odd_bytes, _mm512_srli_epi16(even, 8), odd));
+        _mm512_storeu_si512(panel->low[8 * i + p],
+                            _mm512_mask_blend_epi8(odd_bytes, even, _mm512_slli_epi16(odd, 8)));
+    }
+}
+
+INLINE void put_block_256(enum llm_dtype dtype, struct panel256 *panel, llm_block block)
+{
     struct llm_scales s;
     llm_scales(dtype, &s, block);
-    for (int g = 0; g < 256 / f.group; g++) {
+    put_scale_and_min(dtype, panel->scale, panel->min, block);
+    put_minima(dtype, panel, &s);
+    LLM_UNROLL
+    for (int i = 0; i < 8; i++)
+        put_products(dtype, panel, block, &s, i);
+}
+
+#else
+
+INLINE void put_inner(enum llm_dtype dtype, struct panel256 *panel, llm_block block)
+{
+    struct llm_scales s;
+    llm_scales(dtype, &s, block);
+    for (int g = 0; g < 256 / llm_format(dtype).group; g++) {
         ints scale = (ints)(s.scales[g / 4] << (24 - g % 4 * 8)) >> 24;
         memcpy(panel->scales[g], &scale, sizeof scale);
     }
-    if (f.has_min)
-        put_taken(panel->taken, s.minima, 1, f.group);
-    else if (values_bias(dtype))
-        put_taken(panel->taken, s.scales, values_bias(dtype), f.group);
+    put_minima(dtype, panel, &s);
 }
 
 INLINE void put_block_256(enum llm_dtype dtype, struct panel256 *panel, llm_block block)
@@ -321,6 +367,8 @@ INLINE void put_block_256(enum llm_dtype dtype, struct panel256 *panel, llm_bloc
     for (int i = 0; i < 8; i++)
         put_values(dtype, panel->values + 8 * i, block, i);
 }
+
+#endif
 
 #define UNPACK(type, values_of_block)                                                              \
     static void unpack_##type(void *panel, llm_block block, uint32_t width)                        \
@@ -357,7 +405,7 @@ struct columns {
     size_t stride;
     floats sums[COLS];
 #ifdef LLM_AMX
-    ints products[2][COLS];
+    ints products[2][2][COLS]; /* slot; high and low bytes */
 #endif
 };
 
@@ -387,8 +435,8 @@ INLINE void multiply(enum llm_dtype like, ints sum[COLS], const struct columns *
         sum[0] = (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
 
-/* start and then finish yield the sums of `pieces` of the panel and the activations' values from
- * byte `at` on.  The next one, of the other slot, may start before. */
+/* start and then finish yield the sums of a block.  The next one, of the other slot, may start
+ * before. */
 #ifdef LLM_AMX
 
 /* What the instructions read lies within it.  A bound, since clang takes no operand without one. */
@@ -396,57 +444,121 @@ struct tile_bytes {
     uint8_t bytes[1 << 20];
 };
 
-INLINE void start(struct columns *columns, int slot, const uint8_t (*w)[ROWS][4], size_t at)
+/* The sums of a block of 32; `at` is where the activations' values are. */
+INLINE void start_32(struct columns *columns, int slot, const struct panel32 *w, size_t at)
 {
-    ints(*to)[COLS] = &columns->products[slot];
+    ints(*to)[2][COLS] = &columns->products[slot];
     /* By hand: the intrinsics would say that all memory changes, and sums would not stay in
      * registers. */
     __asm__ volatile("tilezero %%tmm0\n\t"
-                     "tileloadd (%1, %2, 1), %%tmm1\n\t"
-                     "tileloadd (%3, %4, 1), %%tmm2\n\t"
-                     "tdpbssd %%tmm2, %%tmm1, %%tmm0\n\t"
+                     "tileloadd (%1, %2, 1), %%tmm2\n\t"
+                     "tileloadd (%3, %4, 1), %%tmm4\n\t"
+                     "tdpbssd %%tmm4, %%tmm2, %%tmm0\n\t"
                      "tilestored %%tmm0, (%5, %4, 1)"
                      : "=m"(*to)
-                     : "r"(columns->acts[0] + at), "r"(columns->stride), "r"(w), "r"(sizeof *w),
-                       "r"(to), "m"(*(const struct tile_bytes *)columns->acts[0]),
-                       "m"(*(const struct tile_bytes *)w));
+                     : "r"(columns->acts[0] + at), "r"(columns->stride), "r"(w->values),
+                       "r"(sizeof *w->values), "r"(to),
+                       "m"(*(const struct tile_bytes *)columns->acts[0]),
+                       "m"(*(const struct tile_bytes *)(const void *)w));
 }
 
-INLINE void finish(enum llm_dtype like, ints sum[COLS], const struct columns *columns, int slot,
-                   const uint8_t (*w)[ROWS][4], size_t at, int pieces, int cols)
+INLINE void finish_32(enum llm_dtype like, ints sum[COLS], const struct columns *columns, int slot,
+                      const struct panel32 *w, size_t at, int cols)
 {
-    (void)like, (void)w, (void)at, (void)pieces;
+    (void)like, (void)w, (void)at;
     LLM_UNROLL
     for (int c = 0; c < cols; c++)
-        sum[c] = columns->products[slot][c];
+        sum[c] = columns->products[slot][0][c];
 }
 
-/* Tiles of groups of so many values, and of so many rows of activations. */
-static void configure(uint32_t group, uint32_t cols)
+/* 64 values of each row. */
+#define TILE_STEP(k, acts, high, low)                                                              \
+    "tileloadd 64*" #k "(%1, %2, 1), %%" #acts "\n\t"                                              \
+    "tileloadd 1024*" #k "(%3, %5, 1), %%" #high "\n\t"                                            \
+    "tdpbssd %%" #high ", %%" #acts ", %%tmm0\n\t"                                                 \
+    "tileloadd 1024*" #k "(%4, %5, 1), %%" #low "\n\t"                                             \
+    "tdpbsud %%" #low ", %%" #acts ", %%tmm1\n\t"
+/* None waits for the registers of the one before. */
+#define TILE_STEPS                                                                                 \
+    TILE_STEP(0, tmm2, tmm4, tmm5)                                                                 \
+    TILE_STEP(1, tmm3, tmm6, tmm7)                                                                 \
+    TILE_STEP(2, tmm2, tmm4, tmm5)                                                                 \
+    TILE_STEP(3, tmm3, tmm6, tmm7)
+
+/* The sums of a block of 256: of high bytes, and of low ones. */
+INLINE void start_256(struct columns *columns, int slot, const struct panel256 *w, size_t at)
 {
+    ints(*to)[2][COLS] = &columns->products[slot];
+    __asm__ volatile("tilezero %%tmm0\n\t"
+                     "tilezero %%tmm1\n\t" TILE_STEPS "tilestored %%tmm0, (%6, %5, 1)\n\t"
+                     "tilestored %%tmm1, 1024(%6, %5, 1)"
+                     : "=m"(*to)
+                     : "r"(columns->acts[0] + at), "r"(columns->stride), "r"(w->high), "r"(w->low),
+                       "r"(sizeof *w->high), "r"(to),
+                       "m"(*(const struct tile_bytes *)columns->acts[0]),
+                       "m"(*(const struct tile_bytes *)(const void *)w));
+}
+_Static_assert(sizeof(ints[COLS]) == 1024 && sizeof(uint8_t[16][ROWS][4]) == 1024, "as above");
+
+INLINE void finish_256(enum llm_dtype like, ints total[COLS], const struct columns *columns,
+                       int slot, const struct panel256 *w, size_t at, int cols)
+{
+    (void)like, (void)w, (void)at;
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        total[c] = columns->products[slot][0][c] * 256 + columns->products[slot][1][c];
+}
+
+/* Tiles of so many values of each row of weights, and of so many rows of activations. */
+static void configure(enum llm_dtype dtype, uint32_t cols)
+{
+    const uint8_t values = llm_format(dtype).values == 256 ? 64 : 32, rows = (uint8_t)cols;
     struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
     } config = {.palette = 1,
-                .row_bytes = {sizeof(ints), (uint16_t)group, sizeof(ints)},
-                .rows = {(uint8_t)cols, (uint8_t)cols, (uint8_t)(group / 4)}};
+                .row_bytes = {64, 64, values, values, 64, 64, 64, 64},
+                .rows = {rows, rows, rows, rows, values / 4, values / 4, values / 4, values / 4}};
     __asm__ volatile("" : : "r"(&config) : "memory"); /* gcc 12 believes that 8 bytes are read */
     _tile_loadconfig(&config);
 }
 
 #else
 
-INLINE void start(struct columns *columns, int slot, const uint8_t (*w)[ROWS][4], size_t at)
+INLINE void start_32(struct columns *columns, int slot, const struct panel32 *w, size_t at)
 {
     (void)columns, (void)slot, (void)w, (void)at;
 }
 
-INLINE void finish(enum llm_dtype like, ints sum[COLS], const struct columns *columns, int slot,
-                   const uint8_t (*w)[ROWS][4], size_t at, int pieces, int cols)
+INLINE void finish_32(enum llm_dtype like, ints sum[COLS], const struct columns *columns, int slot,
+                      const struct panel32 *w, size_t at, int cols)
 {
     (void)slot;
-    multiply(like, sum, columns, w, at, pieces, cols);
+    multiply(like, sum, columns, w->values, at, 8, cols);
+}
+
+INLINE void start_256(struct columns *columns, int slot, const struct panel256 *w, size_t at)
+{
+    (void)columns, (void)slot, (void)w, (void)at;
+}
+
+/* The groups' products, each times its scale. */
+INLINE void finish_256(enum llm_dtype like, ints total[COLS], const struct columns *columns,
+                       int slot, const struct panel256 *w, size_t at, int cols)
+{
+    const int group = llm_format(like).group, pieces = group / 4;
+    (void)slot;
+    LLM_UNROLL
+    for (int c = 0; c < cols; c++)
+        total[c] = splat_int(0);
+    for (int g = 0; g < 256 / group; g++, at += (size_t)group) {
+        ints sum[COLS], scale = load_ints(w->scales[g]);
+        multiply(like, sum, columns, w->values + pieces * g, at, pieces, cols);
+        LLM_UNROLL
+        for (int c = 0; c < cols; c++)
+            total[c] += sum[c] * scale;
+    }
 }
 
 #endif
@@ -482,12 +594,12 @@ INLINE void tile_32(enum llm_dtype like, const struct panel32 *w, struct columns
     LLM_UNROLL
     for (int c = 0; c < cols; c++)
         acc[c] = splat(0);
-    start(columns, 0, w->values, values);
+    start_32(columns, 0, w, values);
     for (uint32_t b = 0; b < blocks; b++, w++) {
         ints sum[COLS];
         if (b + 1 < blocks)
-            start(columns, (b + 1) % 2, w[1].values, step * (b + 1) + values);
-        finish(like, sum, columns, b % 2, w->values, step * b + values, 8, cols);
+            start_32(columns, (b + 1) % 2, w + 1, step * (b + 1) + values);
+        finish_32(like, sum, columns, b % 2, w, step * b + values, cols);
         add_block_32(like, acc, sum, w, columns, b, cols);
     }
     memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
@@ -506,26 +618,6 @@ INLINE void multiply_sums(ints taken[COLS], const struct panel256 *w,
         LLM_UNROLL
         for (int c = 0; c < cols; c++)
             taken[c] = add_pairs(taken[c], pairs, splat_four_bytes(x[c]->sums + 2 * j));
-    }
-}
-
-/* The groups' products, each times its scale. */
-INLINE void multiply_groups(enum llm_dtype like, ints total[COLS], const struct panel256 *w,
-                            struct columns *columns, size_t at, int cols)
-{
-    const int group = llm_format(like).group, pieces = group / 4;
-    LLM_UNROLL
-    for (int c = 0; c < cols; c++)
-        total[c] = splat_int(0);
-    start(columns, 0, w->values, at);
-    for (int g = 0; g < 256 / group; g++, at += (size_t)group) {
-        ints sum[COLS], scale = load_ints(w->scales[g]);
-        if (g + 1 < 256 / group)
-            start(columns, (g + 1) % 2, w->values + pieces * (g + 1), at + (size_t)group);
-        finish(like, sum, columns, g % 2, w->values + pieces * g, at, pieces, cols);
-        LLM_UNROLL
-        for (int c = 0; c < cols; c++)
-            total[c] += sum[c] * scale;
     }
 }
 
@@ -556,14 +648,17 @@ INLINE void add_block_256(enum llm_dtype like, floats acc[COLS], ints total[COLS
 INLINE void tile_256(enum llm_dtype like, const struct panel256 *w, struct columns *columns,
                      uint32_t blocks, int cols)
 {
+    const size_t values = offsetof(struct llm_q256, values), step = sizeof(struct llm_q256);
     floats acc[COLS];
     LLM_UNROLL
     for (int c = 0; c < cols; c++)
         acc[c] = splat(0);
+    start_256(columns, 0, w, values);
     for (uint32_t b = 0; b < blocks; b++, w++) {
         ints total[COLS];
-        multiply_groups(like, total, w, columns,
-                        sizeof(struct llm_q256) * b + offsetof(struct llm_q256, values), cols);
+        if (b + 1 < blocks)
+            start_256(columns, (b + 1) % 2, w + 1, step * (b + 1) + values);
+        finish_256(like, total, columns, b % 2, w, step * b + values, cols);
         add_block_256(like, acc, total, w, columns, b, cols);
     }
     memcpy(columns->sums, acc, (size_t)cols * sizeof *acc);
@@ -634,7 +729,7 @@ static void mul_panels(const struct llm_mul *m)
 {
     uint32_t step = rows_in_cache(m, COLS);
 #ifdef LLM_AMX
-    configure(llm_format(m->dtype).group, m->count < COLS ? m->count : COLS);
+    configure(m->dtype, m->count < COLS ? m->count : COLS);
 #endif
     for (uint32_t first = 0; first < m->count; first += step) {
         uint32_t end = m->count - first < step ? m->count : first + step;
