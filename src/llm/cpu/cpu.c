@@ -30,7 +30,7 @@ enum {
     AREA_ACTS, /* one for each kind */
     AREA_PANELS = AREA_ACTS + LLM_ACTS,
     AREA_SCORES,
-    AREA_PLAN, /* of experts, and the next two */
+    AREA_PLAN, /* of attention; of experts, and the next two */
     AREA_INPUTS,
     AREA_RESULTS,
     AREAS
@@ -542,14 +542,20 @@ static void cpu_matmul(struct llm_backend *b, const struct llm_op_matmul *op)
         llm_pool_run(self->pool, job.pieces, mul_piece, &job);
 }
 
-/* ---- attention ---- */
+/* ---- attention ----
+ *
+ * Rows of one sequence, such as those of a prompt, see nearly the same keys and values: a block of
+ * them shares each that is read. */
 
 struct attend_job {
     const struct llm_kernels *kernels;
     const struct llm_batch *batch;
     const struct llm_op_attend *op;
+    uint32_t *blocks; /* first rows, and the end of the last */
+    uint32_t block_count;
     float *scratch;
-    uint64_t scratch_each; /* thread: a head's panel, then scores */
+    uint64_t scratch_each; /* thread: a head's panel, queries, then scores */
+    uint64_t query_floats;
 };
 
 static uint64_t panel_floats(const struct llm_op_attend *op)
@@ -557,13 +563,40 @@ static uint64_t panel_floats(const struct llm_op_attend *op)
     return llm_panel_bytes(op->head_dim) / sizeof(float);
 }
 
-/* A row of one KV head. */
+static uint32_t block_rows_max(const struct attend_job *job)
+{
+    uint32_t rows = job->kernels->queries / (job->op->heads / job->op->kv_heads);
+    return rows ? rows : 1;
+}
+
+/* Whether a row is the next one of its sequence, and sees from the same position on. */
+static bool follows(const struct attend_job *job, uint32_t row)
+{
+    const struct llm_batch *batch = job->batch;
+    uint32_t position = batch->positions[row];
+    return batch->seqs[row] == batch->seqs[row - 1] && position == batch->positions[row - 1] + 1 &&
+           llm_ram_first(job->op, position) == llm_ram_first(job->op, position - 1);
+}
+
+static void find_blocks(struct attend_job *job)
+{
+    uint32_t most = block_rows_max(job), rows = 0;
+    for (uint32_t row = 0; row < job->batch->rows; row++, rows++) {
+        if (row == 0 || rows == most || !follows(job, row)) {
+            job->blocks[job->block_count++] = row;
+            rows = 0;
+        }
+    }
+    job->blocks[job->block_count] = job->batch->rows;
+}
+
+/* A block of rows of one KV head. */
 static void attend_piece(void *user, uint32_t piece, unsigned thread)
 {
     const struct attend_job *job = user;
     const struct llm_op_attend *op = job->op;
-    uint32_t row = piece / op->kv_heads, kv_head = piece % op->kv_heads;
-    uint32_t group = op->heads / op->kv_heads;
+    uint32_t block = piece / op->kv_heads, kv_head = piece % op->kv_heads;
+    uint32_t row = job->blocks[block], group = op->heads / op->kv_heads;
     size_t at = ((size_t)row * op->heads + (size_t)kv_head * group) * op->head_dim;
     size_t in_row = (size_t)kv_head * op->head_dim * sizeof(uint16_t);
     uint32_t position = job->batch->positions[row], seen = llm_ram_first(op, position);
@@ -576,15 +609,18 @@ static void attend_piece(void *user, uint32_t piece, unsigned thread)
                               .pages = llm_ram_pages(job->batch, op->layer, row),
                               .first = seen,
                               .positions = position + 1 - seen,
+                              .rows = job->blocks[block + 1] - row,
                               .q = llm_ram_floats(op->q) + at,
                               .out = llm_ram_floats(op->out) + at,
+                              .q_width = op->heads * op->head_dim,
                               .group = group,
                               .head_dim = op->head_dim,
                               .scale = op->scale,
                               .cap = op->cap,
                               .sinks = sinks ? sinks + (size_t)kv_head * group : NULL,
                               .panel = scratch,
-                              .scores = scratch + panel_floats(op)};
+                              .queries = scratch + panel_floats(op),
+                              .scores = scratch + panel_floats(op) + job->query_floats};
     job->kernels->attend(&a);
 }
 
@@ -596,12 +632,17 @@ static void cpu_attend(struct llm_backend *b, const struct llm_op_attend *op)
     for (uint32_t r = 0; r < batch->rows; r++)
         most = batch->positions[r] > most ? batch->positions[r] : most;
     struct attend_job job = {.kernels = self->kernels, .batch = batch, .op = op};
-    uint64_t floats = panel_floats(op) + ((uint64_t)most + 1) * (op->heads / op->kv_heads);
+    uint32_t queries = block_rows_max(&job) * (op->heads / op->kv_heads);
+    job.query_floats = (uint64_t)queries * op->head_dim;
+    uint64_t floats = panel_floats(op) + job.query_floats + ((uint64_t)most + 1) * queries;
     job.scratch_each = (floats + HW_CACHE_LINE) / 16 * 16;
     uint64_t bytes = job.scratch_each * sizeof(float) * llm_pool_threads(self->pool);
     job.scratch = area(self, AREA_SCORES, bytes);
-    if (job.scratch)
-        llm_pool_run(self->pool, batch->rows * op->kv_heads, attend_piece, &job);
+    job.blocks = area(self, AREA_PLAN, (batch->rows + (uint64_t)1) * sizeof *job.blocks);
+    if (!job.scratch || !job.blocks)
+        return;
+    find_blocks(&job);
+    llm_pool_run(self->pool, job.block_count * op->kv_heads, attend_piece, &job);
 }
 
 /* ---- element by element ---- */

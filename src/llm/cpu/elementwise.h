@@ -69,28 +69,37 @@ static inline void elementwise_norm(const struct llm_norm *n)
     }
 }
 
-static inline float *attention_scores(const struct llm_attention *a, uint32_t head)
+/* Positions that the last row sees. */
+static inline uint32_t attention_span(const struct llm_attention *a)
 {
-    return a->scores + (size_t)head * a->positions;
+    return a->positions + a->rows - 1;
 }
 
-/* A head's scores become e^(score - largest), capped before if the model says so; returns their
+/* Of a query: those of a row follow each other. */
+static inline float *attention_scores(const struct llm_attention *a, uint32_t query)
+{
+    return a->scores + (size_t)query * attention_span(a);
+}
+
+/* A query's scores become e^(score - largest), capped before if the model says so; returns their
  * sum, with that of the sink. */
-static inline float attention_weights(const struct llm_attention *a, uint32_t head)
+static inline float attention_weights(const struct llm_attention *a, uint32_t query)
 {
-    float *scores = attention_scores(a, head);
-    for (uint32_t j = 0; j < a->positions && a->cap != 0; j++)
+    float *scores = attention_scores(a, query);
+    const float *sink = a->sinks ? &a->sinks[query % a->group] : NULL;
+    uint32_t positions = a->positions + query / a->group;
+    for (uint32_t j = 0; j < positions && a->cap != 0; j++)
         scores[j] = llm_soft_cap(scores[j], a->cap);
-    float most = a->sinks && a->sinks[head] > scores[0] ? a->sinks[head] : scores[0];
-    for (uint32_t j = 1; j < a->positions; j++)
+    float most = sink && *sink > scores[0] ? *sink : scores[0];
+    for (uint32_t j = 1; j < positions; j++)
         most = scores[j] > most ? scores[j] : most;
-    for (uint32_t j = 0; j < a->positions; j++)
+    for (uint32_t j = 0; j < positions; j++)
         scores[j] = llm_exp(scores[j] - most);
-    float sum = lanes_sum(scores, a->positions);
-    return a->sinks ? sum + llm_exp(a->sinks[head] - most) : sum;
+    float sum = lanes_sum(scores, positions);
+    return sink ? sum + llm_exp(*sink - most) : sum;
 }
 
-/* K or V of the j-th position that the row sees. */
+/* K or V of the j-th position that the rows see. */
 static inline const uint8_t *attention_row(const struct llm_attention *a, const uint8_t *base,
                                            uint32_t j)
 {

@@ -34,22 +34,27 @@ struct llm_mul {
     void *panel; /* llm_panel_bytes for unpacked weights; of this thread */
 };
 
-/* One row of queries of one KV head, over the pages of its sequence. */
+/* Queries of one KV head over the pages of their sequence: those of one row, or of several rows of
+ * one position after another, which all see from the same position on. */
 struct llm_attention {
     const uint8_t *k, *v; /* of page 0 of the range, at this head */
     uint64_t page_stride; /* bytes from one page to the next */
     uint64_t row_stride;  /* bytes from one position to the next */
     const uint32_t *pages;
-    uint32_t first;     /* position that the row sees */
-    uint32_t positions; /* from there on, the row's own included */
+    uint32_t first; /* position that the rows see */
+    uint32_t
+        positions; /* from there on, of the first row, its own included; of the next one more */
+    uint32_t rows;
     const float *q;
     float *out;
-    uint32_t group; /* queries that share the head */
+    uint32_t q_width; /* floats from one row's queries, and results, to the next row's */
+    uint32_t group;   /* queries of a row that share the head */
     uint32_t head_dim;
     float scale, cap;   /* cap 0: none */
     const float *sinks; /* of the group's queries; NULL: none */
-    float *scores;      /* one for each query and position; of this thread */
+    float *scores;      /* for each query the positions of the last row; of this thread */
     float *panel;       /* llm_panel_bytes of a head; of this thread */
+    float *queries;     /* room for all of several rows; of this thread */
 };
 
 struct llm_norm {
@@ -62,6 +67,7 @@ struct llm_norm {
 
 struct llm_kernels {
     const char *name;
+    uint32_t queries; /* that attend takes of several rows; 0: of one row, however many */
     /* `rows` rows, at most LLM_GROUP, as one group of a batch of `count`. */
     void (*prepare)(enum llm_act act, void *dst, const float *src, uint32_t width, uint32_t rows,
                     uint32_t count);

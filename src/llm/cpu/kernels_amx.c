@@ -35,6 +35,7 @@ static void amx_activate(enum llm_activation kind, float *x, const float *gate_b
 
 const struct llm_kernels llm_kernels_amx = {
     .name = "amx",
+    .queries = 2 * PLAIN_COLS,
     .prepare = amx_prepare,
     .mul = amx_mul,
     .attend = amx_attend,

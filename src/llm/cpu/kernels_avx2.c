@@ -4,6 +4,7 @@
 
 const struct llm_kernels llm_kernels_avx2 = {
     .name = "avx2",
+    .queries = 2 * PLAIN_COLS,
     .prepare = x86_prepare,
     .mul = x86_mul,
     .attend = x86_attend,

@@ -376,10 +376,10 @@ static void x86_prepare(enum llm_act act, void *dst, const float *src, uint32_t 
 /* ---- attention ---- */
 
 /* Scores of one query for the first `count` of some positions. */
-static void put_scores(const struct llm_attention *a, uint32_t head, uint32_t j, uint32_t count,
+static void put_scores(const struct llm_attention *a, uint32_t query, uint32_t j, uint32_t count,
                        const float *sums)
 {
-    float *scores = attention_scores(a, head) + j;
+    float *scores = attention_scores(a, query) + j;
     for (uint32_t i = 0; i < count; i++)
         scores[i] = sums[i] * a->scale;
 }
@@ -388,109 +388,153 @@ static void put_scores(const struct llm_attention *a, uint32_t head, uint32_t j,
 INLINE uint32_t keys_at(const struct llm_attention *a, uint32_t j, const uint8_t *k[],
                         uint32_t count)
 {
-    uint32_t left = a->positions - j < count ? a->positions - j : count;
+    uint32_t left = attention_span(a) - j < count ? attention_span(a) - j : count;
     for (uint32_t i = 0; i < count; i++)
         k[i] = attention_row(a, a->k, j + (i < left ? i : left - 1));
     return left;
 }
 
 /* One or two queries: K would only be written and read back. */
-static void score_few(const struct llm_attention *a)
+static void score_few(const struct llm_attention *a, const float *queries)
 {
-    for (uint32_t j = 0; j < a->positions; j += 4) {
+    for (uint32_t j = 0; j < attention_span(a); j += 4) {
         const uint8_t *k[4];
         uint32_t count = keys_at(a, j, k, 4);
-        for (uint32_t h = 0; h < a->group; h++) {
+        for (uint32_t h = 0; h < a->rows * a->group; h++) {
             float four[4];
-            _mm_storeu_ps(four, dot4_f16(k, a->q + (size_t)h * a->head_dim, a->head_dim, no_rows));
+            _mm_storeu_ps(four,
+                          dot4_f16(k, queries + (size_t)h * a->head_dim, a->head_dim, no_rows));
             put_scores(a, h, j, count, four);
         }
     }
 }
 
-static void score(const struct llm_attention *a)
+/* Of queries that do not see all of some positions, scores are computed and not used. */
+static void score(const struct llm_attention *a, const float *queries)
 {
-    for (uint32_t j = 0; j < a->positions; j += PLAIN_ROWS) {
+    uint32_t total = a->rows * a->group;
+    for (uint32_t j = 0; j < attention_span(a); j += PLAIN_ROWS) {
         const uint8_t *k[PLAIN_ROWS];
         uint32_t count = keys_at(a, j, k, PLAIN_ROWS);
         widen(LLM_F16, k, a->panel, a->head_dim);
-        for (uint32_t h = 0; h < a->group; h += PLAIN_COLS) {
-            uint32_t cols = a->group - h < PLAIN_COLS ? a->group - h : PLAIN_COLS;
+        uint32_t h = j < a->positions ? 0 : (j + 1 - a->positions) * a->group;
+        for (; h < total; h += PLAIN_COLS) {
+            uint32_t cols = total - h < PLAIN_COLS ? total - h : PLAIN_COLS;
             float sums[PLAIN_COLS][PLAIN_ROWS];
-            plain_dots(a->panel, a->q + (size_t)h * a->head_dim, a->head_dim, cols, sums);
+            plain_dots(a->panel, queries + (size_t)h * a->head_dim, a->head_dim, cols, sums);
             for (uint32_t c = 0; c < cols; c++)
                 put_scores(a, h + c, j, count, sums[c]);
         }
     }
 }
 
-/* Values of a head whose sums stay in registers, for HEADS queries. */
-enum { HEADS = 3, SLICE = 32 };
-
-/* `heads` and `values` are constants in each use. */
-INLINE void weigh_slice(const struct llm_attention *a, uint32_t head, uint32_t heads, uint32_t at,
-                        uint32_t values, const float *inverse)
+/* The queries of all rows side by side. */
+static const float *gather_queries(const struct llm_attention *a)
 {
-    const float *weights = attention_scores(a, head);
-    __m256 sums[HEADS][SLICE / 8];
-    for (uint32_t h = 0; h < heads; h++) {
-        for (uint32_t i = 0; i < values / 8; i++)
-            sums[h][i] = _mm256_setzero_ps();
-    }
-    for (uint32_t j = 0; j < a->positions; j++) {
-        const uint8_t *v = attention_row(a, a->v, j);
+    size_t count = (size_t)a->group * a->head_dim;
+    for (uint32_t r = 0; r < a->rows && a->rows > 1; r++)
+        memcpy(a->queries + r * count, a->q + (size_t)r * a->q_width, count * sizeof(float));
+    return a->rows > 1 ? a->queries : a->q;
+}
+
+static float *result_of(const struct llm_attention *a, uint32_t query)
+{
+    return a->out + (size_t)(query / a->group) * a->q_width +
+           (size_t)(query % a->group) * a->head_dim;
+}
+
+INLINE floats load_halves(const uint8_t *w)
+{
+#if LLM_ROWS == 16
+    return (floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)w));
+#else
+    return (floats)load8(LLM_F16, w, 0);
+#endif
+}
+
+/* Values of a head whose sums stay in registers, for HEADS queries. */
+enum { HEADS = PLAIN_COLS, SLICE = 4 * ROWS };
+
+/* Adds V of the j-th position, by their weights of it, to the sums of queries from to end - 1. */
+INLINE void weigh_position(const struct llm_attention *a, floats sums[HEADS][SLICE / ROWS],
+                           const float *weights, uint32_t from, uint32_t end, uint32_t at,
+                           uint32_t vectors, uint32_t j)
+{
+    const uint8_t *v = attention_row(a, a->v, j) + 2 * (size_t)at;
+    const size_t span = attention_span(a);
+    LLM_UNROLL
+    for (uint32_t i = 0; i < vectors; i++) {
+        floats values = load_halves(v + 2 * ROWS * (size_t)i);
         LLM_UNROLL
-        for (uint32_t i = 0; i < values / 8; i++) {
-            __m256 eight = load8(LLM_F16, v, at + 8 * i);
-            LLM_UNROLL
-            for (uint32_t h = 0; h < heads; h++)
-                sums[h][i] = _mm256_fmadd_ps(_mm256_set1_ps(weights[(size_t)h * a->positions + j]),
-                                             eight, sums[h][i]);
-        }
-    }
-    for (uint32_t h = 0; h < heads; h++) {
-        float *out = a->out + (size_t)(head + h) * a->head_dim + at;
-        for (uint32_t i = 0; i < values / 8; i++)
-            _mm256_storeu_ps(out + 8 * i, _mm256_mul_ps(sums[h][i], _mm256_set1_ps(inverse[h])));
+        for (uint32_t h = from; h < end; h++)
+            sums[h][i] = fma_floats(splat(weights[h * span + j]), values, sums[h][i]);
     }
 }
 
-static void weigh_one(const struct llm_attention *a, uint32_t head, uint32_t at, float inverse)
+/* `heads` and `vectors` are constants in each use. */
+INLINE void weigh_slice(const struct llm_attention *a, uint32_t query, uint32_t heads, uint32_t at,
+                        uint32_t vectors, const float *inverse)
 {
-    const float *weights = attention_scores(a, head);
+    const float *weights = attention_scores(a, query);
+    uint32_t common = a->positions + query / a->group; /* that all of the queries see */
+    floats sums[HEADS][SLICE / ROWS];
+    for (uint32_t h = 0; h < heads; h++) {
+        for (uint32_t i = 0; i < vectors; i++)
+            sums[h][i] = splat(0);
+    }
+    for (uint32_t j = 0; j < common; j++)
+        weigh_position(a, sums, weights, 0, heads, at, vectors, j);
+    LLM_UNROLL
+    for (uint32_t h = 1; h < heads; h++) {
+        for (uint32_t j = common; j < a->positions + (query + h) / a->group; j++)
+            weigh_position(a, sums, weights, h, h + 1, at, vectors, j);
+    }
+    for (uint32_t h = 0; h < heads; h++) {
+        for (uint32_t i = 0; i < vectors; i++) {
+            floats values = sums[h][i] * splat(inverse[h]);
+            memcpy(result_of(a, query + h) + at + (size_t)ROWS * i, &values, sizeof values);
+        }
+    }
+}
+
+static void weigh_one(const struct llm_attention *a, uint32_t query, uint32_t at, float inverse)
+{
+    const float *weights = attention_scores(a, query);
     float sum = 0;
-    for (uint32_t j = 0; j < a->positions; j++)
+    for (uint32_t j = 0; j < a->positions + query / a->group; j++)
         sum = fmaf(weights[j], load1(LLM_F16, attention_row(a, a->v, j), at), sum);
-    a->out[(size_t)head * a->head_dim + at] = sum * inverse;
+    result_of(a, query)[at] = sum * inverse;
 }
 
 /* `heads` is a constant in each use. */
-INLINE void weigh_heads(const struct llm_attention *a, uint32_t head, uint32_t heads)
+INLINE void weigh_heads(const struct llm_attention *a, uint32_t query, uint32_t heads)
 {
     float inverse[HEADS];
     uint32_t at = 0;
     for (uint32_t h = 0; h < heads; h++)
-        inverse[h] = 1.0f / attention_weights(a, head + h);
+        inverse[h] = 1.0f / attention_weights(a, query + h);
     for (; at + SLICE <= a->head_dim; at += SLICE)
-        weigh_slice(a, head, heads, at, SLICE, inverse);
-    for (; at + 8 <= a->head_dim; at += 8)
-        weigh_slice(a, head, heads, at, 8, inverse);
+        weigh_slice(a, query, heads, at, SLICE / ROWS, inverse);
+    for (; at + ROWS <= a->head_dim; at += ROWS)
+        weigh_slice(a, query, heads, at, 1, inverse);
     for (; at < a->head_dim; at++) {
         for (uint32_t h = 0; h < heads; h++)
-            weigh_one(a, head + h, at, inverse[h]);
+            weigh_one(a, query + h, at, inverse[h]);
     }
 }
 
 static void x86_attend(const struct llm_attention *a)
 {
-    uint32_t head = 0;
-    (a->group < 3 ? score_few : score)(a);
-    for (; a->group - head >= HEADS; head += HEADS)
-        weigh_heads(a, head, HEADS);
-    if (a->group - head == 2)
-        weigh_heads(a, head, 2);
-    else if (a->group - head == 1)
-        weigh_heads(a, head, 1);
+    uint32_t query = 0, total = a->rows * a->group;
+    (total < 3 ? score_few : score)(a, gather_queries(a));
+    for (; total - query >= HEADS; query += HEADS)
+        weigh_heads(a, query, HEADS);
+    for (; total - query >= 3; query += 3)
+        weigh_heads(a, query, 3);
+    if (total - query == 2)
+        weigh_heads(a, query, 2);
+    else if (total - query == 1)
+        weigh_heads(a, query, 1);
 }
 
 static void x86_norm(const struct llm_norm *norm)

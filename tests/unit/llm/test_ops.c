@@ -962,12 +962,26 @@ static void attend_one(struct duo *d, struct heads h, struct extras extras)
     attend_batch(d, h, extras, 8, positions, seqs);
 }
 
+/* A prompt: rows of one sequence, which the cpu backend computes in blocks, over the end of a page
+ * and of a window; then another sequence's. */
+static void attend_run(struct duo *d, struct heads h, struct extras extras)
+{
+    enum { RUN = 29, ROWS = RUN + 2 };
+    uint32_t positions[ROWS], seqs[ROWS] = {0};
+    for (uint32_t i = 0; i < ROWS; i++)
+        positions[i] = i < RUN ? 50 + i : i - RUN;
+    seqs[RUN] = seqs[RUN + 1] = 1;
+    attend_batch(d, h, extras, ROWS, positions, seqs);
+}
+
 static void attend_all(struct duo *d)
 {
     static const struct heads shapes[] = {{1, 1, 8},  {4, 4, 64}, {6, 2, 20}, {4, 1, 128},
                                           {3, 3, 35}, {9, 1, 16}, {2, 1, 300}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         attend_one(d, shapes[i], (struct extras){0});
+    attend_run(d, (struct heads){4, 4, 64}, (struct extras){0});
+    attend_run(d, (struct heads){6, 3, 104}, (struct extras){0});
 }
 
 /* Windows within a page, over one, over many, of one position. */
@@ -979,6 +993,7 @@ static void attend_extras(struct duo *d)
     for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
         attend_one(d, (struct heads){6, 2, 20}, extras[i]);
         attend_one(d, (struct heads){4, 1, 64}, extras[i]);
+        attend_run(d, (struct heads){6, 2, 20}, extras[i]);
     }
 }
 
