@@ -145,7 +145,8 @@ static struct vn_subpass_facts attachments(const VkGraphicsPipelineCreateInfo *s
         find(s->pNext, VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO);
     if (!rendering && have == UINT32_MAX)
         return (struct vn_subpass_facts){0}; /* it counts as one of zeros */
-    if (rendering) {
+    /* Of a library without its output interface the formats are not read: it may have them all. */
+    if (rendering && (have & VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_OUTPUT_INTERFACE_BIT_EXT)) {
         facts.color = rendering->colorAttachmentCount > 0;
         facts.depth_stencil = rendering->depthAttachmentFormat != VK_FORMAT_UNDEFINED ||
                               rendering->stencilAttachmentFormat != VK_FORMAT_UNDEFINED;

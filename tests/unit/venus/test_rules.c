@@ -176,6 +176,22 @@ static void test_a_pipeline_without_a_render_pass_has_no_attachments(void **stat
     assert_true(reads(&info, VN_DEPTH_STENCIL));
 }
 
+/* Blender chains zeros there: the formats are those of the part with the output interface. */
+static void test_formats_of_a_library_without_outputs_hide_no_depth(void **state)
+{
+    VkPipelineRenderingCreateInfo rendering = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO};
+    VkGraphicsPipelineLibraryCreateInfoEXT library = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_LIBRARY_CREATE_INFO_EXT,
+        .pNext = &rendering,
+        .flags = VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_SHADER_BIT_EXT};
+    VkGraphicsPipelineCreateInfo info = {.pNext = &library};
+    (void)state;
+    assert_true(reads(&info, VN_DEPTH_STENCIL));
+    library.flags |= VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_OUTPUT_INTERFACE_BIT_EXT;
+    assert_false(reads(&info, VN_DEPTH_STENCIL));
+}
+
 static void test_stages_decide_about_vertices_and_tessellation(void **state)
 {
     VkPipelineShaderStageCreateInfo stage = {.stage = VK_SHADER_STAGE_VERTEX_BIT};
@@ -364,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_rasterizer_discard_hides_what_follows_it),
         cmocka_unit_test(test_state_without_attachments_is_not_read),
         cmocka_unit_test(test_a_pipeline_without_a_render_pass_has_no_attachments),
+        cmocka_unit_test(test_formats_of_a_library_without_outputs_hide_no_depth),
         cmocka_unit_test(test_stages_decide_about_vertices_and_tessellation),
         cmocka_unit_test(test_a_library_reads_its_own_part),
         cmocka_unit_test(test_dynamic_viewports_are_not_read),
