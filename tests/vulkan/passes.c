@@ -520,6 +520,24 @@ struct loose {
     VkPipeline pipeline;
 };
 
+/* Tests depth. */
+static struct vkt_pipeline loose_wanted(const struct loose *loose)
+{
+    static const VkPipelineDepthStencilStateCreateInfo depth = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_DEPTH_STENCIL_STATE_CREATE_INFO,
+        .depthTestEnable = VK_TRUE,
+        .depthWriteEnable = VK_TRUE,
+        .depthCompareOp = VK_COMPARE_OP_LESS,
+    };
+    return (struct vkt_pipeline){
+        .shaders = {"screen.vert", "pushed.frag"},
+        .layout = loose->layout,
+        .next = &loose->formats,
+        .topology = VK_PRIMITIVE_TOPOLOGY_TRIANGLE_LIST,
+        .depth = &depth,
+    };
+}
+
 static void loose_init(struct loose *loose)
 {
     loose->color_format = VK_FORMAT_R8G8B8A8_UNORM;
@@ -532,19 +550,8 @@ static void loose_init(struct loose *loose)
         .depthAttachmentFormat = VK_FORMAT_D32_SFLOAT,
     };
     loose->layout = vkt_layout(VK_NULL_HANDLE, sizeof(struct push));
-    const VkPipelineDepthStencilStateCreateInfo depth = {
-        .sType = VK_STRUCTURE_TYPE_PIPELINE_DEPTH_STENCIL_STATE_CREATE_INFO,
-        .depthTestEnable = VK_TRUE,
-        .depthWriteEnable = VK_TRUE,
-        .depthCompareOp = VK_COMPARE_OP_LESS,
-    };
-    loose->pipeline = vkt_pipeline(&(struct vkt_pipeline){
-        .shaders = {"screen.vert", "pushed.frag"},
-        .layout = loose->layout,
-        .next = &loose->formats,
-        .topology = VK_PRIMITIVE_TOPOLOGY_TRIANGLE_LIST,
-        .depth = &depth,
-    });
+    struct vkt_pipeline wanted = loose_wanted(loose);
+    loose->pipeline = vkt_pipeline(&wanted);
 }
 
 static void loose_begin(VkCommandBuffer command, const struct loose *loose, VkRenderingFlags flags)
@@ -580,10 +587,8 @@ static void loose_out(VkCommandBuffer command, const struct loose *loose)
     vkt_out_image("depth", &loose->depth, DEPTH);
 }
 
-static VkCommandBuffer loose_prepare(struct loose *loose)
+static VkCommandBuffer loose_start(struct loose *loose)
 {
-    VKT_NEED(vkt.f13.dynamicRendering);
-    vkt_open();
     loose_init(loose);
     VkCommandBuffer command = vkt_begin();
     vkt_transition(command, &loose->color, VK_IMAGE_LAYOUT_UNDEFINED, COLOR);
@@ -591,15 +596,82 @@ static VkCommandBuffer loose_prepare(struct loose *loose)
     return command;
 }
 
+static VkCommandBuffer loose_prepare(struct loose *loose)
+{
+    VKT_NEED(vkt.f13.dynamicRendering);
+    vkt_open();
+    return loose_start(loose);
+}
+
+static void draw_in_front_and_behind(VkCommandBuffer command, const struct loose *loose)
+{
+    loose_begin(command, loose, 0);
+    draw(command, loose->pipeline, loose->layout, (struct push){{1, 0, 0, 1}, 0.5f});
+    draw(command, loose->pipeline, loose->layout, (struct push){{0, 1, 0, 1}, 0.6f}); /* hidden */
+    vkCmdEndRendering(command);
+    loose_out(command, loose);
+}
+
 static void dynamic_rendering(void)
 {
     struct loose loose;
     VkCommandBuffer command = loose_prepare(&loose);
-    loose_begin(command, &loose, 0);
-    draw(command, loose.pipeline, loose.layout, (struct push){{1, 0, 0, 1}, 0.5f});
-    draw(command, loose.pipeline, loose.layout, (struct push){{0, 1, 0, 1}, 0.6f}); /* hidden */
-    vkCmdEndRendering(command);
-    loose_out(command, &loose);
+    draw_in_front_and_behind(command, &loose);
+}
+
+static VkPipeline loose_part(const struct loose *loose, VkGraphicsPipelineLibraryFlagsEXT which,
+                             const VkPipelineRenderingCreateInfo *formats)
+{
+    const VkGraphicsPipelineLibraryCreateInfoEXT library = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_LIBRARY_CREATE_INFO_EXT,
+        .pNext = formats,
+        .flags = which,
+    };
+    struct vkt_pipeline wanted = loose_wanted(loose);
+    wanted.next = &library;
+    wanted.flags = VK_PIPELINE_CREATE_LIBRARY_BIT_KHR;
+    if (which == VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_OUTPUT_INTERFACE_BIT_EXT)
+        wanted.shaders[0] = NULL;
+    return vkt_pipeline(&wanted);
+}
+
+/* The part with the fragment shader tests depth; only that with the outputs states formats. */
+static void linked_for_rendering(void)
+{
+    VkPhysicalDeviceGraphicsPipelineLibraryFeaturesEXT libraries = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_GRAPHICS_PIPELINE_LIBRARY_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                     .pNext = &libraries};
+    vkGetPhysicalDeviceFeatures2(vkt.physical, &all);
+    VKT_NEED(vkt.f13.dynamicRendering && libraries.graphicsPipelineLibrary);
+    VKT_OPEN_WITH(&libraries, VK_KHR_PIPELINE_LIBRARY_EXTENSION_NAME,
+                  VK_EXT_GRAPHICS_PIPELINE_LIBRARY_EXTENSION_NAME);
+    struct loose loose;
+    VkCommandBuffer command = loose_start(&loose);
+    const VkPipelineRenderingCreateInfo none = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_RENDERING_CREATE_INFO};
+    const VkPipeline parts[] = {
+        loose_part(&loose,
+                   VK_GRAPHICS_PIPELINE_LIBRARY_VERTEX_INPUT_INTERFACE_BIT_EXT |
+                       VK_GRAPHICS_PIPELINE_LIBRARY_PRE_RASTERIZATION_SHADERS_BIT_EXT |
+                       VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_SHADER_BIT_EXT,
+                   &none),
+        loose_part(&loose, VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_OUTPUT_INTERFACE_BIT_EXT,
+                   &loose.formats),
+    };
+    VkPipelineLibraryCreateInfoKHR linked = {
+        .sType = VK_STRUCTURE_TYPE_PIPELINE_LIBRARY_CREATE_INFO_KHR,
+        .libraryCount = VKT_COUNT(parts),
+        .pLibraries = parts,
+    };
+    VkGraphicsPipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO,
+        .pNext = &linked,
+        .layout = loose.layout,
+    };
+    VKT(vkCreateGraphicsPipelines(vkt.device, VK_NULL_HANDLE, 1, &info, NULL, &loose.pipeline));
+    VKT_KEEP(PIPELINE, loose.pipeline);
+    draw_in_front_and_behind(command, &loose);
 }
 
 static void suspended(void)
@@ -656,6 +728,7 @@ static const struct vkt_case cases[] = {
     {"multiview", multiview, NULL},
     {"secondary_in_pass", secondary_in_pass, NULL},
     {"dynamic_rendering", dynamic_rendering, NULL},
+    {"linked_for_rendering", linked_for_rendering, NULL},
     {"suspended", suspended, NULL},
     {"secondary_in_rendering", secondary_in_rendering, NULL},
 };

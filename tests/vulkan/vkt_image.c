@@ -527,6 +527,7 @@ VkPipeline vkt_pipeline(const struct vkt_pipeline *wanted)
     VkGraphicsPipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO,
         .pNext = wanted->next,
+        .flags = wanted->flags,
         .stageCount = load_stages(wanted, stages),
         .pStages = stages,
         .pVertexInputState = wanted->vertices ? wanted->vertices : &no_vertices,

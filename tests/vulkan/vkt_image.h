@@ -58,6 +58,7 @@ struct vkt_pipeline {
     VkPipelineLayout layout;
     VkRenderPass pass; /* VK_NULL_HANDLE with `next`, for dynamic rendering */
     const void *next;
+    VkPipelineCreateFlags flags;
     uint32_t subpass;
     VkPrimitiveTopology topology;
     bool restart;
