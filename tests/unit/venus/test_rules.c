@@ -232,6 +232,30 @@ static void test_a_library_reads_its_own_part(void **state)
         assert_int_equal(reads(&info, (enum vn_graphics_part)part), part == VN_LAYOUT);
 }
 
+/* Some drivers go through the stages of a part that has none. */
+static void test_stages_of_a_part_without_shaders_are_not_counted(void **state)
+{
+    VkGraphicsPipelineLibraryCreateInfoEXT library = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_LIBRARY_CREATE_INFO_EXT,
+        .flags = VK_GRAPHICS_PIPELINE_LIBRARY_FRAGMENT_OUTPUT_INTERFACE_BIT_EXT};
+    const VkGraphicsPipelineCreateInfo none = {
+        .sType = VK_STRUCTURE_TYPE_GRAPHICS_PIPELINE_CREATE_INFO, .pNext = &library};
+    VkGraphicsPipelineCreateInfo info = none;
+    info.stageCount = 2;
+    info.pStages = GARBAGE;
+    struct wire_enc a, b;
+    (void)state;
+    wire_enc_init(&a, WIRE_MESSAGE_MAX);
+    wire_enc_init(&b, WIRE_MESSAGE_MAX);
+    vn_enc_VkGraphicsPipelineCreateInfo(&a, &info);
+    vn_enc_VkGraphicsPipelineCreateInfo(&b, &none);
+    assert_int_equal(wire_enc_error(&a), 0);
+    assert_int_equal(wire_enc_len(&a), wire_enc_len(&b));
+    assert_memory_equal(wire_enc_data(&a), wire_enc_data(&b), wire_enc_len(&b));
+    wire_enc_fini(&a);
+    wire_enc_fini(&b);
+}
+
 static void test_dynamic_viewports_are_not_read(void **state)
 {
     const VkDynamicState states[] = {VK_DYNAMIC_STATE_VIEWPORT, VK_DYNAMIC_STATE_SAMPLE_MASK_EXT,
@@ -383,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_formats_of_a_library_without_outputs_hide_no_depth),
         cmocka_unit_test(test_stages_decide_about_vertices_and_tessellation),
         cmocka_unit_test(test_a_library_reads_its_own_part),
+        cmocka_unit_test(test_stages_of_a_part_without_shaders_are_not_counted),
         cmocka_unit_test(test_dynamic_viewports_are_not_read),
         cmocka_unit_test(test_blending_is_read_unless_all_of_it_is_dynamic),
         cmocka_unit_test(test_dynamic_state_in_chains_is_not_read),
