@@ -270,7 +270,7 @@ static void connect_link(void)
     rig.debug = vnc_debug_create(&messenger);
     rig.pushes = vnc_pushes_create(rig.debug);
     require(rig.debug && rig.pushes && rpc_addr_parse("127.0.0.1:1", &addr, why) == 0);
-    require(vnc_link_create(&addr, NULL, &vnc_push_handlers, rig.pushes, &rig.link, why) == 0);
+    require(vnc_link_create(&addr, NULL, rig.pushes, &rig.link, why) == 0);
 }
 
 static void make_device(void)

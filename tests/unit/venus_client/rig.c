@@ -162,8 +162,7 @@ static void connect_link(struct rig *rig)
     assert_int_equal(pthread_create(&rig->server.thread, NULL, serve, &rig->server), 0);
     rig->pushes = vnc_pushes_create(NULL);
     assert_non_null(rig->pushes);
-    assert_int_equal(vnc_link_create(&addr, NULL, &vnc_push_handlers, rig->pushes, &rig->link, why),
-                     0);
+    assert_int_equal(vnc_link_create(&addr, NULL, rig->pushes, &rig->link, why), 0);
 }
 
 int rig_start(void **state)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "venus/client/link/pushes.h"
 #include "venus/client/memory/fetch.h"
+#include "venus/common/protocol.h"
 #include "venus/memory/delta.h"
 
 uint64_t __wrap_vnc_link_quickest_ns(const struct vnc_link *link);
@@ -57,15 +58,16 @@ static void what_changes_in_few_words_is_compared(void **state)
     assert_int_equal(vnc_pushes_add_memory(rig->pushes, memory), 0);
     assert_int_equal(vn_delta_codec_create(0, &codec), 0);
     wire_enc_init(&e, bytes);
+    wire_put_u64(&e, memory->object.id);
     vn_delta_begin(&out, &e);
     memset(page, 0x77, sizeof(page));
     for (size_t i = 0; i < bytes / VN_PAGE_BYTES; i++)
         vn_delta_put_page(&out, i, page);
     assert_int_equal(vn_delta_end(&out, codec), 0);
     assert_true(wire_enc_len(&e) < bytes / 64);
-    assert_int_equal(vnc_push_handlers.delta(rig->pushes, memory->object.id, wire_enc_data(&e),
-                                             wire_enc_len(&e)),
-                     0);
+    const struct rpc_msg push = {
+        .method = VN_PUSH_DELTA, .data = wire_enc_data(&e), .len = wire_enc_len(&e)};
+    assert_int_equal(vnc_pushes_take(rig->pushes, &push), 0);
     assert_int_equal(memory->changed, bytes);
     wire_enc_fini(&e);
     vn_delta_codec_destroy(codec);

@@ -72,7 +72,7 @@ static void what_the_latest_device_tells_is_known(void **state)
     struct vnc_regular kind = {.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT}, found;
     for (uint64_t device = 1; device <= 1000; device++) {
         kind.grain = device;
-        vnc_push_handlers.regular(rig->pushes, device, &kind);
+        vnc_pushes_add_regular(rig->pushes, device, &kind);
         assert_true(vnc_pushes_find_regular(rig->pushes, device, kind.usage, &found));
         assert_int_equal(found.grain, device);
     }
@@ -85,7 +85,7 @@ static void what_is_larger_than_the_server_told_is_asked_for(void **state)
                                      .alignment = 64,
                                      .grain = 128,
                                      .size = 1000};
-    vnc_push_handlers.regular(rig->pushes, rig->device->object.id, &kind);
+    vnc_pushes_add_regular(rig->pushes, rig->device->object.id, &kind);
     for (VkDeviceSize larger = 0; larger < 2; larger++) {
         struct vnc_resource *buffer = buffer_new(rig, NULL, 0, VK_SHARING_MODE_EXCLUSIVE);
         VkMemoryRequirements needs;
@@ -106,7 +106,7 @@ static void a_chained_usage_is_a_usage(void **state)
         .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT};
     const struct vnc_regular kind = {
         .usage = (uint32_t)usage.usage, .alignment = 64, .grain = 128, .size = 4096};
-    vnc_push_handlers.regular(rig->pushes, rig->device->object.id, &kind);
+    vnc_pushes_add_regular(rig->pushes, rig->device->object.id, &kind);
     struct vnc_resource *buffer = buffer_new(rig, &usage, 0, VK_SHARING_MODE_EXCLUSIVE);
     VkMemoryRequirements needs;
     RESOURCE_COMMAND(vkGetBufferMemoryRequirements)

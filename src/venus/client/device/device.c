@@ -76,7 +76,7 @@ static struct vnc_device *device_new(struct vnc_physical_device *physical)
     if (!device)
         return NULL;
     device->physical = physical;
-    device->pushes = vnc_link_user(physical->link);
+    device->pushes = vnc_link_pushes(physical->link);
     vnc_memo_init(&device->requirements);
     vnc_lock_init(&device->lock);
     vnc_lock_init(&device->recordings_lock);

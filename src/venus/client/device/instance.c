@@ -177,8 +177,7 @@ static int connect_server(struct vnc_server *server, const struct rpc_addr *addr
         snprintf(why, RPC_WHY_CHARS, "out of memory");
         return -ENOMEM;
     }
-    int rc =
-        vnc_link_create(addr, security, &vnc_push_handlers, server->pushes, &server->link, why);
+    int rc = vnc_link_create(addr, security, server->pushes, &server->link, why);
     if (rc)
         return rc;
     rc = open_session(server, vnc_link_dial_stripes(server->link, addr, security));

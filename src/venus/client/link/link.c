@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "rpc/resume/resume.h"
 #include "venus/client/link/door.h"
+#include "venus/client/link/pushes.h"
 #include "venus/client/link/stripes.h"
 #include "venus/client/locks.h"
 #include "venus/client/object/objects.h"
@@ -31,8 +32,7 @@ struct vnc_link {
     struct vn_client client; /* first: objects find the link by it */
     struct rpc_client *rpc;
     struct vnc_stripes *stripes; /* NULL: none; does not change once OPEN was answered */
-    const struct vnc_push_ops *pushes;
-    void *user;
+    struct vnc_pushes *pushes;
 
     pthread_mutex_t stream; /* guards out and start, and the order in which messages are queued */
     struct wire_enc out;
@@ -129,126 +129,10 @@ static void on_end(void *user, int status, const char *reason)
 
 /* ---- pushes ---- */
 
-/* What a memory object holds, or its address. */
-static int take_memory_push(struct vnc_link *link, const struct rpc_msg *push, struct wire_dec *d)
-{
-    switch (push->method) {
-    case VN_PUSH_DELTA: {
-        uint64_t memory = wire_get_u64(d);
-        size_t left = wire_dec_left(d);
-        const uint8_t *delta = wire_get_bytes(d, left);
-        int rc = wire_dec_end(d);
-        return rc ? rc : link->pushes->delta(link->user, memory, delta, left);
-    }
-    case VN_PUSH_DROP: {
-        uint64_t memory = wire_get_u64(d), off = wire_get_u64(d), bytes = wire_get_u64(d);
-        int rc = wire_dec_end(d);
-        return rc ? rc : link->pushes->drop(link->user, memory, off, bytes);
-    }
-    case VN_PUSH_PAGES:
-    case VN_PUSH_FILL: {
-        uint64_t memory = wire_get_u64(d), off = wire_get_u64(d);
-        size_t left = push->placed ? push->len - RPC_LANDING_HEAD : wire_dec_left(d);
-        const uint8_t *bytes = push->placed ? push->placed : wire_get_bytes(d, left);
-        int rc = wire_dec_end(d);
-        return rc ? rc
-                  : (push->method == VN_PUSH_FILL ? link->pushes->fill : link->pushes->pages)(
-                        link->user, memory, off, bytes, left);
-    }
-    case VN_PUSH_ADDRESS: {
-        uint64_t memory = wire_get_u64(d), address = wire_get_u64(d);
-        int rc = wire_dec_end(d);
-        if (rc == 0)
-            link->pushes->address(link->user, memory, address);
-        return rc;
-    }
-    default:
-        return 0; /* a newer server says more than we know */
-    }
-}
-
-static int take_push(struct vnc_link *link, const struct rpc_msg *push)
-{
-    struct wire_dec d;
-    wire_dec_init(&d, push->data, push->placed ? RPC_LANDING_HEAD : push->len);
-    switch (push->method) {
-    case VN_PUSH_DONE: {
-        uint64_t queue = wire_get_u64(&d), number = wire_get_u64(&d);
-        VkResult result = (VkResult)wire_get_u32(&d);
-        int rc = wire_dec_end(&d);
-        if (rc == 0)
-            link->pushes->done(link->user, queue, number, result);
-        return rc;
-    }
-    case VN_PUSH_RESULTS: {
-        uint64_t pool = wire_get_u64(&d), use = wire_get_u64(&d);
-        uint32_t first = wire_get_u32(&d);
-        (void)wire_get_u32(&d);
-        size_t left = wire_dec_left(&d);
-        const uint8_t *bytes = wire_get_bytes(&d, left);
-        int rc = wire_dec_end(&d);
-        return rc ? rc : link->pushes->results(link->user, pool, use, first, bytes, left);
-    }
-    case VN_PUSH_FAILED: {
-        uint32_t command = wire_get_u32(&d);
-        VkResult result = (VkResult)wire_get_u32(&d);
-        uint64_t device = wire_get_u64(&d);
-        int rc = wire_dec_end(&d);
-        if (rc == 0)
-            link->pushes->failed(link->user, device, command, result);
-        return rc;
-    }
-    case VN_PUSH_COMPILED: {
-        uint64_t pipeline = wire_get_u64(&d);
-        int rc = wire_dec_end(&d);
-        if (rc == 0)
-            link->pushes->compiled(link->user, pipeline);
-        return rc;
-    }
-    case VN_PUSH_REGULAR: {
-        uint64_t device = wire_get_u64(&d);
-        struct vnc_regular kind = {.usage = wire_get_u32(&d), .types = wire_get_u32(&d)};
-        kind.alignment = wire_get_u64(&d);
-        kind.grain = wire_get_u64(&d);
-        kind.size = wire_get_u64(&d);
-        int rc = wire_dec_end(&d);
-        if (rc == 0 && (kind.grain == 0 || (kind.grain & (kind.grain - 1))))
-            return -EPROTO;
-        if (rc == 0)
-            link->pushes->regular(link->user, device, &kind);
-        return rc;
-    }
-    case VN_PUSH_MESSAGE: {
-        uint32_t severity = wire_get_u32(&d), types = wire_get_u32(&d);
-        int32_t number = (int32_t)wire_get_u32(&d);
-        char name[256], text[WIRE_STR_MAX + 1];
-        wire_get_str_copy(&d, name, sizeof(name));
-        wire_get_str_copy(&d, text, sizeof(text));
-        int rc = wire_dec_end(&d);
-        if (rc == 0)
-            link->pushes->message(link->user, severity, types, number, name, text);
-        return rc;
-    }
-    default:
-        return take_memory_push(link, push, &d);
-    }
-}
-
-/* Pages say first which they are. */
-static uint8_t *place_push(void *user, uint32_t method, const uint8_t *head, size_t len,
-                           void **owner)
-{
-    struct vnc_link *link = user;
-    static_assert(RPC_LANDING_HEAD == 2 * sizeof(uint64_t), "what VN_PUSH_PAGES begins with");
-    if (method != VN_PUSH_PAGES)
-        return NULL;
-    return link->pushes->place(link->user, wire_load64(head), wire_load64(head + 8), len, owner);
-}
-
 static void on_push(void *user, const struct rpc_msg *push)
 {
     struct vnc_link *link = user;
-    int rc = take_push(link, push);
+    int rc = vnc_pushes_take(link->pushes, push);
     if (rc) {
         char why[RPC_WHY_CHARS];
         snprintf(why, sizeof(why), "it sent what cannot be read (%s)", strerror(-rc));
@@ -1000,8 +884,7 @@ static int choose_packing(struct vnc_link *link, bool far)
 }
 
 int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
-                    const struct vnc_push_ops *pushes, void *user, struct vnc_link **out,
-                    char why[RPC_WHY_CHARS])
+                    struct vnc_pushes *pushes, struct vnc_link **out, char why[RPC_WHY_CHARS])
 {
     struct vnc_link *link = calloc(1, sizeof(*link));
     if (!link || vn_kernel_ref(&link->kernel)) {
@@ -1011,7 +894,6 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     }
     link->client.ops = &client_ops;
     link->pushes = pushes;
-    link->user = user;
     link->next_id = 1;
     link->forks = vn_kernel_forks();
     vnc_lock_init(&link->stream);
@@ -1021,16 +903,17 @@ int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *secu
     struct rpc_net_options net = {.security = security,
                                   .untuned = !vnc_perf(VNC_PERF_TRANSPORT_TUNING)};
     static_assert(VN_OUTPUT_MAX + (64 << 10) <= RPC_WINDOW_DEFAULT, "answers fit our window");
-    struct rpc_client_options options = {
-        .config = {.security = security,
-                   .name = "vulkan",
-                   .spin_ns = VN_SPIN_NS,
-                   .takes_fds = true,
-                   .resumes = rpc_resume_is_wanted(addr),
-                   .landing = {.place = place_push, .leave = pushes->leave, .user = link}},
-        .on_push = on_push,
-        .on_end = on_end,
-        .push_user = link};
+    struct rpc_client_options options = {.config = {.security = security,
+                                                    .name = "vulkan",
+                                                    .spin_ns = VN_SPIN_NS,
+                                                    .takes_fds = true,
+                                                    .resumes = rpc_resume_is_wanted(addr),
+                                                    .landing = {.place = vnc_pushes_place,
+                                                                .leave = vnc_pushes_leave,
+                                                                .user = pushes}},
+                                         .on_push = on_push,
+                                         .on_end = on_end,
+                                         .push_user = link};
     struct rpc_addr door = *addr;
     struct rpc_security admits;
     int rc = 0;
@@ -1082,9 +965,9 @@ uint64_t vnc_link_ids(struct vnc_link *link, uint64_t count)
     return atomic_fetch_add_explicit(&link->next_id, count, memory_order_relaxed);
 }
 
-void *vnc_link_user(const struct vnc_link *link)
+struct vnc_pushes *vnc_link_pushes(const struct vnc_link *link)
 {
-    return link->user;
+    return link->pushes;
 }
 
 const char *vnc_link_address(const struct vnc_link *link)

@@ -6,9 +6,9 @@
  *
  * Trust: the server's bytes are checked; what is malformed ends the link.
  * Threads: any.  vnc_link_begin takes the stream's lock and vnc_link_post, vnc_link_call or
- * vnc_link_cancel gives it back; in between the thread owns the encoder.  Push handlers run on
- * whichever thread reads, under the connection's lock: they take region and table locks, never the
- * stream's. Lifetime: create/destroy; objects that belong to it are gone before.
+ * vnc_link_cancel gives it back; in between the thread owns the encoder.  Pushes are
+ * taken by whichever thread reads, under the connection's lock and then region and table locks,
+ * never the stream's.  Lifetime: create/destroy; objects that belong to it are gone before.
  *
  * A lost server (gone, frozen, or talking nonsense) is sticky: begin then returns NULL, calls and
  * waits VK_ERROR_DEVICE_LOST.  One line in the log says why. */
@@ -27,44 +27,12 @@ struct hw_driver_counts;
 struct vnc_stripes;
 struct vnc_call;
 struct vnc_link;
+struct vnc_pushes;
 
-/* What buffers of a kind need (REGULAR). */
-struct vnc_regular {
-    uint32_t usage;
-    uint32_t types; /* of the driver's memory */
-    uint64_t alignment;
-    uint64_t grain; /* of their size */
-    uint64_t size;  /* of the largest */
-};
-
-struct vnc_push_ops {
-    /* Bytes that a device changed; 0 or a negative errno that ends the link. */
-    int (*delta)(void *user, uint64_t memory, const uint8_t *data, size_t len);
-    /* What whole pages hold that a device wrote; the same.  `place`: where they may be received
-     * before, for as long as the owner keeps them there; NULL: elsewhere. */
-    int (*pages)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);
-    uint8_t *(*place)(void *user, uint64_t memory, uint64_t off, size_t len, void **owner);
-    void (*leave)(void *owner);
-    /* Pages that a device may have changed, and what pages that were asked for hold; the same. */
-    int (*drop)(void *user, uint64_t memory, uint64_t off, uint64_t len);
-    int (*fill)(void *user, uint64_t memory, uint64_t off, const uint8_t *data, size_t len);
-    void (*done)(void *user, uint64_t queue, uint64_t number, VkResult result);
-    /* Results of queries; as delta. */
-    int (*results)(void *user, uint64_t pool, uint64_t use, uint32_t first, const uint8_t *data,
-                   size_t len);
-    void (*failed)(void *user, uint64_t device, uint32_t command, VkResult result);
-    void (*regular)(void *user, uint64_t device, const struct vnc_regular *kind);
-    void (*address)(void *user, uint64_t memory, uint64_t address);
-    void (*compiled)(void *user, uint64_t pipeline);
-    /* text and name are valid during the call. */
-    void (*message)(void *user, uint32_t severity, uint32_t types, int32_t number, const char *name,
-                    const char *text);
-};
-
-/* Dials and shakes hands; `user` is what push handlers get.  0, or a negative errno with cause and
- * remedy in why. */
+/* Dials and shakes hands; pushes go to `pushes`.  0, or a negative errno with cause and remedy in
+ * why. */
 int vnc_link_create(const struct rpc_addr *addr, const struct rpc_security *security,
-                    const struct vnc_push_ops *pushes, void *user, struct vnc_link **out,
+                    struct vnc_pushes *pushes, struct vnc_link **out,
                     char why[RPC_WHY_CHARS]) MUST_CHECK;
 /* Says goodbye and frees.  No thread may be inside. */
 void vnc_link_destroy(struct vnc_link *link);
@@ -177,8 +145,7 @@ void vnc_link_counts(const struct vnc_link *link, struct hw_driver_counts *out);
 /* The shortest time that a call has taken; 0 before the first. */
 uint64_t vnc_link_quickest_ns(const struct vnc_link *link);
 
-/* What push handlers get. */
-void *vnc_link_user(const struct vnc_link *link);
+struct vnc_pushes *vnc_link_pushes(const struct vnc_link *link);
 
 bool vnc_link_is_lost(struct vnc_link *link);
 /* Whether a process that forked this one made it.  It is lost here, and so is whatever its lists

@@ -12,6 +12,7 @@
 #include "venus/client/submit/trace.h"
 #include "venus/common/commands.h"
 #include "venus/common/keymap.h"
+#include "venus/common/protocol.h"
 #include "venus/memory/track/kernel.h"
 
 #include <stdatomic.h>
@@ -208,9 +209,8 @@ bool vnc_pushes_find_failure(struct vnc_pushes *pushes, uint64_t device, uint32_
     return failure || all_lost;
 }
 
-static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
+static int on_delta(struct vnc_pushes *pushes, uint64_t id, const uint8_t *data, size_t len)
 {
-    struct vnc_pushes *pushes = user;
     size_t changed;
     int rc = 0;
     pthread_mutex_lock(&pushes->lock);
@@ -226,9 +226,8 @@ static int on_delta(void *user, uint64_t id, const uint8_t *data, size_t len)
 }
 
 /* A range of memory is checked against it by the region. */
-static int on_drop(void *user, uint64_t id, uint64_t off, uint64_t len)
+static int on_drop(struct vnc_pushes *pushes, uint64_t id, uint64_t off, uint64_t len)
 {
-    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     struct vnc_memory *memory = vn_keymap_get(&pushes->memories, id);
     int rc = memory ? vn_region_drop(memory->region, off, len) : 0;
@@ -250,33 +249,6 @@ static int take_pages(struct vnc_pushes *pushes, uint64_t id, uint64_t off, cons
     return rc;
 }
 
-static int on_fill(void *user, uint64_t id, uint64_t off, const uint8_t *data, size_t len)
-{
-    return take_pages(user, id, off, data, len, vn_region_fill);
-}
-
-static int on_pages(void *user, uint64_t id, uint64_t off, const uint8_t *data, size_t len)
-{
-    return take_pages(user, id, off, data, len, vn_region_store);
-}
-
-static uint8_t *on_place(void *user, uint64_t id, uint64_t off, size_t len, void **owner)
-{
-    struct vnc_pushes *pushes = user;
-    pthread_mutex_lock(&pushes->lock);
-    struct vnc_memory *memory = vn_keymap_get(&pushes->memories, id);
-    uint8_t *place = memory ? vn_region_place(memory->region, off, len) : NULL;
-    if (place)
-        *owner = memory->region;
-    pthread_mutex_unlock(&pushes->lock);
-    return place;
-}
-
-static void on_leave(void *region)
-{
-    vn_region_leave(region);
-}
-
 /* Under the lock. */
 static void on_arrived(void *user, const struct vnc_range *pages)
 {
@@ -286,9 +258,8 @@ static void on_arrived(void *user, const struct vnc_range *pages)
         vn_region_arrived(memory->region, pages->offset, pages->bytes);
 }
 
-static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
+static void on_done(struct vnc_pushes *pushes, uint64_t id, uint64_t number, VkResult result)
 {
-    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     struct vnc_queue *queue = vn_keymap_get(&pushes->queues, id);
     if (queue)
@@ -296,10 +267,9 @@ static void on_done(void *user, uint64_t id, uint64_t number, VkResult result)
     pthread_mutex_unlock(&pushes->lock);
 }
 
-static int on_results(void *user, uint64_t id, uint64_t use, uint32_t first, const uint8_t *data,
-                      size_t len)
+static int on_results(struct vnc_pushes *pushes, uint64_t id, uint64_t use, uint32_t first,
+                      const uint8_t *data, size_t len)
 {
-    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     struct vnc_query_pool *pool = vn_keymap_get(&pushes->query_pools, id);
     int rc = pool ? vnc_query_pool_results(pool, use, first, data, len) : 0;
@@ -307,9 +277,8 @@ static int on_results(void *user, uint64_t id, uint64_t use, uint32_t first, con
     return rc;
 }
 
-static void on_compiled(void *user, uint64_t id)
+static void on_compiled(struct vnc_pushes *pushes, uint64_t id)
 {
-    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     struct vnc_pipeline *pipeline = vn_keymap_take(&pushes->pipelines, id);
     if (pipeline)
@@ -317,9 +286,9 @@ static void on_compiled(void *user, uint64_t id)
     pthread_mutex_unlock(&pushes->lock);
 }
 
-static void on_regular(void *user, uint64_t device, const struct vnc_regular *kind)
+void vnc_pushes_add_regular(struct vnc_pushes *pushes, uint64_t device,
+                            const struct vnc_regular *kind)
 {
-    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     uint32_t at = pushes->regular_count++ % REGULAR_MAX;
     pushes->regular[at].device = device;
@@ -328,9 +297,8 @@ static void on_regular(void *user, uint64_t device, const struct vnc_regular *ki
 }
 
 /* What cannot be noted is asked for. */
-static void on_address(void *user, uint64_t memory, uint64_t address)
+static void on_address(struct vnc_pushes *pushes, uint64_t memory, uint64_t address)
 {
-    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->lock);
     if (memory && address && vn_keymap_count(&pushes->addresses) < ADDRESSES_MAX)
         (void)!vn_keymap_put(&pushes->addresses, memory, (void *)(uintptr_t)address);
@@ -351,9 +319,8 @@ static void lose_device(struct vnc_pushes *pushes, uint64_t device, uint32_t com
     atomic_store_explicit(&pushes->any_lost, true, memory_order_relaxed);
 }
 
-static void on_failed(void *user, uint64_t device, uint32_t command, VkResult result)
+static void on_failed(struct vnc_pushes *pushes, uint64_t device, uint32_t command, VkResult result)
 {
-    struct vnc_pushes *pushes = user;
     const struct vn_command_info *info = vn_command_by_id(command);
     if (!atomic_exchange_explicit(&pushes->told, true, memory_order_relaxed))
         hw_error(HW_CAT_VULKAN,
@@ -363,26 +330,139 @@ static void on_failed(void *user, uint64_t device, uint32_t command, VkResult re
         lose_device(pushes, device, command, result);
 }
 
-static void on_message(void *user, uint32_t severity, uint32_t types, int32_t number,
+static void on_message(struct vnc_pushes *pushes, uint32_t severity, uint32_t types, int32_t number,
                        const char *name, const char *text)
 {
-    struct vnc_pushes *pushes = user;
     pthread_mutex_lock(&pushes->debug_lock);
     if (pushes->debug)
         vnc_debug_message(pushes->debug, severity, types, number, name, text);
     pthread_mutex_unlock(&pushes->debug_lock);
 }
 
-const struct vnc_push_ops vnc_push_handlers = {.delta = on_delta,
-                                               .pages = on_pages,
-                                               .place = on_place,
-                                               .leave = on_leave,
-                                               .drop = on_drop,
-                                               .fill = on_fill,
-                                               .done = on_done,
-                                               .results = on_results,
-                                               .failed = on_failed,
-                                               .regular = on_regular,
-                                               .address = on_address,
-                                               .compiled = on_compiled,
-                                               .message = on_message};
+/* What a memory object holds, or its address. */
+static int take_memory_push(struct vnc_pushes *pushes, const struct rpc_msg *push,
+                            struct wire_dec *d)
+{
+    switch (push->method) {
+    case VN_PUSH_DELTA: {
+        uint64_t memory = wire_get_u64(d);
+        size_t left = wire_dec_left(d);
+        const uint8_t *delta = wire_get_bytes(d, left);
+        int rc = wire_dec_end(d);
+        return rc ? rc : on_delta(pushes, memory, delta, left);
+    }
+    case VN_PUSH_DROP: {
+        uint64_t memory = wire_get_u64(d), off = wire_get_u64(d), bytes = wire_get_u64(d);
+        int rc = wire_dec_end(d);
+        return rc ? rc : on_drop(pushes, memory, off, bytes);
+    }
+    case VN_PUSH_PAGES:
+    case VN_PUSH_FILL: {
+        uint64_t memory = wire_get_u64(d), off = wire_get_u64(d);
+        size_t left = push->placed ? push->len - RPC_LANDING_HEAD : wire_dec_left(d);
+        const uint8_t *bytes = push->placed ? push->placed : wire_get_bytes(d, left);
+        int rc = wire_dec_end(d);
+        if (rc)
+            return rc;
+        return take_pages(pushes, memory, off, bytes, left,
+                          push->method == VN_PUSH_FILL ? vn_region_fill : vn_region_store);
+    }
+    case VN_PUSH_ADDRESS: {
+        uint64_t memory = wire_get_u64(d), address = wire_get_u64(d);
+        int rc = wire_dec_end(d);
+        if (rc == 0)
+            on_address(pushes, memory, address);
+        return rc;
+    }
+    default:
+        return 0; /* a newer server says more than we know */
+    }
+}
+
+int vnc_pushes_take(struct vnc_pushes *pushes, const struct rpc_msg *push)
+{
+    struct wire_dec d;
+    wire_dec_init(&d, push->data, push->placed ? RPC_LANDING_HEAD : push->len);
+    switch (push->method) {
+    case VN_PUSH_DONE: {
+        uint64_t queue = wire_get_u64(&d), number = wire_get_u64(&d);
+        VkResult result = (VkResult)wire_get_u32(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            on_done(pushes, queue, number, result);
+        return rc;
+    }
+    case VN_PUSH_RESULTS: {
+        uint64_t pool = wire_get_u64(&d), use = wire_get_u64(&d);
+        uint32_t first = wire_get_u32(&d);
+        (void)wire_get_u32(&d);
+        size_t left = wire_dec_left(&d);
+        const uint8_t *bytes = wire_get_bytes(&d, left);
+        int rc = wire_dec_end(&d);
+        return rc ? rc : on_results(pushes, pool, use, first, bytes, left);
+    }
+    case VN_PUSH_FAILED: {
+        uint32_t command = wire_get_u32(&d);
+        VkResult result = (VkResult)wire_get_u32(&d);
+        uint64_t device = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            on_failed(pushes, device, command, result);
+        return rc;
+    }
+    case VN_PUSH_COMPILED: {
+        uint64_t pipeline = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            on_compiled(pushes, pipeline);
+        return rc;
+    }
+    case VN_PUSH_REGULAR: {
+        uint64_t device = wire_get_u64(&d);
+        struct vnc_regular kind = {.usage = wire_get_u32(&d), .types = wire_get_u32(&d)};
+        kind.alignment = wire_get_u64(&d);
+        kind.grain = wire_get_u64(&d);
+        kind.size = wire_get_u64(&d);
+        int rc = wire_dec_end(&d);
+        if (rc == 0 && (kind.grain == 0 || (kind.grain & (kind.grain - 1))))
+            return -EPROTO;
+        if (rc == 0)
+            vnc_pushes_add_regular(pushes, device, &kind);
+        return rc;
+    }
+    case VN_PUSH_MESSAGE: {
+        uint32_t severity = wire_get_u32(&d), types = wire_get_u32(&d);
+        int32_t number = (int32_t)wire_get_u32(&d);
+        char name[256], text[WIRE_STR_MAX + 1];
+        wire_get_str_copy(&d, name, sizeof(name));
+        wire_get_str_copy(&d, text, sizeof(text));
+        int rc = wire_dec_end(&d);
+        if (rc == 0)
+            on_message(pushes, severity, types, number, name, text);
+        return rc;
+    }
+    default:
+        return take_memory_push(pushes, push, &d);
+    }
+}
+
+uint8_t *vnc_pushes_place(void *user, uint32_t method, const uint8_t *head, size_t len,
+                          void **owner)
+{
+    struct vnc_pushes *pushes = user;
+    static_assert(RPC_LANDING_HEAD == 2 * sizeof(uint64_t), "what VN_PUSH_PAGES begins with");
+    if (method != VN_PUSH_PAGES)
+        return NULL;
+    pthread_mutex_lock(&pushes->lock);
+    struct vnc_memory *memory = vn_keymap_get(&pushes->memories, wire_load64(head));
+    uint8_t *place = memory ? vn_region_place(memory->region, wire_load64(head + 8), len) : NULL;
+    if (place)
+        *owner = memory->region;
+    pthread_mutex_unlock(&pushes->lock);
+    return place;
+}
+
+void vnc_pushes_leave(void *region)
+{
+    vn_region_leave(region);
+}

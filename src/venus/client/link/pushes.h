@@ -11,6 +11,15 @@
 
 #include "venus/client/link/link.h"
 
+/* What buffers of a kind need (REGULAR). */
+struct vnc_regular {
+    uint32_t usage;
+    uint32_t types; /* of the driver's memory */
+    uint64_t alignment;
+    uint64_t grain; /* of their size */
+    uint64_t size;  /* of the largest */
+};
+
 struct vnc_pushes;
 struct vnc_memory;
 struct vnc_queue;
@@ -25,7 +34,13 @@ void vnc_pushes_destroy(struct vnc_pushes *pushes);
 /* Gives the messages to another instance, or with NULL to nobody. */
 void vnc_pushes_set_debug(struct vnc_pushes *pushes, struct vnc_debug *debug);
 
-extern const struct vnc_push_ops vnc_push_handlers; /* for vnc_link_create, with pushes as user */
+/* Brings a push to its object.  0, or a negative errno that ends the link. */
+int vnc_pushes_take(struct vnc_pushes *pushes, const struct rpc_msg *push) MUST_CHECK;
+/* An rpc_landing, with pushes as user: the bytes of whole pages may be received in a region, for as
+ * long as it keeps them there. */
+uint8_t *vnc_pushes_place(void *pushes, uint32_t method, const uint8_t *head, size_t len,
+                          void **owner);
+void vnc_pushes_leave(void *region);
 
 /* 0 or -ENOMEM. */
 int vnc_pushes_add_memory(struct vnc_pushes *pushes, struct vnc_memory *memory) MUST_CHECK;
@@ -42,7 +57,10 @@ void vnc_pushes_remove_pipeline(struct vnc_pushes *pushes, struct vnc_pipeline *
 size_t vnc_pushes_pipelines(struct vnc_pushes *pushes);
 void vnc_pushes_remove_device(struct vnc_pushes *pushes, uint64_t device);
 
-/* What was told of buffers with that usage on the device; false: nothing. */
+/* What the server tells of buffers on the device. */
+void vnc_pushes_add_regular(struct vnc_pushes *pushes, uint64_t device,
+                            const struct vnc_regular *kind);
+/* What was told of buffers with that usage; false: nothing. */
 bool vnc_pushes_find_regular(struct vnc_pushes *pushes, uint64_t device, uint32_t usage,
                              struct vnc_regular *out);
 /* What was told of a memory's address, once; 0: nothing. */
