@@ -10,7 +10,6 @@
 #include "kv/store/blocks.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct kvreplay_options {

@@ -10,7 +10,6 @@
 #include "rpc/transport/addr.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>

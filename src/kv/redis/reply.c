@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 void kv_redis_reader_init(struct kv_redis_reader *r, kv_redis_read_fn *read, void *user)

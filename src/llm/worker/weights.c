@@ -15,7 +15,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdio.h>
 
 #define SLICE_NS (20 * HW_MS) /* as often as a review of KV memory */
 #define TURN_NS HW_SEC

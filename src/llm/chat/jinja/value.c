@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct tval llm_run_fail(struct llm_run *run, int err, const char *fmt, ...)

@@ -6,7 +6,6 @@
 #include "rpc/transport/sock.h"
 #include "wire/le.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

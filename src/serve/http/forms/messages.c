@@ -4,7 +4,6 @@
  * arguments are no JSON, is begun in a stream, and is not in a whole answer. */
 #include "serve/http/impl.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* begin: as long as nothing is there. */

@@ -6,7 +6,6 @@
 #include "serve/http/impl.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- items ---- */

@@ -5,7 +5,6 @@
 
 #include "serve/http/forms/translate.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- input ---- */

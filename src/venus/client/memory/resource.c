@@ -2,7 +2,6 @@
 #include "venus/client/link/pushes.h"
 #include "venus/client/memory/external.h"
 #include "venus/client/memory/memory.h"
-#include "venus/common/protocol.h"
 #include "venus/common/rules.h"
 #include "vn_client.gen.h"
 #include "vn_structs.gen.h"

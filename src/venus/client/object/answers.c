@@ -3,7 +3,6 @@
 #include "venus/client/memory/memory.h"
 #include "venus/client/object/local.h"
 #include "venus/client/object/memo.h"
-#include "venus/common/commands.h"
 #include "vn_client.gen.h"
 
 static bool find(VkDevice device, const struct wire_enc *key, void *out, size_t len)

@@ -2,7 +2,6 @@
 #include "venus/client/device/device.h"
 #include "venus/client/object/local.h"
 #include "venus/client/object/objects.h"
-#include "venus/common/commands.h"
 #include "venus/common/rules.h"
 #include "vn_client.gen.h"
 
