@@ -39,8 +39,8 @@ static int ask(struct survey *s)
 {
     uint8_t *buf = malloc(SERVER_INFO_BYTES_MAX);
     size_t len = 0;
-    int rc = buf ? measure_call(s->link.ep, RPC_METHOD_INFO, NULL, 0, buf, SERVER_INFO_BYTES_MAX,
-                                &len, s->link.timeout_ns)
+    int rc = buf ? measure_call(s->link.ep, RPC_METHOD_INFO, buf, SERVER_INFO_BYTES_MAX, &len,
+                                s->link.timeout_ns)
                  : -ENOMEM;
     if (rc == 0 && len > SERVER_INFO_BYTES_MAX)
         rc = -EMSGSIZE;
@@ -56,8 +56,7 @@ int survey_models(struct cmd_link *link, struct llm_served *out)
     uint8_t buf[sizeof *out];
     struct wire_dec d;
     size_t len = 0;
-    int rc = measure_call(link->ep, LLM_METHOD_DESCRIBE, NULL, 0, buf, sizeof buf, &len,
-                          link->timeout_ns);
+    int rc = measure_call(link->ep, LLM_METHOD_DESCRIBE, buf, sizeof buf, &len, link->timeout_ns);
     *out = (struct llm_served){0};
     if (rc == -ENOSYS)
         return 0;
@@ -75,8 +74,7 @@ int survey_usage(struct cmd_link *link, struct server_usage *out)
 {
     uint8_t buf[SERVER_USAGE_BYTES_MAX];
     size_t len = 0;
-    int rc =
-        measure_call(link->ep, RPC_METHOD_USAGE, NULL, 0, buf, sizeof buf, &len, link->timeout_ns);
+    int rc = measure_call(link->ep, RPC_METHOD_USAGE, buf, sizeof buf, &len, link->timeout_ns);
     if (rc == 0 && len > sizeof buf)
         rc = -EMSGSIZE;
     return rc ? rc : server_usage_decode(buf, len, out);

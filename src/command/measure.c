@@ -65,13 +65,11 @@ static void one_done(void *user, int status, const struct rpc_msg *reply)
     }
 }
 
-int measure_call(struct rpc_ep *ep, uint32_t method, const void *data, size_t len, void *reply,
-                 size_t size, size_t *reply_len, uint64_t timeout_ns)
+int measure_call(struct rpc_ep *ep, uint32_t method, void *reply, size_t size, size_t *len,
+                 uint64_t timeout_ns)
 {
     struct one_call c = {.reply = reply, .size = size};
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
-    struct rpc_send send = {
-        .method = method, .iov = &iov, .iov_count = len ? 1 : 0, .timeout_ns = timeout_ns};
+    struct rpc_send send = {.method = method, .timeout_ns = timeout_ns};
     uint32_t id;
     uint64_t quiet_since = 0;
     int rc;
@@ -88,7 +86,7 @@ int measure_call(struct rpc_ep *ep, uint32_t method, const void *data, size_t le
         return rc;
     }
     if (c.status == 0)
-        *reply_len = c.len;
+        *len = c.len;
     return c.status;
 }
 
@@ -222,7 +220,7 @@ int measure_upload(struct rpc_ep *ep, const void *data, size_t len, uint64_t cou
             return rc;
     }
     size_t unused;
-    int rc = measure_call(ep, RPC_METHOD_PING, NULL, 0, NULL, 0, &unused, timeout_ns);
+    int rc = measure_call(ep, RPC_METHOD_PING, NULL, 0, &unused, timeout_ns);
     if (rc == 0)
         *elapsed_ns = hw_now_ns() - start;
     return rc;

@@ -29,9 +29,10 @@ enum {
 /* Drives the endpoint until the handshake is done: 0, its error, or -ETIMEDOUT. */
 int measure_ready(struct rpc_ep *ep, uint64_t timeout_ns) MUST_CHECK;
 
-/* One call; up to `size` bytes of the answer are copied and its whole length stored. */
-int measure_call(struct rpc_ep *ep, uint32_t method, const void *data, size_t len, void *reply,
-                 size_t size, size_t *reply_len, uint64_t timeout_ns) MUST_CHECK;
+/* One call without a payload; up to `size` bytes of the answer are copied and its whole length
+ * stored. */
+int measure_call(struct rpc_ep *ep, uint32_t method, void *reply, size_t size, size_t *len,
+                 uint64_t timeout_ns) MUST_CHECK;
 
 /* `count` calls, `depth` of them in flight, each with a payload of `payload_len` bytes. */
 struct measure_calls {

@@ -201,10 +201,9 @@ void page_group_close(struct page_group *g)
     free(g);
 }
 
-const struct page_info *page_group_info(const struct page_group *g, uint32_t rank)
+const struct page_info *page_group_info(const struct page_group *g)
 {
-    assert(rank < g->peers.count);
-    return &g->infos[rank];
+    return &g->infos[0];
 }
 
 const struct page_geometry *page_group_geometry(const struct page_group *g)

@@ -52,7 +52,7 @@ int page_group_open(const struct page_group_config *config, struct page_group **
                     struct page_error *why) MUST_CHECK;
 void page_group_close(struct page_group *g);
 
-const struct page_info *page_group_info(const struct page_group *g, uint32_t rank);
+const struct page_info *page_group_info(const struct page_group *g); /* of rank 0 */
 const struct page_geometry *page_group_geometry(const struct page_group *g);
 
 /* Other strategies from now on; what was opened before stays open until close. */

@@ -443,11 +443,9 @@ const struct page_facts *page_tensors_facts(const struct page_tensors *t)
     return &t->backend->facts;
 }
 
-uint64_t page_tensors_address(const struct page_tensors *t, uint32_t layer, unsigned kv,
-                              uint32_t id)
+uint64_t page_tensors_address(const struct page_tensors *t)
 {
-    uint64_t base = t->backend->address;
-    return base ? base + page_tensor_offset(&t->geometry, layer, kv, id) : 0;
+    return t->backend->address;
 }
 
 bool page_tensors_is_mapped(const struct page_tensors *t, uint32_t id)

@@ -41,9 +41,8 @@ void page_tensors_destroy(struct page_tensors *t);
 
 const struct page_geometry *page_tensors_geometry(const struct page_tensors *t);
 const struct page_facts *page_tensors_facts(const struct page_tensors *t);
-/* The address of a page of a tensor where the backend has addresses, else 0. */
-uint64_t page_tensors_address(const struct page_tensors *t, uint32_t layer, unsigned kv,
-                              uint32_t id);
+/* Where the range begins if the backend has addresses, else 0. */
+uint64_t page_tensors_address(const struct page_tensors *t);
 
 /* The outcome's rc.  Every code is PAGE_DONE on 0; otherwise nothing has changed, the ids that were
  * to blame have their code and the others PAGE_SKIPPED. */

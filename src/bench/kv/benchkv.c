@@ -298,9 +298,9 @@ static void measure_chain(struct bench *b)
 
 /* ---- one rank, all points ---- */
 
-static void fini_results(struct bkv_result *results, uint32_t ranks)
+static void fini_results(struct bkv_result results[KV_RANKS_MAX])
 {
-    for (uint32_t i = 0; i < ranks; i++)
+    for (uint32_t i = 0; i < KV_RANKS_MAX; i++)
         bkv_result_fini(&results[i]);
 }
 
@@ -354,7 +354,7 @@ static int run_point(struct bench *b, uint32_t at)
         b->summaries[at] = bkv_summarise(p, b->results[at], p->ranks);
     }
     for (uint64_t i = 0; all && i < runs; i++)
-        fini_results(all[i], KV_RANKS_MAX);
+        fini_results(all[i]);
     free(all);
     return rc;
 }
@@ -415,7 +415,7 @@ static enum cmd_exit run_points(struct bench *b)
     else if (b->world.rank == 0)
         code = report(b);
     for (uint32_t k = 0; k < b->plan.count; k++)
-        fini_results(b->results[k], KV_RANKS_MAX);
+        fini_results(b->results[k]);
     free(b->results);
     return code;
 }

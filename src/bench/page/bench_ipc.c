@@ -404,7 +404,7 @@ static enum cmd_exit report(const struct run *r)
                                   .trace = r->o->trace ? &r->trace : NULL,
                                   .trace_path = r->o->trace,
                                   .fell_back = r->fell_back,
-                                  .worker = page_group_info(r->group, 0)};
+                                  .worker = page_group_info(r->group)};
     int rc = 0;
     if (r->o->json)
         rc = ipc_print_json(stdout, &setting, r->series, r->series_count);

@@ -544,7 +544,7 @@ int bench_link_posts(struct bench_link *l, const struct bench_shot *s, uint64_t 
     uint64_t after = hw_counter_load(&stats->writes);
     size_t unused;
     if (rc == 0)
-        rc = measure_call(l->ep, RPC_METHOD_PING, NULL, 0, NULL, 0, &unused, SILENCE_NS);
+        rc = measure_call(l->ep, RPC_METHOD_PING, NULL, 0, &unused, SILENCE_NS);
     if (rc == 0)
         *writes = after - before;
     return rc;

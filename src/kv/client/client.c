@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -491,13 +490,13 @@ static void await_late(struct kv_client *c, uint64_t until)
 }
 
 /* Takes answers and stores each at its request's place. */
-static int file_answers(struct kv_client *c, struct kv_answer *answers, uint64_t timeout_ns)
+static uint32_t file_answers(struct kv_client *c, struct kv_answer *answers)
 {
     struct kv_answer got[16];
-    int n = kv_client_wait(c, got, (int)ARRAY_LEN(got), timeout_ns);
+    int n = kv_client_wait(c, got, (int)ARRAY_LEN(got), HW_NEVER);
     for (int i = 0; i < n; i++)
         answers[(uintptr_t)got[i].user] = got[i];
-    return n;
+    return (uint32_t)n;
 }
 
 int kv_client_batch(struct kv_client *c, const struct kv_ask *asks, struct kv_answer *answers,
@@ -513,7 +512,7 @@ int kv_client_batch(struct kv_client *c, const struct kv_ask *asks, struct kv_an
         int rc = kv_client_submit(c, &ask);
         uint64_t until = start + (ask.timeout_ns ? ask.timeout_ns : c->options.timeout_ns);
         if (rc == -EAGAIN && c->waited_for > 0) {
-            done += (uint32_t)file_answers(c, answers, HW_NEVER);
+            done += file_answers(c, answers);
             continue;
         }
         if (rc == -EAGAIN && hw_now_ns() < until) {
@@ -527,7 +526,7 @@ int kv_client_batch(struct kv_client *c, const struct kv_ask *asks, struct kv_an
         i++;
     }
     while (done < count)
-        done += (uint32_t)file_answers(c, answers, HW_NEVER);
+        done += file_answers(c, answers);
     for (uint32_t i = 0; i < count; i++)
         answers[i].user = asks[i].user;
     return 0;

@@ -69,10 +69,10 @@ static void unlink_item(struct kv_policy *p, uint32_t at)
     q->weight -= it->weight;
 }
 
-static void move_to_newest(struct kv_policy *p, uint32_t at, uint8_t queue)
+static void move_to_main(struct kv_policy *p, uint32_t at)
 {
     unlink_item(p, at);
-    push_newest(p, at, queue);
+    push_newest(p, at, QUEUE_MAIN);
 }
 
 /* ---- ghosts ---- */
@@ -139,7 +139,7 @@ static uint32_t s3fifo_step(struct kv_policy *p, kv_policy_held_fn *held, void *
     }
     p->held_in_a_row = stays ? p->held_in_a_row + 1 : 0;
     it->uses = small || it->uses == 0 ? 0 : (uint8_t)(it->uses - 1);
-    move_to_newest(p, at, QUEUE_MAIN);
+    move_to_main(p, at);
     return NONE;
 }
 
@@ -148,7 +148,7 @@ static uint32_t lru_step(struct kv_policy *p, kv_policy_held_fn *held, void *use
     uint32_t at = p->queues[QUEUE_MAIN].oldest;
     if (!held(user, at))
         return at;
-    move_to_newest(p, at, QUEUE_MAIN); /* in use now */
+    move_to_main(p, at); /* in use now */
     return NONE;
 }
 
@@ -228,7 +228,7 @@ void kv_policy_use(struct kv_policy *p, uint32_t at)
     struct item *it = &p->items[at];
     assert(at < p->item_count && it->in);
     if (p->kind == KV_POLICY_LRU)
-        move_to_newest(p, at, QUEUE_MAIN);
+        move_to_main(p, at);
     else if (it->uses < USES_MAX)
         it->uses++;
 }

@@ -581,10 +581,10 @@ static size_t opening(const struct llm_tools *t, size_t k, size_t at)
     return k;
 }
 
-/* A call or a list of calls, after marks that may open it from the k-th on. */
-static int look_call(struct llm_tools *t, size_t k, size_t at, bool ended)
+/* A call or a list of calls, after marks that may open it. */
+static int look_call(struct llm_tools *t, size_t at, bool ended)
 {
-    for (;;) {
+    for (size_t k = 0;;) {
         size_t next = opening(t, k, at), blanks = t->shape->prompt ? at : skip_blanks(&t->held, at);
         if (blanks == t->held.bytes)
             return undecided(ended);
@@ -618,7 +618,7 @@ static int look_whole_text(struct llm_tools *t, bool ended)
             drop(&t->held, at);
         return undecided(ended);
     }
-    return look_call(t, 0, at, ended);
+    return look_call(t, at, ended);
 }
 
 static int on_text(struct llm_tools *t, bool ended)
@@ -640,7 +640,7 @@ static int on_text(struct llm_tools *t, bool ended)
     if (err || t->held.bytes == 0)
         return err;
     t->looked = 0;
-    int found = t->shape->whole_text ? look_whole_text(t, ended) : look_call(t, 0, 0, ended);
+    int found = t->shape->whole_text ? look_whole_text(t, ended) : look_call(t, 0, ended);
     if (found == LOOK_CALL)
         t->of_prompt = 0;
     if (found < 0 || found == LOOK_CALL)

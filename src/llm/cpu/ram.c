@@ -134,7 +134,7 @@ int llm_ram_kv_create(struct llm_backend *b, const struct llm_kv_shape *shape,
         free(kv);
         return llm_why(why, rc, "KV cache: %s", error.text);
     }
-    kv->range = (uint8_t *)(uintptr_t)page_tensors_address(kv->tensors, 0, 0, 0);
+    kv->range = (uint8_t *)(uintptr_t)page_tensors_address(kv->tensors);
     kv->row_values = shape->row_values;
     kv->half_bytes = half_bytes;
     kv->run = shape->run;

@@ -577,8 +577,8 @@ int llm_text_embed(struct llm_job *job, const float *states, uint32_t rows) MUST
 /* Memory is short for `job`: takes the rows of the youngest text that is not in the step, and
  * younger than the job where that is a text.  False when there is none. */
 bool llm_texts_make_room(struct llm_worker *w, const struct llm_job *job);
-/* The same of the model's youngest text that is younger than that with the number. */
-bool llm_texts_give_way(struct llm_worker *w, const struct llm_model *m, uint64_t number);
+/* The same of the model's youngest text. */
+bool llm_texts_give_way(struct llm_worker *w, const struct llm_model *m);
 /* Pages that a text needs for the tokens that it has and the next one. */
 uint32_t llm_text_pages(const struct llm_job *job);
 /* The same of the job itself, where other texts of the model hold memory. */

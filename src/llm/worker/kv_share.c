@@ -124,7 +124,7 @@ static void give_back(struct llm_worker *w, struct llm_model *m, uint64_t target
         return;
     llm_engine_kv_trim(m->engine);
     while (page_limit_charged(m->limit) > target &&
-           (llm_engine_kv_drop(m->engine) || llm_kv_make_room(w, m) || llm_texts_give_way(w, m, 0)))
+           (llm_engine_kv_drop(m->engine) || llm_kv_make_room(w, m) || llm_texts_give_way(w, m)))
         ;
     uint64_t after = page_limit_charged(m->limit);
     hw_counter_bump(&w->counts[LLM_COUNT_KV_GIVEN], before > after ? before - after : 0);

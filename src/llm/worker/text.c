@@ -310,9 +310,9 @@ static struct llm_job *youngest(const struct llm_worker *w, const struct llm_mod
     return found;
 }
 
-bool llm_texts_give_way(struct llm_worker *w, const struct llm_model *m, uint64_t number)
+bool llm_texts_give_way(struct llm_worker *w, const struct llm_model *m)
 {
-    struct llm_job *victim = youngest(w, m, number, NULL);
+    struct llm_job *victim = youngest(w, m, 0, NULL);
     if (victim)
         give_way(w, victim);
     return victim != NULL;

@@ -174,13 +174,13 @@ int page_processes_start(const struct page_worker_config *config, uint32_t ranks
     return 0;
 }
 
-/* False when the process has not ended after ms. */
-static bool wait_for_end(pid_t pid, int ms)
+/* False when the process has not ended after STOP_MS. */
+static bool wait_for_end(pid_t pid)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0)
         return waitpid(pid, NULL, 0) == pid;
-    bool ended = wait_readable(fd, ms);
+    bool ended = wait_readable(fd, STOP_MS);
     close(fd);
     return ended && waitpid(pid, NULL, 0) == pid;
 }
@@ -196,7 +196,7 @@ void page_processes_stop(struct page_processes *c)
         }
     }
     for (uint32_t r = 0; r < c->count; r++) {
-        if (c->pids[r] > 0 && !wait_for_end(c->pids[r], STOP_MS)) {
+        if (c->pids[r] > 0 && !wait_for_end(c->pids[r])) {
             (void)kill(c->pids[r], SIGKILL);
             (void)waitpid(c->pids[r], NULL, 0);
         }

@@ -177,7 +177,7 @@ static void agree(struct rpc_ep *ep, const struct rpc_resume_key *key, uint64_t 
     r->key = *key;
     r->window_ns = window_ns;
     r->agreed = true;
-    rpc_rope_hold(r->rope, true);
+    rpc_rope_hold(r->rope);
     reset_when_killed(ep, true);
 }
 

@@ -57,9 +57,9 @@ static void leave(struct rpc_rope *r)
     atomic_fetch_sub(&r->users, 1);
 }
 
-void rpc_rope_hold(struct rpc_rope *r, bool hold)
+void rpc_rope_hold(struct rpc_rope *r)
 {
-    atomic_store_explicit(&r->hold, hold, memory_order_relaxed);
+    atomic_store_explicit(&r->hold, true, memory_order_relaxed);
 }
 
 /* Between enter and leave.  What the endpoint is told: the error, or that nothing fits or came. */

@@ -20,7 +20,7 @@ int rpc_rope_create(struct rpc_transport *connection, struct rpc_rope **out) MUS
 struct rpc_transport *rpc_rope_transport(struct rpc_rope *rope);
 
 /* Without an end that can be resumed a cut is an end: errors go up until this is called. */
-void rpc_rope_hold(struct rpc_rope *rope, bool hold);
+void rpc_rope_hold(struct rpc_rope *rope);
 
 /* Cuts it: threads that wait for the connection come back. */
 void rpc_rope_sever(struct rpc_rope *rope, int why);

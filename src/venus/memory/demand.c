@@ -193,7 +193,7 @@ static void install_known(struct vn_region *region, uintptr_t addr)
 {
     size_t host = region->kernel->page, off = (addr - (uintptr_t)region->memory) / host * host;
     uintptr_t at = (uintptr_t)region->memory + off;
-    if (vn_kernel_install(region->kernel, at, region->shadow.bytes + off, host, true))
+    if (vn_kernel_install(region->kernel, at, region->shadow.bytes + off, host))
         vn_kernel_wake(region->kernel, at, host);
 }
 
@@ -390,7 +390,7 @@ static int fill_run(struct vn_region *region, size_t page, size_t run, const uin
     for (size_t i = page; i < page + run; i++)
         come_back(region, i);
     return vn_kernel_install(region->kernel, (uintptr_t)region->memory + page * VN_PAGE_BYTES,
-                             shadow, run * VN_PAGE_BYTES, true);
+                             shadow, run * VN_PAGE_BYTES);
 }
 
 /* Lays saved writes over the server's bytes `now`.  The other bytes become the shadow copy. */
@@ -428,7 +428,7 @@ static int fill_saved(struct vn_region *region, size_t first, const uint8_t *fro
         come_back(region, page);
     }
     int err = vn_kernel_install(region->kernel, (uintptr_t)region->memory + first * VN_PAGE_BYTES,
-                                now, host, true);
+                                now, host);
     free(now);
     return err;
 }

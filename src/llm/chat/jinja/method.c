@@ -22,21 +22,15 @@ static bool bind(const struct call *c, const char *spec, struct tval *places)
     return llm_targs_bind(c->run, c->args, c->name, spec, places);
 }
 
-/* Text arguments: the first `needed` must be there, those that are there must be strings. */
-static bool bind_text(const struct call *c, const char *spec, struct tval *places, uint32_t count,
-                      uint32_t needed)
+/* An argument that must be a string. */
+static bool bind_text(const struct call *c, const char *spec, struct tval *text)
 {
-    if (!bind(c, spec, places))
+    if (!bind(c, spec, text))
         return false;
-    for (uint32_t i = 0; i < count; i++) {
-        bool absent = places[i].kind == TVAL_UNDEFINED && i >= needed;
-        if (places[i].kind != TVAL_STRING && !absent) {
-            llm_run_fail(c->run, -EINVAL, "%s() argument %u must be str, not %s", c->name, i + 1,
-                         llm_tval_type(places[i]));
-            return false;
-        }
-    }
-    return true;
+    if (text->kind != TVAL_STRING)
+        llm_run_fail(c->run, -EINVAL, "%s() argument 1 must be str, not %s", c->name,
+                     llm_tval_type(*text));
+    return text->kind == TVAL_STRING;
 }
 
 static struct tval str_strip(const struct call *c)
@@ -162,7 +156,7 @@ static struct tval str_partition(const struct call *c)
 {
     bool right = c->how == RIGHT;
     struct tval sep, tuple = llm_tval_list(c->run, TVAL_SEQ_TUPLE);
-    if (!bind_text(c, "sep", &sep, 1, 1))
+    if (!bind_text(c, "sep", &sep))
         return tval_undefined();
     if (sep.bytes == 0)
         return llm_run_fail(c->run, -EINVAL, "empty separator");
@@ -211,7 +205,7 @@ static struct tval str_remove_affix(const struct call *c)
 {
     struct tval affix;
     bool at_end = c->how == RIGHT;
-    if (!bind_text(c, at_end ? "suffix" : "prefix", &affix, 1, 1))
+    if (!bind_text(c, at_end ? "suffix" : "prefix", &affix))
         return tval_undefined();
     size_t n = has_affix(c->run, c->self, affix, at_end) ? affix.bytes : 0;
     return tval_text(c->self.text + (at_end ? 0 : n), c->self.bytes - n);
@@ -238,7 +232,7 @@ static struct tval str_case(const struct call *c)
 static struct tval str_find(const struct call *c)
 {
     struct tval part;
-    if (!bind_text(c, "sub", &part, 1, 1))
+    if (!bind_text(c, "sub", &part))
         return tval_undefined();
     size_t at = find(c->run, c->self, part, 0, c->self.bytes, c->how & RIGHT);
     llm_run_step(c->run, c->self.bytes / 16);
@@ -250,7 +244,7 @@ static struct tval str_find(const struct call *c)
 static struct tval str_count(const struct call *c)
 {
     struct tval part;
-    if (!bind_text(c, "sub", &part, 1, 1))
+    if (!bind_text(c, "sub", &part))
         return tval_undefined();
     if (part.bytes == 0)
         return tval_int((int64_t)llm_text_length(c->self.text, c->self.bytes) + 1);

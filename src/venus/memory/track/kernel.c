@@ -277,10 +277,10 @@ int vn_kernel_protect(const struct vn_kernel *kernel, uintptr_t addr, size_t len
 
 /* The kernel copies only within one mapping.  Bytes done or a negative errno. */
 static int64_t copy_some(const struct vn_kernel *kernel, uintptr_t addr, const uint8_t *from,
-                         size_t len, bool clean)
+                         size_t len)
 {
     struct uffdio_copy copy = {
-        .dst = addr, .src = (uintptr_t)from, .len = len, .mode = clean ? UFFDIO_COPY_MODE_WP : 0};
+        .dst = addr, .src = (uintptr_t)from, .len = len, .mode = UFFDIO_COPY_MODE_WP};
     if (ioctl(kernel->uffd, UFFDIO_COPY, &copy) == 0)
         return (int64_t)len;
     if (errno != EAGAIN && errno != EINTR)
@@ -288,13 +288,12 @@ static int64_t copy_some(const struct vn_kernel *kernel, uintptr_t addr, const u
     return copy.copy > 0 ? copy.copy : 0;
 }
 
-int vn_kernel_install(const struct vn_kernel *kernel, uintptr_t addr, const void *from, size_t len,
-                      bool clean)
+int vn_kernel_install(const struct vn_kernel *kernel, uintptr_t addr, const void *from, size_t len)
 {
     const uint8_t *bytes = from;
     for (size_t at = 0, most = len; at < len;) {
         size_t some = len - at < most ? len - at : most;
-        int64_t done = copy_some(kernel, addr + at, bytes + at, some, clean);
+        int64_t done = copy_some(kernel, addr + at, bytes + at, some);
         if (done == -ENOENT && some > kernel->page) { /* in two mappings or more */
             most = some / kernel->page / 2 * kernel->page;
             continue;

@@ -57,9 +57,9 @@ int vn_kernel_take_written(const struct vn_kernel *kernel, uintptr_t addr, size_
 int vn_kernel_protect(const struct vn_kernel *kernel, uintptr_t addr, size_t len,
                       bool on) MUST_CHECK;
 
-/* Installs missing pages and wakes the threads that wait for them; `clean`: as not written. */
-int vn_kernel_install(const struct vn_kernel *kernel, uintptr_t addr, const void *from, size_t len,
-                      bool clean) MUST_CHECK;
+/* Installs missing pages and wakes the threads that wait for them.  They are not written yet. */
+int vn_kernel_install(const struct vn_kernel *kernel, uintptr_t addr, const void *from,
+                      size_t len) MUST_CHECK;
 
 /* Lets the threads that wait for these pages try again. */
 void vn_kernel_wake(const struct vn_kernel *kernel, uintptr_t addr, size_t len);

@@ -59,18 +59,17 @@ struct names {
     uint32_t count;
 };
 
-/* What the loader and its drivers offer, and with `layer` that layer. */
-static VkExtensionProperties *loader_extensions(PFN_vkGetInstanceProcAddr get, const char *layer,
-                                                uint32_t *count)
+/* What the loader and its drivers offer. */
+static VkExtensionProperties *loader_extensions(PFN_vkGetInstanceProcAddr get, uint32_t *count)
 {
     PFN_vkEnumerateInstanceExtensionProperties enumerate =
         (PFN_vkEnumerateInstanceExtensionProperties)get(NULL,
                                                         "vkEnumerateInstanceExtensionProperties");
     *count = 0;
-    if (!enumerate || enumerate(layer, count, NULL) < 0)
+    if (!enumerate || enumerate(NULL, count, NULL) < 0)
         return NULL;
     VkExtensionProperties *found = calloc(*count + 1, sizeof(*found));
-    if (!found || enumerate(layer, count, found) < 0)
+    if (!found || enumerate(NULL, count, found) < 0)
         *count = 0;
     return found;
 }
@@ -98,7 +97,7 @@ static int choose_extensions(PFN_vkGetInstanceProcAddr get, const VkInstanceCrea
                              bool validate, struct names *out)
 {
     uint32_t count;
-    VkExtensionProperties *found = loader_extensions(get, NULL, &count);
+    VkExtensionProperties *found = loader_extensions(get, &count);
     *out = (struct names){.names = calloc((size_t)info->enabledExtensionCount + 1, sizeof(char *))};
     if (!found || !out->names) {
         free(found);
