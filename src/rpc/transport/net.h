@@ -12,7 +12,6 @@
 struct rpc_net_options {
     const struct rpc_security *security; /* NULL: no TLS */
     uint64_t timeout_ns;                 /* dial: for the connection; 0: 5 s */
-    uint32_t socket_buffer_bytes;        /* 0: VENUS_SOCKET_BUFFER_BYTES, else 4 MiB */
     bool untuned;                        /* tcp: the kernel's defaults, for comparison */
 };
 

@@ -50,10 +50,8 @@ static void tune(int fd, uint32_t buffer_bytes)
     set_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE, bytes, asked);
 }
 
-static uint32_t wanted_buffer(const struct rpc_net_options *options)
+static uint32_t wanted_buffer(void)
 {
-    if (options->socket_buffer_bytes)
-        return options->socket_buffer_bytes;
     uint64_t bytes;
     (void)hw_env_size("VENUS_SOCKET_BUFFER_BYTES", 0, 4 << 10, 1 << 30, &bytes);
     return (uint32_t)bytes;
@@ -121,7 +119,7 @@ static int dial_one(const struct addrinfo *a, const struct rpc_net_options *opti
     if (fd < 0)
         return -errno;
     if (!options->untuned)
-        tune(fd, wanted_buffer(options));
+        tune(fd, wanted_buffer());
     int rc = rpc_sock_connect(fd, a->ai_addr, a->ai_addrlen, timeout_ns);
     if (rc)
         close(fd);
@@ -237,7 +235,7 @@ int rpc_tcp_listen(const struct rpc_addr *addr, const struct rpc_net_options *op
     }
     listener->base.ops = &tcp_listener_ops;
     listener->fd = fd;
-    listener->buffer_bytes = wanted_buffer(options);
+    listener->buffer_bytes = wanted_buffer();
     const struct rpc_security *sec = options->security;
     listener->tls = sec && sec->tls ? rpc_tls_context_ref(sec->tls) : NULL;
     struct sockaddr_storage bound = {0};
