@@ -359,11 +359,7 @@ static int finish_work(struct page_tensors *t, const uint32_t *ids, struct page_
     if (!t->config.async_sched)
         return 0;
     uint64_t start = hw_now_ns();
-    int rc = t->config.finish ? t->config.finish(t->config.finish_user) : 0;
-    if (rc)
-        page_fail(&out->why, rc, 0, "work that uses the pages did not finish: %s", strerror(-rc));
-    else
-        rc = t->backend->ops->finish(t->backend, &out->why);
+    int rc = t->backend->ops->finish(t->backend, &out->why);
     out->driver_ns += hw_now_ns() - start;
     return rc ? fail_at(out, ids, t->sorted[0], PAGE_DRIVER_ERROR) : 0;
 }

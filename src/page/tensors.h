@@ -23,13 +23,8 @@ struct page_tensors_config {
     enum page_layout layout;
     struct page_limit *limit; /* NULL: none; claimed by the caller, outlives the tensors */
 
-    /* Before an unmap the backend waits for the device's work, and this function for the program's
-     * (NULL: there is none). */
-    bool async_sched;
-    int (*finish)(void *user);
-    void *finish_user;
-
-    bool no_reuse; /* memory that was unmapped is not kept for the next map */
+    bool async_sched; /* before an unmap the backend waits for the device's work */
+    bool no_reuse;    /* memory that was unmapped is not kept for the next map */
 };
 
 struct page_tensors;

@@ -210,39 +210,6 @@ static void a_full_device_says_so_and_recovers(void **state)
     ops->close(b);
 }
 
-struct finishing {
-    int calls, answer;
-};
-
-static int finish(void *user)
-{
-    struct finishing *f = user;
-    f->calls++;
-    return f->answer;
-}
-
-static void work_is_finished_before_a_page_is_unmapped(void **state)
-{
-    struct page_tensors_config config = suite_config(layout_of(state));
-    struct finishing f = {0};
-    const uint32_t id = 1;
-    config.async_sched = true;
-    config.finish = finish;
-    config.finish_user = &f;
-    struct page_tensors *t = suite_make(&config);
-    suite_map(t, &id, 1);
-    assert_int_equal(f.calls, 0);
-    suite_fill(t, id, 4);
-    f.answer = -EBUSY;
-    assert_int_equal(page_tensors_unmap(t, &id, 1, &outcome), -EBUSY);
-    assert_int_equal(outcome.codes[0], PAGE_DRIVER_ERROR);
-    suite_expect(t, id, 4);
-    f.answer = 0;
-    suite_unmap(t, &id, 1);
-    assert_int_equal(f.calls, 2);
-    page_tensors_destroy(t);
-}
-
 static void pages_that_do_not_fit_the_device_are_refused(void **state)
 {
     struct page_tensors_config config = suite_config(layout_of(state));
@@ -274,7 +241,6 @@ int main(int argc, char **argv)
             cmocka_unit_test_prestate(memory_is_used_again_or_not_as_told, l),
             cmocka_unit_test_prestate(joined_and_single_calls_give_the_same, l),
             cmocka_unit_test_prestate(a_full_device_says_so_and_recovers, l),
-            cmocka_unit_test_prestate(work_is_finished_before_a_page_is_unmapped, l),
             cmocka_unit_test_prestate(pages_that_do_not_fit_the_device_are_refused, l),
         };
         rc |= cmocka_run_group_tests_name(i ? "contiguous" : "per layer", tests, NULL, NULL);
