@@ -20,7 +20,6 @@
 #define HAWSER_BENCH_KVSIM_SCALE_H
 
 #include "bench/kvsim/replay.h"
-#include "kv/cluster/view.h"
 
 enum {
     KV_SCALE_EVENTS_MAX = 16,     /* a view each */

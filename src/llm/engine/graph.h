@@ -18,7 +18,6 @@
 #define HAWSER_LLM_ENGINE_GRAPH_H
 
 #include "llm/engine/backend.h"
-#include "llm/model/layers.h"
 
 enum { LLM_GRAPH_ROWS_MAX = 1024 }; /* of one batch, on any backend */
 

@@ -19,8 +19,6 @@
 #include "command/command.h"
 #include "rpc/security/security.h"
 
-#include <stdio.h>
-
 enum { HTTP_DEFAULT_PORT = 8000 }; /* as vLLM's */
 
 /* What the user gave for a door. */

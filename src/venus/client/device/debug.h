@@ -12,7 +12,6 @@
 #define HAWSER_VENUS_CLIENT_DEVICE_DEBUG_H
 
 #include "venus/client/icd.h"
-#include "venus/client/object/objects.h"
 
 struct vnc_debug;
 
