@@ -14,8 +14,6 @@
 #include <string.h>
 #include <sys/sysinfo.h>
 
-const char *const service_llm_backends[] = {"cpu", "vulkan", "reference", NULL};
-
 #define AT(field) offsetof(struct service_llm_options, field)
 const struct cmd_option service_llm_table[] = {
     {"model", 0, CMD_LIST, AT(models),
@@ -23,7 +21,7 @@ const struct cmd_option service_llm_table[] = {
      "one word, else the file's base name]",
      "[NAME=]FILE"},
     {"backend", 0, CMD_CHOICE, AT(backend), "what computes it", NULL, "cpu",
-     .choices = service_llm_backends},
+     .choices = llm_backend_names},
     {"math", 0, CMD_CHOICE, AT(math),
      "exact: the same tokens alone, beside others and at another worker; fast: prompts on a GPU's "
      "matrix units (backend vulkan)",
@@ -435,7 +433,7 @@ static enum cmd_exit open_stage(struct service_llm *s, const struct service_llm_
     char why[LLM_WHY_CHARS];
     struct llm_stage_options options = {
         .file = s->files[0],
-        .backend = service_llm_backends[o->backend],
+        .backend = llm_backend_names[o->backend],
         .config = {.threads = (unsigned)o->threads, .math = (enum llm_math)o->math},
         .layers = s->pipeline.stages[0].layers, /* of a share: none */
         .kv_bytes = o->kv_bytes};
@@ -507,10 +505,10 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
         return CMD_DONE;
     if (o->idle_weights_ns && (part_option(o) || o->tp > 1))
         return cmd_fail(CMD_USAGE, "serve: --idle-weights is not for a model in several parts");
-    if (strcmp(service_llm_backends[o->backend], "vulkan") != 0 && o->kv_bytes > memory_bytes())
+    if (strcmp(llm_backend_names[o->backend], "vulkan") != 0 && o->kv_bytes > memory_bytes())
         return cmd_fail(CMD_USAGE, "serve: --kv-memory: this machine has %s of memory and swap",
                         hw_format_size(has, memory_bytes()));
-    if (o->idle_weights_ns && strcmp(service_llm_backends[o->backend], "vulkan") != 0)
+    if (o->idle_weights_ns && strcmp(llm_backend_names[o->backend], "vulkan") != 0)
         return cmd_fail(CMD_USAGE,
                         "serve: --idle-weights is for --backend vulkan: on a CPU weights are used "
                         "where the file is mapped, and the kernel takes that memory when it is "
@@ -535,7 +533,7 @@ enum cmd_exit service_llm_open(struct service_llm *s, const struct service_llm_o
     struct llm_worker_options options = {
         .models = models,
         .model_count = s->count,
-        .engine = {.backend = service_llm_backends[o->backend],
+        .engine = {.backend = llm_backend_names[o->backend],
                    .math = (enum llm_math)o->math,
                    .threads = (unsigned)o->threads,
                    .tp = (uint32_t)o->tp,

@@ -14,8 +14,6 @@
 #include "rpc/server.h"
 #include "serve/session/model.h"
 
-extern const char *const service_llm_backends[]; /* NULL-terminated */
-
 struct service_llm_options {
     struct cmd_list models;     /* [NAME=]FILE each */
     struct cmd_list priorities; /* NAME=N each */

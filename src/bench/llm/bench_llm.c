@@ -30,8 +30,6 @@ enum {
 };
 #define STREAM_BYTES (UINT64_C(256) << 20) /* many times any cache */
 
-static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
-
 struct bench_llm_options {
     const char *model;
     uint64_t threads, tp, prefill, decode, repeats, batch;
@@ -66,7 +64,7 @@ static const struct cmd_option options[] = {
      "what it costs that KV moves, over links of these rates between the workers and their store, "
      "such as 1Gbit,10Gbit,100Gbit; 0: as fast as it is",
      "RATES"},
-    {"backend", 0, CMD_CHOICE, AT(backend), "what computes", NULL, "cpu", 0, 0, backend_names},
+    {"backend", 0, CMD_CHOICE, AT(backend), "what computes", NULL, "cpu", 0, 0, llm_backend_names},
     {"math", 0, CMD_CHOICE, AT(math), "fast: prompts on matrix units (backend vulkan)", NULL,
      "exact", 0, 0, llm_math_names},
     {"no-warm", 0, CMD_FLAG, AT(no_warm),
@@ -391,7 +389,7 @@ static int warm(struct bench_run *r)
 static int open_bench(struct bench_run *r)
 {
     const struct bench_llm_options *o = r->o;
-    struct llm_engine_options engine = {.backend = backend_names[o->backend],
+    struct llm_engine_options engine = {.backend = llm_backend_names[o->backend],
                                         .threads = (unsigned)o->threads,
                                         .math = (enum llm_math)o->math,
                                         .tp = (uint32_t)o->tp,
@@ -474,7 +472,7 @@ static enum cmd_exit run_serving(struct bench_run *r)
     if (llm_file_open(o->model, &r->file, r->why))
         return cmd_fail(CMD_FAILED, "bench-llm: %s", r->why);
     struct bench_serving serving = {.file = r->file,
-                                    .engine = {.backend = backend_names[o->backend],
+                                    .engine = {.backend = llm_backend_names[o->backend],
                                                .threads = (unsigned)o->threads,
                                                .math = (enum llm_math)o->math},
                                     .clients = counts,
@@ -500,7 +498,7 @@ static enum cmd_exit measure_moves(struct bench_run *r, struct hw_bench *bench)
 {
     const struct bench_llm_options *o = r->o;
     struct bench_moves moves = {.file = r->file,
-                                .engine = {.backend = backend_names[o->backend],
+                                .engine = {.backend = llm_backend_names[o->backend],
                                            .threads = (unsigned)o->threads,
                                            .math = (enum llm_math)o->math},
                                 .prefill = (uint32_t)o->prefill,

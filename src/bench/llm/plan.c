@@ -17,8 +17,6 @@
 
 enum { SAMPLES = 11 }; /* steps that are timed; the median counts */
 
-static const char *const backend_names[] = {"cpu", "vulkan", "reference", NULL};
-
 struct plan_options {
     uint64_t workers, step_ns, rows, threads;
     const char *link;
@@ -36,7 +34,7 @@ static const struct cmd_option options[] = {
     {"rows", 0, CMD_U64, AT(rows), "of a step: 1 for a token, more for a prompt", "N", "1", 1,
      LLM_ROWS_MAX},
     {"backend", 0, CMD_CHOICE, AT(backend), "what computes the step that is measured", NULL, "cpu",
-     .choices = backend_names},
+     .choices = llm_backend_names},
     {"threads", 0, CMD_U64, AT(threads), "of the cpu backend; 0: one for each core", "N", "0", 0,
      LLM_THREADS_MAX},
     {NULL},
@@ -75,7 +73,7 @@ static enum cmd_exit read_link(struct plan *p)
 
 static enum cmd_exit time_step(struct plan *p, const char *path, const struct llm_file *file)
 {
-    struct llm_engine_options engine = {.backend = backend_names[p->o->backend],
+    struct llm_engine_options engine = {.backend = llm_backend_names[p->o->backend],
                                         .threads = (unsigned)p->o->threads,
                                         .context = (uint32_t)p->o->rows};
     struct llm_engine *e;
@@ -158,7 +156,7 @@ static void print_known(const struct plan *p, const char *path, const struct llm
     if (p->o->step_ns)
         printf("as given\n");
     else
-        printf("measured here (%s), median of %d\n", backend_names[p->o->backend], SAMPLES);
+        printf("measured here (%s), median of %d\n", llm_backend_names[p->o->backend], SAMPLES);
     printf("assumed  %llu workers as fast as this one share the step evenly\n\n",
            (unsigned long long)p->o->workers);
 }

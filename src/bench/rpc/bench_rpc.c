@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "bench/rpc/link.h"
 #include "command/interrupt.h"
+#include "command/kvranks.h"
 #include "command/measure.h"
 
 #include <assert.h>
@@ -32,8 +33,6 @@ enum {
 
 static const uint32_t sizes[] = {SMALL, 1 << 10, 16 << 10, LARGE};
 static const uint32_t depths[] = {1, 8, 64};
-static const char *const wait_names[] = {
-    [RPC_WAIT_ADAPTIVE] = "adaptive", [RPC_WAIT_BLOCK] = "block", [RPC_WAIT_BUSY] = "busy"};
 static const enum rpc_wait_mode waits[] = {RPC_WAIT_BLOCK, RPC_WAIT_BUSY, RPC_WAIT_ADAPTIVE};
 
 struct bench_rpc_options {
@@ -149,7 +148,7 @@ static void plan_calls(struct plan *plan, enum bench_transport transport, enum r
     char text[HW_FORMAT_CHARS];
     struct item item = {KIND_CALLS, transport, wait, size, depth, ""};
     snprintf(item.name, sizeof(item.name), "%s.%s.d%u.%s", bench_transport_names[transport],
-             hw_format_size(text, size), depth, wait_names[wait]);
+             hw_format_size(text, size), depth, cmd_wait_names[wait]);
     plan_add(plan, &item);
 }
 
@@ -165,11 +164,11 @@ static void plan_link(struct plan *plan, enum bench_transport transport, enum rp
         }
     }
     struct item stream = {KIND_STREAM, transport, wait, LARGE, 1, ""};
-    snprintf(stream.name, sizeof(stream.name), "%s.stream.%s", name, wait_names[wait]);
+    snprintf(stream.name, sizeof(stream.name), "%s.stream.%s", name, cmd_wait_names[wait]);
     plan_add(plan, &stream);
     if (transport == BENCH_TCP) {
         struct item gain = {KIND_DEPTH_GAIN, transport, wait, SMALL, 64, ""};
-        snprintf(gain.name, sizeof(gain.name), "%s.64B.d64-over-d1.%s", name, wait_names[wait]);
+        snprintf(gain.name, sizeof(gain.name), "%s.64B.d64-over-d1.%s", name, cmd_wait_names[wait]);
         plan_add(plan, &gain);
     }
 }
@@ -338,7 +337,7 @@ static void add_row(struct run *r, const struct item *item, const struct figure 
                          "the machine is idle",
                          f->value, unit);
     hw_bench_field(&r->bench, "transport", "%s", bench_transport_names[item->transport]);
-    hw_bench_field(&r->bench, "wait", "%s", wait_names[item->wait]);
+    hw_bench_field(&r->bench, "wait", "%s", cmd_wait_names[item->wait]);
     hw_bench_field(&r->bench, "size", "%s", hw_format_size(size, item->size));
     hw_bench_field(&r->bench, "depth", "%u", item->depth);
     hw_bench_field(&r->bench, "against", "%s", against);

@@ -9,6 +9,7 @@ enum { ARITHMETIC = 4 };
 const struct llm_backend_ops *const llm_backends[] = {&llm_backend_cpu, &llm_backend_vulkan,
                                                       &llm_backend_reference, NULL};
 
+const char *const llm_backend_names[] = {"cpu", "vulkan", "reference", NULL};
 const char *const llm_math_names[] = {"exact", "fast", NULL};
 
 const struct llm_backend_ops *llm_backend_find(const char *name)

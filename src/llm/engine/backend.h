@@ -337,7 +337,8 @@ extern const struct llm_backend_ops llm_backend_vulkan;
  * number that grows when a change of the program changes bits. */
 void llm_backend_arithmetic(const struct llm_backend *b, char text[LLM_ARITHMETIC_CHARS]);
 
-/* All of them, NULL at the end; find: by name, or NULL. */
+/* All of them, and their names, NULL at the end; find: by name, or NULL. */
+extern const char *const llm_backend_names[];
 extern const struct llm_backend_ops *const llm_backends[];
 const struct llm_backend_ops *llm_backend_find(const char *name);
 
