@@ -44,12 +44,9 @@ int kv_redis_write(struct kv_redis_conn *c, struct iovec *iov, int count)
             n = c->transport->ops->wait(c->transport, RPC_WAIT_SEND, time_left(c));
         if (n < 0)
             return (int)n;
-        for (; count > 0 && (size_t)n >= iov->iov_len; iov++, count--)
-            n -= (ssize_t)iov->iov_len;
-        if (count > 0) {
-            iov->iov_base = (char *)iov->iov_base + n;
-            iov->iov_len -= (size_t)n;
-        }
+        int sent = rpc_iov_advance(iov, count, (size_t)n);
+        iov += sent;
+        count -= sent;
     }
     return 0;
 }

@@ -39,7 +39,7 @@ bool resp_grow(char **data, size_t *size, size_t need, size_t first)
 /* What is left to send. */
 struct rest {
     struct iovec vectors[VECTORS];
-    uint32_t first, count;
+    int first, count;
     size_t bytes;
 };
 
@@ -67,14 +67,7 @@ static void rest_of(const struct resp_session *s, struct rest *r)
 static void rest_sent(struct rest *r, size_t sent)
 {
     r->bytes -= sent;
-    while (sent > 0) {
-        struct iovec *v = &r->vectors[r->first];
-        size_t n = sent < v->iov_len ? sent : v->iov_len;
-        v->iov_base = (char *)v->iov_base + n;
-        v->iov_len -= n;
-        sent -= n;
-        r->first += v->iov_len == 0;
-    }
+    r->first += rpc_iov_advance(&r->vectors[r->first], r->count - r->first, sent);
 }
 
 /* The bytes of the parts are sent or copied.  Those of another process are right if their lease has
@@ -99,7 +92,7 @@ static void keep_rest(struct resp_session *s, struct rest *r)
     size_t size = 0, len = 0;
     char *copy = NULL;
     if (resp_grow(&copy, &size, r->bytes, OUT_FIRST)) {
-        for (uint32_t i = r->first; i < r->count; len += r->vectors[i++].iov_len)
+        for (int i = r->first; i < r->count; len += r->vectors[i++].iov_len)
             memcpy(copy + len, r->vectors[i].iov_base, r->vectors[i].iov_len);
         free(s->out);
         s->out = copy;

@@ -401,17 +401,8 @@ void rpc_tx_written(struct rpc_tx *tx, size_t n)
 {
     if (tx->kept)
         keep_written(tx, n);
-    while (n > 0) {
-        assert(tx->gather_at < tx->gather_count);
-        struct iovec *v = &tx->gather[tx->gather_at];
-        if (n < v->iov_len) {
-            v->iov_base = (uint8_t *)v->iov_base + n;
-            v->iov_len -= n;
-            return;
-        }
-        n -= v->iov_len;
-        tx->gather_at++;
-    }
+    tx->gather_at +=
+        rpc_iov_advance(&tx->gather[tx->gather_at], tx->gather_count - tx->gather_at, n);
     if (tx->gather_at == tx->gather_count)
         gather_finish(tx);
 }

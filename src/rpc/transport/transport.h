@@ -13,6 +13,7 @@
 
 #include "base/attr.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -33,6 +34,21 @@ enum rpc_wait_events { RPC_WAIT_RECV = 1, RPC_WAIT_SEND = 2 };
 enum rpc_peer_user { RPC_USER_UNKNOWN, RPC_USER_SAME, RPC_USER_OTHER };
 
 struct rpc_transport;
+
+/* n bytes of the segments are sent: how many segments are done.  The next one begins with the rest.
+ */
+static inline int rpc_iov_advance(struct iovec *iov, int count, size_t n)
+{
+    int done = 0;
+    for (; done < count && n >= iov[done].iov_len; done++)
+        n -= iov[done].iov_len;
+    assert(done < count || n == 0);
+    if (done < count) {
+        iov[done].iov_base = (uint8_t *)iov[done].iov_base + n;
+        iov[done].iov_len -= n;
+    }
+    return done;
+}
 
 /* What another process needs beside the descriptors to go on with a connection.  Fixed in size, for
  * processes of the same program. */

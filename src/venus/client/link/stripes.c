@@ -101,12 +101,9 @@ static int send_all(struct stripe *stripe, struct iovec *iov, int count)
         }
         if (n < 0)
             return (int)n;
-        for (; count > 0 && (size_t)n >= iov->iov_len; iov++, count--)
-            n -= (ssize_t)iov->iov_len;
-        if (count > 0) {
-            iov->iov_base = (uint8_t *)iov->iov_base + n;
-            iov->iov_len -= (size_t)n;
-        }
+        int sent = rpc_iov_advance(iov, count, (size_t)n);
+        iov += sent;
+        count -= sent;
     }
     return 0;
 }
