@@ -20,12 +20,11 @@ static uint32_t bucket_of(uint64_t deadline_ns)
     return (uint32_t)((to_ms(deadline_ns) + 1) % RPC_WHEEL_BUCKETS);
 }
 
-int rpc_calls_init(struct rpc_calls *calls, uint32_t limit, uint64_t now_ns)
+void rpc_calls_init(struct rpc_calls *calls, uint32_t limit, uint64_t now_ns)
 {
     assert(limit > 0 && limit <= RPC_CALLS_MAX);
     *calls = (struct rpc_calls){.limit = limit, .free_head = NIL, .swept_ms = to_ms(now_ns)};
     memset(calls->wheel, 0xff, sizeof calls->wheel);
-    return 0;
 }
 
 void rpc_calls_fini(struct rpc_calls *calls)

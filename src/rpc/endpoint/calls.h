@@ -41,7 +41,7 @@ static inline bool rpc_calls_overdue(const struct rpc_calls *calls, uint64_t now
     return calls->in_flight > 0 && now_ns >= (calls->swept_ms + 1) * HW_MS;
 }
 
-int rpc_calls_init(struct rpc_calls *calls, uint32_t limit, uint64_t now_ns) MUST_CHECK;
+void rpc_calls_init(struct rpc_calls *calls, uint32_t limit, uint64_t now_ns);
 void rpc_calls_fini(struct rpc_calls *calls);
 
 /* 0, -ENOBUFS when `limit` are in flight, -ENOMEM. */

@@ -94,9 +94,7 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     if (ep->config.takes_fds && transport->ops->expect_fds)
         transport->ops->expect_fds(transport);
     uint64_t now = rpc_ep_now(ep);
-    rc = rpc_calls_init(&ep->calls, RPC_CALLS_MIN, now);
-    if (rc)
-        goto fini_rx;
+    rpc_calls_init(&ep->calls, RPC_CALLS_MIN, now);
     /* Every peer takes at least this much; the rest of its window comes with its hello. */
     rpc_tx_init(&ep->tx, RPC_WINDOW_MIN, RPC_WINDOW_MIN);
     ep->message_max = RPC_WINDOW_MIN - RPC_MESSAGE_COST;
@@ -112,8 +110,6 @@ int rpc_ep_create(struct rpc_transport *transport, const struct rpc_config *conf
     *out = ep;
     return 0;
 
-fini_rx:
-    rpc_rx_fini(&ep->rx);
 free_ep:
     rpc_resume_fini(ep);
     free(ep->handshake);

@@ -205,13 +205,13 @@ static int place_of(const struct vns_instance *instance, VkPhysicalDevice device
 }
 
 /* Those that the server was told to offer, in that order. */
-static VkResult keep_visible(struct vns_instance *instance)
+static void keep_visible(struct vns_instance *instance)
 {
     VkPhysicalDevice kept[VN_DEVICES_MAX];
     int places[VN_DEVICES_MAX];
     uint32_t count = 0;
     if (!hw_visible_are_chosen())
-        return VK_SUCCESS;
+        return;
     for (uint32_t i = 0; i < instance->device_count; i++) {
         int place = place_of(instance, instance->devices[i]);
         uint32_t at = count;
@@ -227,7 +227,6 @@ static VkResult keep_visible(struct vns_instance *instance)
     }
     memcpy(instance->devices, kept, count * sizeof(*kept));
     instance->device_count = count;
-    return VK_SUCCESS;
 }
 
 static VkResult list_devices(struct vns_instance *instance)
@@ -239,7 +238,9 @@ static VkResult list_devices(struct vns_instance *instance)
     VkResult result =
         instance->driver.vkEnumeratePhysicalDevices(instance->handle, &count, instance->devices);
     instance->device_count = result < 0 ? 0 : count;
-    return result < 0 ? result : keep_visible(instance);
+    if (result >= 0)
+        keep_visible(instance);
+    return result;
 }
 
 static uint32_t choose_version(uint32_t loader, const VkInstanceCreateInfo *info)
