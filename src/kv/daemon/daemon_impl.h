@@ -106,7 +106,7 @@ struct kv_peer {
     bool we_dial;                          /* of two ranks, one does */
     uint64_t in_view;                      /* the last epoch with this member at this address */
     uint64_t used_ns;                      /* last request or answer */
-    bool dialling, joining, up, blocked;
+    bool dialling, up, blocked;
     bool lost;            /* its last connection ended while it was in the view */
     uint64_t incarnation; /* of the daemon at the other end; 0: not known */
     uint32_t session;     /* counts connections: tickets and leases end with theirs */

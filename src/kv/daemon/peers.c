@@ -329,7 +329,7 @@ static void disconnect(struct kv_daemon *d, struct kv_peer *peer)
         kv_client_slot_answer(p, KV_PEER_LOST, NULL, 0);
     }
     unlink_peer(d, peer);
-    peer->joining = peer->blocked = false;
+    peer->blocked = false;
     peer->incarnation = 0;
     if (peer->caller)
         kv_peer_free(peer);
@@ -431,7 +431,6 @@ static void on_joined(void *user, int status, const struct rpc_msg *reply)
 {
     struct kv_peer *peer = user;
     struct kv_joined joined;
-    peer->joining = false;
     if (status == 0 && kv_joined_decode(reply->data, reply->len, &joined))
         status = -EPROTO;
     if (status == 0 && peer->daemon->config.member && joined.member != peer->id) {
@@ -465,11 +464,7 @@ static int send_join(struct kv_daemon *d, struct kv_peer *peer)
                             .iov = &iov,
                             .iov_count = 1,
                             .timeout_ns = join_timeout_ns};
-    peer->joining = true;
-    int rc = rpc_call(peer->ep, &send, on_joined, peer, NULL);
-    if (rc)
-        peer->joining = false;
-    return rc;
+    return rpc_call(peer->ep, &send, on_joined, peer, NULL);
 }
 
 static bool adopt_unjoined(struct kv_daemon *d, struct rpc_ep *ep)

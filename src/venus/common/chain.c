@@ -47,16 +47,13 @@ static bool enter(struct vn_decoder *d, uint32_t *stype, struct wire_dec *outer)
     return true;
 }
 
-static void leave(struct vn_decoder *d, struct wire_dec outer, uint32_t stype, bool known)
+static void leave(struct vn_decoder *d, struct wire_dec outer, bool known)
 {
     int err = known ? wire_dec_end(&d->in) : wire_dec_error(&d->in);
     d->in = outer;
     if (err)
         vn_decoder_fail(d, err);
-    if (!known && !err) {
-        d->unknown_stype = stype;
-        d->unknown_stypes++;
-    }
+    d->unknown_stypes += !known && !err;
 }
 
 static bool deeper(struct vn_decoder *d)
@@ -78,7 +75,7 @@ static void *dec_nodes(struct vn_decoder *d, dec_node_fn *dec)
         return NULL;
     for (int n = 0; enter(d, &stype, &outer); n++) {
         VkBaseOutStructure *node = n < VN_CHAIN_MAX ? dec(d, stype) : NULL;
-        leave(d, outer, stype, node != NULL);
+        leave(d, outer, node != NULL);
         if (n >= VN_CHAIN_MAX)
             vn_decoder_fail(d, -EMSGSIZE);
         if (node) {
@@ -115,7 +112,7 @@ void vn_dec_out_chain(struct vn_decoder *d, void *chain)
         return;
     for (int n = 0; enter(d, &stype, &outer); n++) {
         VkBaseOutStructure *node = find(chain, stype);
-        leave(d, outer, stype, node && vn_dec_out_node(d, node));
+        leave(d, outer, node && vn_dec_out_node(d, node));
         if (n >= VN_CHAIN_MAX)
             vn_decoder_fail(d, -EMSGSIZE);
     }

@@ -56,8 +56,7 @@ struct vn_decoder {
     void *objects;           /* for ops */
     void *command_buffer;    /* that recorded commands go to; NULL outside a stream */
     uint64_t bad_id;         /* the command's first that was unknown or of the wrong type, or 0 */
-    uint32_t unknown_stype;  /* the last structure type that was skipped */
-    uint32_t unknown_stypes; /* how many were */
+    uint32_t unknown_stypes; /* structures of a type that is not known, which were skipped */
     uint32_t depth;
     uint64_t output; /* bytes of vn_dec_output for this command so far */
     bool poisoned;   /* the command names a poisoned or unknown id: it must not be executed */
