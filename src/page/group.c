@@ -55,7 +55,8 @@ static int ask_rank(const struct page_group *g, uint32_t rank, struct page_info 
     return rc ? page_fail(why, rc, cause.driver, "rank %u: %.170s", rank, cause.text) : 0;
 }
 
-int page_group_ask(struct page_group *g, struct page_info *infos, struct page_error *why)
+/* What each rank says about itself now. */
+static int ask_all(struct page_group *g, struct page_info *infos, struct page_error *why)
 {
     for (uint32_t r = 0; r < g->peers.count; r++) {
         int rc = ask_rank(g, r, &infos[r], why);
@@ -173,7 +174,7 @@ int page_group_open(const struct page_group_config *config, struct page_group **
         page_runtime_socket(&g->runtime, r, g->peers.paths[r]);
     rc = page_runtime_lead(&g->runtime, config->scheduler, why);
     if (rc == 0)
-        rc = page_group_ask(g, g->infos, why);
+        rc = ask_all(g, g->infos, why);
     if (rc == 0)
         rc = check_agreement(g, why);
     if (rc == 0)

@@ -66,8 +66,4 @@ int page_group_map(struct page_group *g, const uint32_t *ids, size_t count,
 int page_group_unmap(struct page_group *g, const uint32_t *ids, size_t count,
                      struct page_verdict *verdict) MUST_CHECK;
 
-/* What each rank says about itself now; infos[rank] for each.  0, or a negative errno and why. */
-int page_group_ask(struct page_group *g, struct page_info *infos,
-                   struct page_error *why) MUST_CHECK;
-
 #endif

@@ -281,7 +281,7 @@ int kv_client_submit(struct kv_client *c, const struct kv_ask *ask)
     return submit(c, ask, &l, &slot);
 }
 
-void kv_client_flush(struct kv_client *c)
+static void wake_daemons(struct kv_client *c)
 {
     for (uint32_t i = 0; i < c->link_count; i++) {
         struct link *l = c->links[i];
@@ -433,7 +433,7 @@ static bool spin_on(struct kv_client *c, uint64_t now)
 int kv_client_wait(struct kv_client *c, struct kv_answer *answers, int max, uint64_t timeout_ns)
 {
     uint64_t until = 0;
-    kv_client_flush(c);
+    wake_daemons(c);
     for (;;) {
         for (int i = 0; i < HW_LOOKS_A_CLOCK; i++) {
             int n = collect(c, answers, max);
@@ -613,6 +613,6 @@ bool kv_client_block_tell(struct kv_client *c, struct kv_key key, const void *pa
     if (submit(c, &ask, &l, &slot))
         return false;
     end_slot(c, l, &l->slots[slot], KV_OK, &none); /* its answer is dropped like a late one */
-    kv_client_flush(c);
+    wake_daemons(c);
     return true;
 }

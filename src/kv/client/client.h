@@ -59,8 +59,6 @@ struct kv_answer {
 /* 0; -EAGAIN when every slot of that daemon is in use; -EMSGSIZE past value_max; -EINVAL;
  * -ECONNRESET when that daemon is gone. */
 int kv_client_submit(struct kv_client *client, const struct kv_ask *ask) MUST_CHECK;
-/* Wakes sleeping daemons.  kv_client_wait does it, too. */
-void kv_client_flush(struct kv_client *client);
 /* Up to `max` answers, waiting at most timeout_ns (0: not at all) for the first.  Their number; 0
  * when none came in time or none is due. */
 int kv_client_wait(struct kv_client *client, struct kv_answer *answers, int max,

@@ -200,7 +200,7 @@ static void copy_out(struct resp_session *s, const void *data, size_t len)
     s->out_len += len;
 }
 
-void resp_send(struct resp_session *s, const void *data, size_t len)
+static void put(struct resp_session *s, const void *data, size_t len)
 {
     if (!s->may_wait || s->out_len + len <= RESP_GATHER_BYTES) {
         copy_out(s, data, len);
@@ -224,14 +224,14 @@ static void head(struct resp_session *s, char mark, int64_t number)
     if (number < 0)
         *--at = '-';
     *--at = mark;
-    resp_send(s, at, (size_t)(text + sizeof(text) - at));
+    put(s, at, (size_t)(text + sizeof(text) - at));
 }
 
 void resp_status(struct resp_session *s, const char *text)
 {
-    resp_send(s, "+", 1);
-    resp_send(s, text, strlen(text));
-    resp_send(s, "\r\n", 2);
+    put(s, "+", 1);
+    put(s, text, strlen(text));
+    put(s, "\r\n", 2);
 }
 
 void resp_error(struct resp_session *s, const char *format, ...)
@@ -243,9 +243,9 @@ void resp_error(struct resp_session *s, const char *format, ...)
     va_end(args);
     for (char *c = text; *c; c++) /* it may quote the request */
         *c = (unsigned char)*c < ' ' ? ' ' : *c;
-    resp_send(s, "-", 1);
-    resp_send(s, text, strlen(text));
-    resp_send(s, "\r\n", 2);
+    put(s, "-", 1);
+    put(s, text, strlen(text));
+    put(s, "\r\n", 2);
 }
 
 void resp_integer(struct resp_session *s, int64_t value)
@@ -266,8 +266,8 @@ void resp_map(struct resp_session *s, size_t pairs)
 void resp_bulk(struct resp_session *s, const void *data, size_t len)
 {
     head(s, '$', (int64_t)len);
-    resp_send(s, data, len);
-    resp_send(s, "\r\n", 2);
+    put(s, data, len);
+    put(s, "\r\n", 2);
 }
 
 void resp_text(struct resp_session *s, const char *text)
@@ -277,7 +277,7 @@ void resp_text(struct resp_session *s, const char *text)
 
 void resp_null(struct resp_session *s)
 {
-    resp_send(s, s->resp3 ? "_\r\n" : "$-1\r\n", s->resp3 ? 3 : 5);
+    put(s, s->resp3 ? "_\r\n" : "$-1\r\n", s->resp3 ? 3 : 5);
 }
 
 void resp_send_value(struct resp_session *s, struct resp_value *value, uint32_t from, uint32_t len)
@@ -295,5 +295,5 @@ void resp_send_value(struct resp_session *s, struct resp_value *value, uint32_t 
         if (!value->host)
             resp_flush_out(s); /* its lease ends: without it the reply must have no end either */
     }
-    resp_send(s, "\r\n", 2);
+    put(s, "\r\n", 2);
 }

@@ -96,7 +96,6 @@ void resp_session_ask(struct resp_session *s);
 
 /* ---- replies.c ---- */
 
-void resp_send(struct resp_session *s, const void *data, size_t len);
 void resp_status(struct resp_session *s, const char *text);
 void resp_error(struct resp_session *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -60,7 +60,7 @@ void llm_links_traffic(const struct llm_links *links, const struct llm_backend_o
     }
 }
 
-void llm_link_disconnect(struct llm_links *links, struct llm_link *link)
+static void disconnect(struct llm_links *links, struct llm_link *link)
 {
     if (link->remote)
         add_traffic(link->remote, &links->sent, &links->received);
@@ -72,7 +72,7 @@ void llm_link_disconnect(struct llm_links *links, struct llm_link *link)
 void llm_links_disconnect(struct llm_links *links)
 {
     for (uint32_t i = 0; i < links->count; i++)
-        llm_link_disconnect(links, &links->items[i]);
+        disconnect(links, &links->items[i]);
 }
 
 /* Under the client's lock, in any thread. */
@@ -118,7 +118,7 @@ int llm_link_lose(struct llm_links *links, struct llm_link *link, const char *ca
 {
     char text[LLM_WHY_CHARS];
     llm_why_set(text, "%.88s is lost: %.150s", link->name, cause);
-    llm_link_disconnect(links, link);
+    disconnect(links, link);
     if (!links->reaches) { /* else it has no KV of ours yet */
         hw_warn(HW_CAT_LLM, "%s; texts under way are computed again when it answers", text);
         links->backend->kv_lost = true;
@@ -245,7 +245,7 @@ static void end_attempt(struct llm_links *links)
         llm_why_set(links->failed_why, "%s", links->reach_why);
         for (uint32_t i = 0; i < links->count; i++) {
             if (links->is_stale || !links->items[i].is_open)
-                llm_link_disconnect(links, &links->items[i]);
+                disconnect(links, &links->items[i]);
         }
     }
 }

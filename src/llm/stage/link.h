@@ -86,7 +86,6 @@ void llm_links_traffic(const struct llm_links *links, const struct llm_backend_o
 
 /* 0, or why it cannot be reached. */
 int llm_link_connect(struct llm_links *links, struct llm_link *link, char *why) MUST_CHECK;
-void llm_link_disconnect(struct llm_links *links, struct llm_link *link);
 void llm_links_disconnect(struct llm_links *links); /* all */
 /* Ends it because of that.  -EOWNERDEAD and why. */
 int llm_link_lose(struct llm_links *links, struct llm_link *link, const char *cause,

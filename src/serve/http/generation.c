@@ -127,7 +127,8 @@ const struct http_text *http_choice_text(const struct http_choice *choice)
     return choice->tools || choice->answer ? &choice->content : &choice->text;
 }
 
-bool http_choice_has_call(const struct http_choice *choice)
+/* A call, or more of one, has not been sent to a client that streams. */
+static bool has_call(const struct http_choice *choice)
 {
     const char *arguments;
     size_t count = choice->tools ? llm_tools_count(choice->tools) : 0;
@@ -139,7 +140,7 @@ bool http_choice_has_call(const struct http_choice *choice)
 bool http_choice_has_news(const struct http_choice *choice)
 {
     return http_choice_text(choice)->shown > choice->text_sent ||
-           choice->reasoning.shown > choice->reasoning_sent || http_choice_has_call(choice);
+           choice->reasoning.shown > choice->reasoning_sent || has_call(choice);
 }
 
 size_t http_whole_calls(const struct http_choice *choice)

@@ -463,8 +463,6 @@ void http_generation_fini(struct http_exchange *x);
 
 /* What the client gets to see as text. */
 const struct http_text *http_choice_text(const struct http_choice *choice);
-/* A call, or more of one, has not been sent to a client that streams. */
-bool http_choice_has_call(const struct http_choice *choice);
 /* That, or text, or reasoning. */
 bool http_choice_has_news(const struct http_choice *choice);
 

@@ -288,7 +288,7 @@ static struct tval call_macro(struct llm_run *run, const struct tval_macro *macr
     return text;
 }
 
-struct tval llm_tval_call(struct llm_run *run, struct tval callee, const struct targs *args)
+static struct tval call_value(struct llm_run *run, struct tval callee, const struct targs *args)
 {
     if (!llm_run_step(run, 0))
         return tval_undefined();
@@ -312,7 +312,7 @@ static struct tval eval_call(struct frame *f, const struct node *node)
     struct targs args;
     struct tval callee = eval(f, node->a);
     eval_args(f, node->b, &args);
-    return llm_tval_call(f->run, callee, &args);
+    return call_value(f->run, callee, &args);
 }
 
 static struct tval eval_items(struct frame *f, const struct node *node)
@@ -550,7 +550,7 @@ static void execute_call(struct frame *f, const struct node *node)
     *block = (struct tval_macro){.node = node, .scope = f->scope};
     llm_tval_set(f->run, args.named, llm_tval_c("caller"),
                  (struct tval){.kind = TVAL_MACRO, .macro = block});
-    llm_tval_str(f->run, f->run->out, llm_tval_call(f->run, callee, &args));
+    llm_tval_str(f->run, f->run->out, call_value(f->run, callee, &args));
 }
 
 static struct tval filtered_block(struct frame *f, const struct node *node)

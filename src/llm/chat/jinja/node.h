@@ -81,8 +81,6 @@ struct targs {
 int llm_template_tree(struct llm_template *t, const char *text, size_t bytes, char *why);
 /* eval.c */
 void llm_template_run(struct llm_run *run, const struct llm_template *t, const json_t *variables);
-/* Calls a macro, function or method. */
-struct tval llm_tval_call(struct llm_run *run, struct tval callee, const struct targs *args);
 /* filter.c; unknown names fail the run. */
 struct tval llm_filter_apply(struct llm_run *run, const char *name, size_t bytes, struct tval v,
                              const struct targs *args);

@@ -20,7 +20,7 @@ bool vnc_descriptor_writes_buffer(VkDescriptorType type)
     }
 }
 
-bool vnc_descriptor_has_buffer(VkDescriptorType type)
+static bool has_buffer(VkDescriptorType type)
 {
     switch ((int)type) {
     case VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER:
@@ -78,7 +78,7 @@ static bool remember_bindings(struct vnc_set_layout *layout,
             .count = b->descriptorCount,
             .immutable = vn_reads_samplers(b->descriptorType) && b->pImmutableSamplers,
             .variable = flags_of(info, i) & VK_DESCRIPTOR_BINDING_VARIABLE_DESCRIPTOR_COUNT_BIT,
-            .slots = vnc_descriptor_has_buffer(b->descriptorType) ? b->descriptorCount : 0,
+            .slots = has_buffer(b->descriptorType) ? b->descriptorCount : 0,
         };
     }
     if (layout->count)

@@ -46,8 +46,7 @@ static inline struct vnc_set_layout *vnc_set_layout_ref(struct vnc_set_layout *l
 const struct vnc_binding *vnc_set_layout_binding(const struct vnc_set_layout *layout,
                                                  uint32_t number);
 
-/* Whether shaders can reach a buffer, or write one, through a descriptor of this type. */
-bool vnc_descriptor_has_buffer(VkDescriptorType type);
+/* Whether shaders can write a buffer through a descriptor of this type. */
 bool vnc_descriptor_writes_buffer(VkDescriptorType type);
 
 /* The writes, each cleaned by the layout that layout_of gives it. */

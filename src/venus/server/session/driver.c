@@ -13,7 +13,8 @@
 
 static const char validation_layer[] = "VK_LAYER_KHRONOS_validation";
 
-int vns_errno(VkResult result)
+/* The one conversion of a VkResult that failed. */
+static int errno_of(VkResult result)
 {
     switch (result) {
     case VK_ERROR_OUT_OF_HOST_MEMORY:
@@ -287,7 +288,7 @@ int vns_instance_open(struct vns_instance *instance, const VkInstanceCreateInfo 
                  result == VK_ERROR_LAYER_NOT_PRESENT ? "no validation layer is installed"
                                                       : "no Vulkan driver starts",
                  result);
-        return vns_errno(result);
+        return errno_of(result);
     }
     return 0;
 }

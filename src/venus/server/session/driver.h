@@ -49,7 +49,4 @@ void vns_instance_close(struct vns_instance *instance);
 void vns_instance_load_device(const struct vns_instance *instance, VkDevice device,
                               struct vn_driver *driver);
 
-/* The one conversion: a VkResult that failed to a negative errno. */
-int vns_errno(VkResult result);
-
 #endif
