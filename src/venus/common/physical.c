@@ -88,3 +88,13 @@ bool vn_block_of(VkFormat format, VkImageAspectFlags aspect, struct vn_block *ou
     }
     return out->bytes > 0;
 }
+
+const VkExtensionProperties *vn_extension_among(const VkExtensionProperties *list, uint32_t count,
+                                                const char *name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(list[i].extensionName, name) == 0)
+            return &list[i];
+    }
+    return NULL;
+}

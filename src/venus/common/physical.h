@@ -81,4 +81,8 @@ struct vn_block {
 /* False for a format that is not in the registry, or has no such aspect. */
 bool vn_block_of(VkFormat format, VkImageAspectFlags aspect, struct vn_block *out);
 
+/* The one of that name in a list; NULL: none. */
+const VkExtensionProperties *vn_extension_among(const VkExtensionProperties *list, uint32_t count,
+                                                const char *name);
+
 #endif

@@ -31,21 +31,17 @@ static bool offers(const struct vn_extension_info *extension, const struct vnc_s
 {
     if (!extension->device || !vnc_icd_has_extension(extension))
         return false;
-    for (uint32_t i = 0; i < s->extension_count; i++) {
-        if (strcmp(s->extensions[i].extensionName, extension->name) == 0)
-            return extension->offered || extension->client_only;
-    }
-    return extension->client_only;
+    return extension->client_only ||
+           (extension->offered &&
+            vn_extension_among(s->extensions, s->extension_count, extension->name));
 }
 
 static uint32_t driver_version(const struct vnc_snapshot *s,
                                const struct vn_extension_info *extension)
 {
-    for (uint32_t i = 0; i < s->extension_count; i++) {
-        if (strcmp(s->extensions[i].extensionName, extension->name) == 0)
-            return s->extensions[i].specVersion;
-    }
-    return extension->version;
+    const VkExtensionProperties *found =
+        vn_extension_among(s->extensions, s->extension_count, extension->name);
+    return found ? found->specVersion : extension->version;
 }
 
 /* Descriptors reach the server on a Unix socket only, and memory that others write must not be
@@ -190,11 +186,7 @@ void vnc_physical_device_destroy(struct vnc_physical_device *device)
 
 bool vnc_physical_device_has(const struct vnc_physical_device *device, const char *extension)
 {
-    for (uint32_t i = 0; i < device->extension_count; i++) {
-        if (strcmp(device->extensions[i].extensionName, extension) == 0)
-            return true;
-    }
-    return false;
+    return vn_extension_among(device->extensions, device->extension_count, extension) != NULL;
 }
 
 /* ---- properties and features ---- */

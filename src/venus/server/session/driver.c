@@ -9,6 +9,7 @@
 
 #include "base/visible.h"
 #include "venus/common/commands.h"
+#include "venus/common/physical.h"
 #include "venus/common/protocol.h"
 
 static const char validation_layer[] = "VK_LAYER_KHRONOS_validation";
@@ -75,15 +76,6 @@ static VkExtensionProperties *loader_extensions(PFN_vkGetInstanceProcAddr get, u
     return found;
 }
 
-static bool is_offered(const VkExtensionProperties *found, uint32_t count, const char *name)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(found[i].extensionName, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 static bool is_named(const struct names *list, const char *name)
 {
     for (uint32_t i = 0; i < list->count; i++) {
@@ -109,10 +101,10 @@ static int choose_extensions(PFN_vkGetInstanceProcAddr get, const VkInstanceCrea
         const char *name = info->ppEnabledExtensionNames[i];
         const struct vn_extension_info *known = vn_extension_find(name);
         if (known && known->offered && !known->device && !known->client_only &&
-            is_offered(found, count, name) && !is_named(out, name))
+            vn_extension_among(found, count, name) && !is_named(out, name))
             out->names[out->count++] = known->name;
     }
-    if (is_offered(found, count, VK_EXT_DEBUG_UTILS_EXTENSION_NAME) &&
+    if (vn_extension_among(found, count, VK_EXT_DEBUG_UTILS_EXTENSION_NAME) &&
         !is_named(out, VK_EXT_DEBUG_UTILS_EXTENSION_NAME) && validate)
         out->names[out->count++] = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
     free(found);

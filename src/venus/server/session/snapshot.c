@@ -144,15 +144,6 @@ static int put_queue_families(struct asker *a)
     return rc;
 }
 
-static bool has_extension(const struct asker *a, const char *name)
-{
-    for (uint32_t i = 0; i < a->extension_count; i++) {
-        if (strcmp(a->extensions[i].extensionName, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 static int put_formats(struct asker *a)
 {
     size_t hole = wire_put_hole_u32(a->e);
@@ -160,7 +151,9 @@ static int put_formats(struct asker *a)
     VkFormat last = VK_FORMAT_UNDEFINED; /* which is never asked for */
     for (size_t i = 0; i < vn_format_count; i++) {
         const struct vn_format_info *row = &vn_format_table[i];
-        bool known = row->extension ? has_extension(a, row->extension) : row->version <= a->version;
+        bool known = row->extension ? vn_extension_among(a->extensions, a->extension_count,
+                                                         row->extension) != NULL
+                                    : row->version <= a->version;
         if (row->format == last || !known)
             continue;
         last = row->format;
