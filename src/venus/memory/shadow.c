@@ -392,6 +392,17 @@ void vn_shadow_make(struct vn_shadow *shadow, const uint8_t *memory, size_t firs
     }
 }
 
+void vn_shadow_thin(const struct vn_shadow *shadow)
+{
+    (void)madvise(shadow->bytes, mapped_bytes(shadow->size), MADV_NOHUGEPAGE);
+    vn_shadow_release(shadow, 0, vn_shadow_pages(shadow));
+}
+
+void vn_shadow_release(const struct vn_shadow *shadow, size_t page, size_t count)
+{
+    (void)madvise(shadow->bytes + page * VN_PAGE_BYTES, count * VN_PAGE_BYTES, MADV_DONTNEED);
+}
+
 void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
                     uint8_t *to)
 {

@@ -127,6 +127,12 @@ bool vn_shadow_omit(struct vn_shadow *shadow, size_t page, size_t count) MUST_CH
 /* Makes the omitted shadow copies of pages first up to end, before a device can write them. */
 void vn_shadow_make(struct vn_shadow *shadow, const uint8_t *memory, size_t first, size_t end);
 
+/* At the server, where few pages of a large memory are compared: gives back what all shadow copies
+ * take, and lets each take no more than its page (huge pages are off). */
+void vn_shadow_thin(const struct vn_shadow *shadow);
+/* Gives back what these take, which nobody compares: blocks of 64 KiB, or all up to the end. */
+void vn_shadow_release(const struct vn_shadow *shadow, size_t page, size_t count);
+
 /* Copies what the peer has at [off, off + len). */
 void vn_shadow_read(const struct vn_shadow *shadow, const uint8_t *memory, size_t off, size_t len,
                     uint8_t *to);

@@ -6,8 +6,9 @@
 #include <smmintrin.h>
 #endif
 
-static void store(uint8_t *memory, const struct vn_change *change)
+void vn_unshadowed_store(uint8_t *memory, const struct vn_change *change)
 {
+    memory += change->page * VN_PAGE_BYTES;
     for (uint64_t blocks = change->blocks; blocks; blocks &= blocks - 1) {
         size_t b = (size_t)__builtin_ctzll(blocks), at = b * VN_BLOCK_BYTES;
         if (change->mask[b] == UINT64_MAX) {
@@ -19,19 +20,6 @@ static void store(uint8_t *memory, const struct vn_change *change)
             memory[i] = change->bytes[i];
         }
     }
-}
-
-int vn_unshadowed_apply(uint8_t *memory, size_t size, struct vn_delta_codec *codec,
-                        const void *data, size_t len)
-{
-    struct vn_delta_in in;
-    struct vn_change change;
-    int err = vn_delta_open(codec, data, len, size, &in);
-    if (err)
-        return err;
-    while (vn_delta_next(&in, &change))
-        store(memory + change.page * VN_PAGE_BYTES, &change);
-    return 0;
 }
 
 #if defined(__x86_64__)

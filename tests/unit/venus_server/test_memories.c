@@ -7,6 +7,8 @@
 #include "venus/server/memory/memory.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { WINDOW = 1 << 20, SMALL_HEAP = 1000, LARGE_HEAP = 100000 };
 
@@ -112,6 +114,30 @@ static void map_first_of(size_t bytes)
                                                      VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     assert_int_equal(take(0, 0, 1, bytes), VK_SUCCESS);
     assert_int_equal(vns_memories_map(memories, 1), VK_SUCCESS);
+}
+
+/* The last that was made: the server's. */
+static uint8_t *shadow;
+
+int __real_vn_shadow_init(struct vn_shadow *made, size_t size);
+int __wrap_vn_shadow_init(struct vn_shadow *made, size_t size);
+
+int __wrap_vn_shadow_init(struct vn_shadow *made, size_t size)
+{
+    int rc = __real_vn_shadow_init(made, size);
+    shadow = made->bytes;
+    return rc;
+}
+
+/* How many of its MANY_BYTES take memory. */
+static size_t shadow_resident(void)
+{
+    static unsigned char pages[MANY_BYTES / VN_PAGE_BYTES];
+    size_t host = (size_t)sysconf(_SC_PAGESIZE), resident = 0;
+    assert_int_equal(mincore(shadow, MANY_BYTES, pages), 0);
+    for (size_t i = 0; i < MANY_BYTES / host; i++)
+        resident += pages[i] & 1 ? host : 0;
+    return resident;
 }
 
 static void map_first(void)
@@ -315,6 +341,72 @@ static void what_a_copy_fills_is_not_held(void **state)
     expect_drop(&duet.pushes[3], 0, BYTES / 2);
 }
 
+static void apply_byte_of_each_page(size_t first, size_t count)
+{
+    static struct vn_change change;
+    struct vn_delta_codec *codec;
+    struct vn_delta_out out;
+    struct wire_enc e;
+    assert_int_equal(vn_delta_codec_create(0, &codec), 0);
+    wire_enc_init(&e, WIRE_MESSAGE_MAX);
+    vn_delta_begin(&out, &e);
+    change.blocks = change.mask[0] = change.bytes[0] = 1;
+    for (size_t i = first; i < first + count; i++) {
+        change.page = i;
+        vn_delta_put(&out, &change);
+    }
+    assert_int_equal(vn_delta_end(&out, codec), 0);
+    assert_int_equal(vns_memories_apply(memories, 1, wire_enc_data(&e), wire_enc_len(&e)), 0);
+    wire_enc_fini(&e);
+    vn_delta_codec_destroy(codec);
+}
+
+/* Demand-paged memory is large, and its shadow copy must not become so. */
+static void only_held_pages_take_memory(void **state)
+{
+    (void)state;
+    enum { PART = 256 << 10, PARTS = MANY_BYTES / PART, HELD = 2 << 20 };
+    const struct vns_range copied = {.memory = 1, .bytes = MANY_BYTES, .filled = true};
+    demand_page(MANY_BYTES);
+    read_work(MANY_BYTES);
+    apply_byte_of_each_page(0, MANY_BYTES / VN_PAGE_BYTES);
+    assert_int_equal(live[MANY_BYTES - VN_PAGE_BYTES], 1);
+    assert_int_equal(shadow_resident(), 0);
+    for (size_t i = 0; i < PARTS; i++)
+        assert_int_equal(vns_memories_fetch(memories, 1, i * PART, PART), 0);
+    assert_in_range(shadow_resident(), PART, HELD);
+    assert_int_equal(vns_memories_read(memories, &copied, 1, 0), 0);
+    assert_int_equal(shadow_resident(), 0);
+}
+
+static void what_was_compared_takes_no_memory(void **state)
+{
+    (void)state;
+    map_first_of(MANY_BYTES);
+    apply_byte_of_each_page(0, MANY_BYTES / VN_PAGE_BYTES);
+    assert_int_equal(shadow_resident(), MANY_BYTES);
+    assert_int_equal(vns_memories_set_demand_paged(memories, 1), 0);
+    assert_int_equal(shadow_resident(), 0);
+}
+
+/* Bytes that the client sends for pages that it has, or has not, are no changes of a device. */
+static void what_the_client_writes_is_not_sent_back(void **state)
+{
+    (void)state;
+    demand_page(BYTES);
+    read_work(BYTES);
+    assert_int_equal(vns_memories_fetch(memories, 1, 0, 4 * VN_PAGE_BYTES), 0);
+    apply_byte_of_each_page(0, 8);
+    read_work(BYTES);
+    assert_int_equal(vns_memories_fetch(memories, 1, 4 * VN_PAGE_BYTES, 4 * VN_PAGE_BYTES), 0);
+    read_work(BYTES);
+    expect_pushes(3);
+    expect_drop(&duet.pushes[0], 0, BYTES);
+    for (size_t i = 1; i < 3; i++)
+        assert_int_equal(duet.pushes[i].method, VN_PUSH_FILL);
+    assert_int_equal(live[0] + live[7 * VN_PAGE_BYTES], 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +419,9 @@ int main(void)
         cmocka_unit_test_teardown(what_the_client_asked_for_is_compared, end),
         cmocka_unit_test_teardown(of_what_it_asked_for_a_part_is_compared, end),
         cmocka_unit_test_teardown(what_a_copy_fills_is_not_held, end),
+        cmocka_unit_test_teardown(only_held_pages_take_memory, end),
+        cmocka_unit_test_teardown(what_was_compared_takes_no_memory, end),
+        cmocka_unit_test_teardown(what_the_client_writes_is_not_sent_back, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -344,13 +344,36 @@ void vns_memories_free_device(struct vns_memories *m, const struct vns_device *d
 
 /* ---- the client's writes ---- */
 
+static bool is_held(const struct memory *memory, size_t page)
+{
+    return memory->held.count && vn_pageset_has(&memory->held, page);
+}
+
+/* With a delta; only held pages have shadow copies. */
+static int overwrite_demand_paged(struct vns_memories *m, struct memory *memory, const void *data,
+                                  size_t len)
+{
+    struct vn_delta_in in;
+    struct vn_change change;
+    int rc = vn_delta_open(m->codec, data, len, memory->size, &in);
+    while (rc == 0 && vn_delta_next(&in, &change)) {
+        if (is_held(memory, change.page)) {
+            vn_shadow_make(&memory->shadow, memory->live, change.page, change.page + 1);
+            vn_shadow_overwrite(&memory->shadow, memory->live, &change);
+        } else {
+            vn_unshadowed_store(memory->live, &change);
+        }
+    }
+    return rc;
+}
+
 int vns_memories_apply(struct vns_memories *m, uint64_t id, const void *data, size_t len)
 {
     vns_channel_lock(m->channel);
     struct memory *memory = vn_keymap_get(&m->by_id, id);
     int rc = -ENOENT;
-    if (memory && memory->live && !memory->shadow.bytes)
-        rc = vn_unshadowed_apply(memory->live, memory->size, m->codec, data, len);
+    if (memory && memory->live && memory->demand_paged)
+        rc = overwrite_demand_paged(m, memory, data, len);
     else if (memory && memory->live)
         rc = vn_shadow_apply(&memory->shadow, memory->live, m->codec, data, len);
     if (rc == 0)
@@ -646,6 +669,13 @@ static struct vn_pages eager_pages(const struct vns_memories *m, const struct me
     return pages.first < pages.end ? pages : (struct vn_pages){0};
 }
 
+/* Under the lock: these pages are not compared any more. */
+static void release_held(struct memory *memory, size_t first, size_t count)
+{
+    vn_pageset_remove_span(&memory->held, first, count);
+    vn_shadow_release(&memory->shadow, first, count);
+}
+
 /* With the turn and the lock: pushes some pages of demand-paged memory, what changed in held ones,
  * or which the client does not have any more, and moves *page on.  Memory that was not demand-paged
  * when the read began may be read up to the midst of a block: the client asks for the rest. */
@@ -657,8 +687,8 @@ static int tell_some(struct vns_memories *m, struct memory *memory, const struct
     if (first >= eager.first && first < eager.end && first % BLOCK_PAGES == 0) {
         *page += BLOCK_PAGES;
         vn_pageset_remove_span(&memory->gone, first, BLOCK_PAGES);
-        if (memory->held.count) /* they have no shadow copies now */
-            vn_pageset_remove_span(&memory->held, first, BLOCK_PAGES);
+        if (next_held(memory, first, *page) < *page)
+            release_held(memory, first, BLOCK_PAGES);
         return push_whole(m, memory, first, memory->live + first * VN_PAGE_BYTES,
                           BLOCK_PAGES * VN_PAGE_BYTES);
     }
@@ -713,37 +743,48 @@ int vns_memories_read(struct vns_memories *m, const struct vns_range *ranges, ui
 
 /* ---- demand-paged memory ---- */
 
-static int init_demand_paged(const struct vns_memories *m, struct memory *memory)
+/* Whether pages of it are held, if it is demand-paged. */
+static bool may_hold(const struct memory *memory)
+{
+    return memory->cached && memory->coherent;
+}
+
+static int init_gone_and_held(struct memory *memory)
 {
     uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     int rc = pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
-    if (rc || !memory->cached || !memory->coherent)
+    return rc || !may_hold(memory) ? rc : vn_pageset_init(&memory->held, (size_t)pages);
+}
+
+static int init_demand_paged(const struct vns_memories *m, struct memory *memory)
+{
+    int rc = init_gone_and_held(memory);
+    if (rc || !may_hold(memory))
         return rc;
     rc = vn_shadow_init(&memory->shadow, memory->size);
+    if (rc == 0)
+        vn_shadow_thin(&memory->shadow);
     memory->shadow.near = m->near;
-    return rc ? rc : vn_pageset_init(&memory->held, (size_t)pages);
+    return rc;
 }
 
 /* The client has all that was pushed. */
 static int give_up_shadow(struct vns_memories *m, struct memory *memory)
 {
-    struct memory made = {
-        .size = memory->size, .coherent = memory->coherent, .cached = memory->cached};
-    int rc = init_demand_paged(m, &made);
-    if (rc) {
-        fini_books(&made);
-        return rc;
-    }
     vns_channel_turn(m->channel);
     vns_channel_lock(m->channel);
-    fini_books(memory);
-    memory->shadow = made.shadow;
-    memory->gone = made.gone;
-    memory->held = made.held;
-    memory->demand_paged = true;
+    int rc = init_gone_and_held(memory);
+    if (rc == 0) {
+        if (may_hold(memory))
+            vn_shadow_thin(&memory->shadow);
+        else
+            vn_shadow_fini(&memory->shadow);
+        vn_pageset_fini(&memory->awaited);
+        memory->demand_paged = true;
+    }
     vns_channel_unlock(m->channel);
     vns_channel_turn_end(m->channel);
-    return 0;
+    return rc;
 }
 
 int vns_memories_set_demand_paged(struct vns_memories *m, uint64_t id)
@@ -779,7 +820,7 @@ static void hold(struct memory *memory, uint64_t off, const uint8_t *bytes, uint
     if (!memory->held.words || count == 0)
         return;
     if (memory->held.count + count > HELD_MOST)
-        vn_pageset_remove_span(&memory->held, 0, memory->held.pages);
+        release_held(memory, 0, memory->held.pages);
     memcpy(memory->shadow.bytes + off, bytes, count * VN_PAGE_BYTES);
     vn_shadow_store_end(&memory->shadow, (size_t)off, count * VN_PAGE_BYTES, false);
     vn_pageset_add_span(&memory->held, first, count);
