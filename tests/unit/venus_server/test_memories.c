@@ -306,6 +306,24 @@ static void what_the_client_asked_for_is_compared(void **state)
     }
 }
 
+/* Work that was under way before may write it, and the client's bytes may stand in for shadow
+ * copies of what it did not have. */
+static void what_it_asks_for_while_work_is_under_way_is_compared(void **state)
+{
+    (void)state;
+    const struct vns_range all = {.memory = 1, .bytes = BYTES};
+    uint8_t page[VN_PAGE_BYTES] = {0};
+    demand_page(BYTES);
+    read_work(BYTES);
+    assert_int_equal(vns_memories_store(memories, 1, VN_PAGE_BYTES, page, sizeof(page)), 0);
+    (void)vns_memories_expose(memories, &all, 1);
+    assert_int_equal(vns_memories_fetch(memories, 1, 0, 2 * VN_PAGE_BYTES), 0);
+    live[VN_PAGE_BYTES] = 1;
+    assert_int_equal(vns_memories_read(memories, &all, 1, 1), 0);
+    expect_pushes(3);
+    assert_int_equal(duet.pushes[2].method, VN_PUSH_DELTA);
+}
+
 static void of_what_it_asked_for_a_part_is_compared(void **state)
 {
     (void)state;
@@ -417,6 +435,7 @@ int main(void)
         cmocka_unit_test_teardown(what_memory_held_before_it_was_taken_over_is_not_sent, end),
         cmocka_unit_test_teardown(memory_becomes_demand_paged_while_it_is_read, end),
         cmocka_unit_test_teardown(what_the_client_asked_for_is_compared, end),
+        cmocka_unit_test_teardown(what_it_asks_for_while_work_is_under_way_is_compared, end),
         cmocka_unit_test_teardown(of_what_it_asked_for_a_part_is_compared, end),
         cmocka_unit_test_teardown(what_a_copy_fills_is_not_held, end),
         cmocka_unit_test_teardown(only_held_pages_take_memory, end),
