@@ -48,7 +48,8 @@ WRAP(void *, malloc, (size_t n), (n), (errno = ENOMEM, NULL))
 WRAP(void *, calloc, (size_t n, size_t size), (n, size), (errno = ENOMEM, NULL))
 WRAP(void *, realloc, (void *p, size_t n), (p, n), (errno = ENOMEM, NULL))
 WRAP(char *, strdup, (const char *s), (s), (errno = ENOMEM, NULL))
-WRAP(void *, mmap, (void *addr, size_t len, int prot, int flags, int fd, off_t off),
+/* What mmap is where files may be large, everywhere in Hawser. */
+WRAP(void *, mmap64, (void *addr, size_t len, int prot, int flags, int fd, off64_t off),
      (addr, len, prot, flags, fd, off), (errno = ENOMEM, MAP_FAILED))
 WRAP(int, pthread_create,
      (pthread_t * thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg),

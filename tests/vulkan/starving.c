@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -75,4 +76,11 @@ EXPORTED void *calloc(size_t n, size_t size)
 EXPORTED void *realloc(void *p, size_t n)
 {
     return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(p, n);
+}
+
+EXPORTED void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t off)
+{
+    if (fails(__builtin_return_address(0)))
+        return MAP_FAILED;
+    return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
 }
