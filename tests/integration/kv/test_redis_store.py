@@ -19,6 +19,7 @@ MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
 NODES, SLOTS = 3, 16384
 NODE_TIMEOUT_MS = 60000  # a machine that stands still for a second must not split the cluster
 PASSWORD = "a password: of some length"
+TOKENS, CHUNK_TOKENS, LAYERS = 320, 64, 6  # of the prompt; of a chunk of its KV; of the model
 
 
 class TlsResp(Resp):
@@ -123,8 +124,13 @@ class RedisStore(Case):
     def text(self, server, tokens=48):
         port = server.addresses[0].rsplit(":", 1)[1]
         out = self.expect(hawser("llm", "--mode", "semantic", "--model", MODEL, "--master_port", port,
-                                 "--prompt_tokens", "320", "-n", tokens), DONE).stdout
+                                 "--prompt_tokens", TOKENS, "-n", tokens), DONE).stdout
         return out.split("\n\n")[0], int(re.search(r"KV_FETCHED_BYTES: (\d+)", out).group(1))
+
+    def await_prompt(self, *nodes):
+        """A worker stores a prompt beside its other work.  What is short are records."""
+        Cluster.wait(lambda: sum(node("STRLEN", key) > 10000 for node in nodes for key in node("KEYS", "*")) >=
+                     TOKENS // CHUNK_TOKENS * LAYERS)
 
     def test_a_cluster_keeps_what_a_worker_evicts(self):
         login = self.dir / "login"
@@ -141,6 +147,7 @@ class RedisStore(Case):
         self.assertGreater(fetched, 0)
         for node in cluster.nodes:
             self.assertGreater(node("DBSIZE"), 0)
+        self.await_prompt(*cluster.nodes)
         first.stop(9)
         second = self.worker(*store)
         got, fetched = self.text(second)  # another process begins with what the first one left
@@ -182,6 +189,9 @@ class RedisStore(Case):
         Cluster.wait(lambda: Cluster.listens(port))
         worker = self.worker("--shadow", f"redis://127.0.0.1:{port}", "--share-prefixes")
         wanted, _ = self.text(worker)
+        redis = Resp(socket.AF_INET, ("127.0.0.1", port))
+        self.addCleanup(redis.close)
+        self.await_prompt(redis)
         again = self.worker("--shadow", f"redis://localhost:{port}", "--share-prefixes")
         got, fetched = self.text(again)
         self.assertEqual(got, wanted)
