@@ -41,9 +41,8 @@ struct llm_attention {
     uint64_t page_stride; /* bytes from one page to the next */
     uint64_t row_stride;  /* bytes from one position to the next */
     const uint32_t *pages;
-    uint32_t first; /* position that the rows see */
-    uint32_t
-        positions; /* from there on, of the first row, its own included; of the next one more */
+    uint32_t first;     /* position that the rows see */
+    uint32_t positions; /* from there on that the first row sees; each later row sees one more */
     uint32_t rows;
     const float *q;
     float *out;
