@@ -16,6 +16,8 @@
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +28,10 @@ enum {
     CLIENTS_MAX = 256,
     REPS_MAX = 31,
     PROMPT_TOKENS_MAX = 65536,
-    PEER_SECONDS = 120, /* until a peer has loaded its model */
-    WAYS = 4            /* to ask */
+    NEWCOMER_TOKENS = 4, /* the first may have no text yet */
+    DISTINCT = 2,        /* tokens at the beginning of a prompt that no other begins with */
+    PEER_SECONDS = 120,  /* until a peer has loaded its model */
+    WAYS = 4             /* to ask */
 };
 
 #define KV_BYTES (UINT64_C(256) << 20)
@@ -35,7 +39,7 @@ enum {
 struct bench_serve_options {
     const char *model, *prompt, *peer;
     struct cmd_list clients;
-    uint64_t tokens, reps, threads, kv_bytes, share, deadline_ns, idle_ns;
+    uint64_t tokens, beside, reps, threads, kv_bytes, share, deadline_ns, idle_ns;
     int backend, math;
     bool first, json, check;
 };
@@ -49,6 +53,10 @@ static const struct cmd_option options[] = {
     {"prompt", 'p', CMD_STRING, AT(prompt), "what each client sends", "TEXT",
      "And it came to pass, when the people were gathered together, that"},
     {"tokens", 'n', CMD_U64, AT(tokens), "to generate for each", "N", "64", 2, 65536},
+    {"beside", 0, CMD_U64, AT(beside),
+     "also measure the first token of a prompt of N tokens while the clients' texts are generated; "
+     "the baseline is the same alone",
+     "N", NULL, DISTINCT + 1, PROMPT_TOKENS_MAX},
     {"reps", 0, CMD_U64, AT(reps), "repetitions, interleaved; medians are shown", "N", "5", 1,
      REPS_MAX},
     {"threads", 't', CMD_U64, AT(threads), "of the worker; 0: one for each core", "N", "0", 0, 256},
@@ -83,6 +91,7 @@ static const struct hw_bench_target targets[] = {
     {"rate.http.", false, 0.97},
     {"rate.gateway.", false, 0.97},
     {"over-peer.", false, 1},
+    {"beside.", true, 3},
 };
 
 /* ---- a run of some clients ---- */
@@ -90,6 +99,12 @@ static const struct hw_bench_target targets[] = {
 enum way { WAY_ENGINE, WAY_HTTP, WAY_GATEWAY, WAY_PEER };
 
 static const char *const way_names[WAYS] = {"engine", "http", "gateway", "peer"};
+
+/* What a client asks for. */
+struct ask {
+    uint32_t *tokens, count, most;
+    char *body; /* the same as an HTTP request */
+};
 
 struct bench_run {
     const struct bench_serve_options *o;
@@ -99,38 +114,70 @@ struct bench_run {
     struct llm_file *file;
     struct llm_vocab *vocab;
     struct llm_connection *conn;
-    uint32_t *prompt, prompt_count;
-    char *body;
+    struct ask ask;     /* what --clients ask for */
+    uint64_t newcomers; /* so far: numbers them */
 };
 
 struct member {
     struct bench_run *run;
     enum way way;
+    const struct ask *ask;
+    struct crowd *crowd; /* NULL: alone */
     pthread_t thread;
-    pthread_barrier_t *line;
     int fd, status;
     struct bench_load_figures figures;
     char why[BENCH_LOAD_WHY];
+};
+
+/* Clients that ask for the same, each in a thread. */
+struct crowd {
+    enum way way;
+    struct member *members;
+    uint32_t ready, started;
+    pthread_barrier_t line;
+    sem_t begun; /* posted for each text that has its first token */
+    atomic_uint ended;
+    uint64_t begin;
+    const char *why;
 };
 
 struct figures {
     double rate, first_ms;
 };
 
+/* The request of a text that has all its tokens; consumes `prompt`. */
+static char *make_body(json_t *prompt, uint32_t most)
+{
+    json_t *body = json_pack("{s:o, s:I, s:i, s:b, s:b, s:{s:b}}", "prompt", prompt, "max_tokens",
+                             (json_int_t)most, "temperature", 0, "ignore_eos", 1, "stream", 1,
+                             "stream_options", "include_usage", 1);
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    return text;
+}
+
 static void *member_main(void *user)
 {
     struct member *m = user;
-    struct bench_run *r = m->run;
-    struct llm_generate request = {.tokens = r->prompt,
-                                   .token_count = r->prompt_count,
-                                   .most = (uint32_t)r->o->tokens,
-                                   .stop_at_end = true};
-    pthread_barrier_wait(m->line);
+    const struct ask *ask = m->ask;
+    struct llm_generate request = {
+        .tokens = ask->tokens, .token_count = ask->count, .most = ask->most};
+    if (m->crowd)
+        pthread_barrier_wait(&m->crowd->line);
+    sem_t *begun = m->crowd ? &m->crowd->begun : NULL;
     if (m->way == WAY_ENGINE)
-        m->status = bench_load_engine(r->conn, &request, &m->figures, m->why);
+        m->status = bench_load_engine(m->run->conn, &request, begun, &m->figures, m->why);
     else
-        m->status = bench_load_http(m->fd, r->body, &m->figures, m->why);
+        m->status = bench_load_http(m->fd, ask->body, begun, &m->figures, m->why);
+    if (m->crowd)
+        m->crowd->ended++;
     return NULL;
+}
+
+static int connect_member(struct member *m)
+{
+    m->fd = -1;
+    return m->way == WAY_ENGINE ? 0 : (m->fd = bench_load_connect(&m->run->at[m->way], m->why));
 }
 
 static void sum_up(const struct member *members, uint32_t count, uint64_t ns, struct figures *out)
@@ -146,46 +193,126 @@ static void sum_up(const struct member *members, uint32_t count, uint64_t ns, st
 }
 
 /* All ask at once, over connections that are there already. */
-static enum cmd_exit ask(struct bench_run *r, enum way way, uint32_t count, struct figures *out)
+static enum cmd_exit crowd_start(struct bench_run *r, enum way way, uint32_t count,
+                                 struct crowd *crowd)
 {
-    pthread_barrier_t line;
-    struct member *members = calloc(count, sizeof(*members));
-    if (!members)
+    *crowd = (struct crowd){.way = way, .members = calloc(count, sizeof(*crowd->members))};
+    if (!crowd->members)
         return cmd_fail(CMD_FAILED, "out of memory");
-    const char *why = NULL;
-    uint32_t ready = 0, started = 0;
-    for (; ready < count && !why; ready++) {
-        struct member *m = &members[ready];
-        *m = (struct member){.run = r, .way = way, .line = &line, .fd = -1};
-        if (way != WAY_ENGINE && (m->fd = bench_load_connect(&r->at[way], m->why)) < 0)
-            why = m->why;
+    for (; crowd->ready < count && !crowd->why; crowd->ready++) {
+        struct member *m = &crowd->members[crowd->ready];
+        *m = (struct member){.run = r, .way = way, .ask = &r->ask, .crowd = crowd};
+        if (connect_member(m) < 0)
+            crowd->why = m->why;
     }
-    pthread_barrier_init(&line, NULL, count + 1);
-    for (; !why && started < count; started++) {
+    pthread_barrier_init(&crowd->line, NULL, count + 1);
+    sem_init(&crowd->begun, 0, 0);
+    for (; !crowd->why && crowd->started < count; crowd->started++) {
+        struct member *m = &crowd->members[crowd->started];
         /* A barrier that lacks a thread would hold the others for ever. */
-        if (pthread_create(&members[started].thread, NULL, member_main, &members[started]))
+        if (pthread_create(&m->thread, NULL, member_main, m))
             abort();
     }
-    uint64_t begin = hw_now_ns();
-    if (started)
-        pthread_barrier_wait(&line);
-    for (uint32_t i = 0; i < started; i++)
-        pthread_join(members[i].thread, NULL);
-    uint64_t ns = hw_now_ns() - begin;
-    for (uint32_t i = 0; i < started; i++)
-        why = members[i].status ? members[i].why : why;
+    crowd->begin = hw_now_ns();
+    if (crowd->started)
+        pthread_barrier_wait(&crowd->line);
+    return CMD_DONE;
+}
+
+/* Waits for all of them. */
+static enum cmd_exit crowd_end(struct crowd *crowd, struct figures *out)
+{
+    for (uint32_t i = 0; i < crowd->started; i++)
+        pthread_join(crowd->members[i].thread, NULL);
+    uint64_t ns = hw_now_ns() - crowd->begin;
+    for (uint32_t i = 0; i < crowd->started; i++)
+        crowd->why = crowd->members[i].status ? crowd->members[i].why : crowd->why;
     enum cmd_exit code = CMD_DONE;
-    if (why)
-        code = cmd_fail(CMD_FAILED, "bench-serve: %s: %s", way_names[way], why);
+    if (crowd->why)
+        code = cmd_fail(CMD_FAILED, "bench-serve: %s: %s", way_names[crowd->way], crowd->why);
     else
-        sum_up(members, count, ns, out);
-    for (uint32_t i = 0; i < ready; i++) {
-        if (members[i].fd >= 0)
-            close(members[i].fd);
+        sum_up(crowd->members, crowd->started, ns, out);
+    for (uint32_t i = 0; i < crowd->ready; i++) {
+        if (crowd->members[i].fd >= 0)
+            close(crowd->members[i].fd);
     }
-    pthread_barrier_destroy(&line);
-    free(members);
+    sem_destroy(&crowd->begun);
+    pthread_barrier_destroy(&crowd->line);
+    free(crowd->members);
     return code;
+}
+
+static enum cmd_exit ask_all(struct bench_run *r, enum way way, uint32_t count, struct figures *out)
+{
+    struct crowd crowd;
+    enum cmd_exit code = crowd_start(r, way, count, &crowd);
+    return code == CMD_DONE ? crowd_end(&crowd, out) : code;
+}
+
+/* ---- a prompt beside texts ---- */
+
+/* A prompt of its own: nobody has computed its beginning. */
+static enum cmd_exit make_newcomer(struct bench_run *r, struct ask *out)
+{
+    uint32_t count = (uint32_t)r->o->beside, vocab = llm_file_config(r->file)->vocab;
+    json_t *prompt = json_array();
+    *out = (struct ask){
+        .tokens = calloc(count, sizeof(*out->tokens)), .count = count, .most = NEWCOMER_TOKENS};
+    for (uint32_t i = 0; out->tokens && i < count; i++) {
+        out->tokens[i] = r->ask.tokens[i % r->ask.count];
+        if (i < DISTINCT)
+            out->tokens[i] = (uint32_t)(r->newcomers / (i ? vocab : 1) % vocab);
+        (void)json_array_append_new(prompt, json_integer(out->tokens[i]));
+    }
+    r->newcomers++;
+    out->body = make_body(prompt, out->most);
+    return out->tokens && out->body ? CMD_DONE : cmd_fail(CMD_FAILED, "out of memory");
+}
+
+/* Milliseconds from its prompt to its first token. */
+static enum cmd_exit ask_newcomer(struct bench_run *r, enum way way, double *first_ms)
+{
+    struct ask ask;
+    struct member m = {.run = r, .way = way, .ask = &ask, .fd = -1};
+    enum cmd_exit code = make_newcomer(r, &ask);
+    if (code == CMD_DONE) {
+        if (connect_member(&m) >= 0)
+            member_main(&m);
+        else
+            m.status = -1;
+        if (m.status)
+            code = cmd_fail(CMD_FAILED, "bench-serve: %s: %s", way_names[way], m.why);
+    }
+    if (m.fd >= 0)
+        close(m.fd);
+    *first_ms = (double)m.figures.first_ns / 1e6;
+    free(ask.tokens);
+    free(ask.body);
+    return code;
+}
+
+/* The same once each of `count` texts has begun, and before one has ended. */
+static enum cmd_exit ask_beside(struct bench_run *r, enum way way, uint32_t count, double *first_ms)
+{
+    struct crowd crowd;
+    struct figures figures;
+    enum cmd_exit code = crowd_start(r, way, count, &crowd);
+    if (code != CMD_DONE)
+        return code;
+    for (uint32_t i = 0; i < crowd.started; i++) {
+        while (sem_wait(&crowd.begun))
+            continue;
+    }
+    code = crowd.started ? ask_newcomer(r, way, first_ms) : CMD_DONE;
+    uint32_t ended = crowd.ended;
+    enum cmd_exit end = crowd_end(&crowd, &figures);
+    if (code == CMD_DONE && end == CMD_DONE && ended > 0)
+        return cmd_fail(
+            CMD_FAILED,
+            "bench-serve: %s: %u of %u texts ended before the first token of the prompt "
+            "beside them: more --tokens are needed",
+            way_names[way], ended, count);
+    return code == CMD_DONE ? end : code;
 }
 
 /* ---- rows ---- */
@@ -228,7 +355,7 @@ static enum cmd_exit measure(struct bench_run *r, struct hw_bench *bench, uint32
     for (uint64_t rep = 0; rep <= r->o->reps; rep++) {
         for (int way = 0; way < (r->o->peer ? WAYS : WAYS - 1); way++) {
             struct figures f = {0};
-            enum cmd_exit code = ask(r, (enum way)way, clients, &f);
+            enum cmd_exit code = ask_all(r, (enum way)way, clients, &f);
             if (code != CMD_DONE)
                 return code;
             if (rep > 0) {
@@ -241,6 +368,32 @@ static enum cmd_exit measure(struct bench_run *r, struct hw_bench *bench, uint32
         medians[way] = (struct figures){.rate = hw_median(rates[way], r->o->reps),
                                         .first_ms = hw_median(firsts[way], r->o->reps)};
     add_rows(r, bench, clients, medians);
+    return CMD_DONE;
+}
+
+static enum cmd_exit measure_beside(struct bench_run *r, struct hw_bench *bench, uint32_t clients)
+{
+    static double alone[WAYS][REPS_MAX + 1], beside[WAYS][REPS_MAX + 1];
+    char name[64];
+    int ways = r->o->peer ? WAYS : WAYS - 1;
+    /* The first repetition warms up. */
+    for (uint64_t rep = 0; rep <= r->o->reps; rep++) {
+        for (int way = 0; way < ways; way++) {
+            enum cmd_exit code = ask_newcomer(r, (enum way)way, &alone[way][rep]);
+            if (code == CMD_DONE)
+                code = ask_beside(r, (enum way)way, clients, &beside[way][rep]);
+            if (code != CMD_DONE)
+                return code;
+        }
+    }
+    for (int way = 0; way < ways; way++) {
+        snprintf(name, sizeof(name), "beside.%s.%u", way_names[way], clients);
+        hw_bench_row(bench, name, hw_median(beside[way] + 1, r->o->reps), "ms",
+                     hw_median(alone[way] + 1, r->o->reps));
+        hw_bench_field(bench, "prompt", "%u tokens", (unsigned)r->o->beside);
+        if (way != WAY_PEER)
+            hw_bench_judge(bench, targets, ARRAY_LEN(targets));
+    }
     return CMD_DONE;
 }
 
@@ -257,6 +410,8 @@ static enum cmd_exit measure_all(struct bench_run *r)
                             r->o->clients.items[i], CLIENTS_MAX);
         else
             code = measure(r, &bench, (uint32_t)clients);
+        if (code == CMD_DONE && r->o->beside)
+            code = measure_beside(r, &bench, (uint32_t)clients);
     }
     if (code == CMD_DONE)
         code = measure_print("bench-serve", &bench, r->o->json, r->o->check);
@@ -273,19 +428,16 @@ static enum cmd_exit read_prompt(struct bench_run *r)
     if (llm_file_open(r->o->model, &r->file, why) ||
         llm_vocab_create(r->file, NULL, &r->vocab, why))
         return cmd_fail(CMD_FAILED, "bench-serve: %s", why);
-    r->prompt = calloc(PROMPT_TOKENS_MAX, sizeof(*r->prompt));
-    int64_t count =
-        r->prompt ? llm_chat_encode(r->vocab, r->o->prompt, bytes, r->prompt, PROMPT_TOKENS_MAX)
-                  : -ENOMEM;
+    uint32_t *tokens = calloc(PROMPT_TOKENS_MAX, sizeof(*tokens));
+    int64_t count = tokens
+                        ? llm_chat_encode(r->vocab, r->o->prompt, bytes, tokens, PROMPT_TOKENS_MAX)
+                        : -ENOMEM;
+    r->ask = (struct ask){.tokens = tokens, .most = (uint32_t)r->o->tokens};
     if (count < 1 || count > PROMPT_TOKENS_MAX)
         return cmd_fail(CMD_FAILED, "bench-serve: --prompt: has no tokens, or too many");
-    r->prompt_count = (uint32_t)count;
-    json_t *body = json_pack("{s:s, s:I, s:i, s:b, s:{s:b}}", "prompt", r->o->prompt, "max_tokens",
-                             (json_int_t)r->o->tokens, "temperature", 0, "stream", 1,
-                             "stream_options", "include_usage", 1);
-    r->body = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    json_decref(body);
-    return r->body ? CMD_DONE : cmd_fail(CMD_USAGE, "bench-serve: --prompt: is not UTF-8");
+    r->ask.count = (uint32_t)count;
+    r->ask.body = make_body(json_string(r->o->prompt), r->ask.most);
+    return r->ask.body ? CMD_DONE : cmd_fail(CMD_USAGE, "bench-serve: --prompt: is not UTF-8");
 }
 
 /* Until it answers a request, or has ended. */
@@ -296,7 +448,7 @@ static enum cmd_exit await_peer(struct bench_run *r)
     for (;;) {
         struct bench_load_figures figures;
         int fd = bench_load_connect(&r->at[WAY_PEER], why);
-        int rc = fd < 0 ? fd : bench_load_http(fd, r->body, &figures, why);
+        int rc = fd < 0 ? fd : bench_load_http(fd, r->ask.body, NULL, &figures, why);
         if (fd >= 0)
             close(fd);
         if (rc == 0)
@@ -384,8 +536,8 @@ static enum cmd_exit share(struct bench_run *r)
                                  .idle_ns = r->o->idle_ns,
                                  .file = r->file,
                                  .dir = r->dir.path,
-                                 .prompt = r->prompt,
-                                 .prompt_count = r->prompt_count,
+                                 .prompt = r->ask.tokens,
+                                 .prompt_count = r->ask.count,
                                  .tokens = (uint32_t)r->o->tokens,
                                  .models = (uint32_t)r->o->share,
                                  .clients = (uint32_t)clients,
@@ -410,8 +562,8 @@ static enum cmd_exit run_in(struct bench_run *r)
     bench_child_stop(&r->peer);
     bench_child_stop(&r->gateway);
     bench_child_stop(&r->worker);
-    free(r->body);
-    free(r->prompt);
+    free(r->ask.body);
+    free(r->ask.tokens);
     llm_vocab_destroy(r->vocab);
     llm_file_close(r->file);
     return code;
@@ -424,6 +576,8 @@ static enum cmd_exit run(const void *values, const struct cmd_operands *operands
     struct bench_run r = {.o = values};
     if (!r.o->model)
         return cmd_fail(CMD_USAGE, "bench-serve: --model FILE is needed");
+    if (r.o->beside && r.o->share)
+        return cmd_fail(CMD_USAGE, "bench-serve: --beside and --share cannot be combined");
     if ((r.o->first || r.o->idle_ns) && !r.o->share)
         return cmd_fail(CMD_USAGE, "bench-serve: %s is about several models: --share N",
                         r.o->first ? "--priority" : "--idle-weights");
@@ -444,7 +598,7 @@ const struct cmd_command cmd_bench_serve = {
         "Starts a server with a model and an HTTP address, and a gateway before it.  Clients ask "
         "for the same text all at once: straight from the worker (engine), over HTTP, through the "
         "gateway, and from --peer.  The engine is the baseline of each row; --peer adds rows that "
-        "have the peer as theirs. With --share, bursts of the first of --clients requests go to "
+        "have the peer as theirs.  With --share, bursts of the first of --clients requests go to "
         "one model after the other (alternating), or to all at once (even).  The baseline is a "
         "server whose models each have a fixed part of the same memory.",
     .options = options,
@@ -452,6 +606,7 @@ const struct cmd_command cmd_bench_serve = {
                 "hawser bench-serve --model model.gguf --peer http://127.0.0.1:8080 --json\n"
                 "hawser bench-serve --model model.gguf \\\n"
                 "    --peer 'exec llama-server -m \"$MODEL\" --port \"$PORT\" -np 16'\n"
+                "hawser bench-serve --model model.gguf --clients 16 --tokens 400 --beside 512\n"
                 "hawser bench-serve --model models/kjv.gguf --share 3 --clients 24\n"
                 "hawser bench-serve --model models/kjv.gguf --share 3 --clients 24 --priority\n"
                 "hawser bench-serve --model m.gguf --share 3 --idle-weights 300ms",

@@ -19,6 +19,12 @@ enum {
     TIMEOUT_SECONDS = 300
 };
 
+static void post(sem_t *begun)
+{
+    if (begun)
+        sem_post(begun);
+}
+
 static int fail(char *why, int rc, const char *what)
 {
     snprintf(why, BENCH_LOAD_WHY, "%s: %s", what, strerror(-rc));
@@ -104,7 +110,8 @@ static bool has_text(const char *text)
 }
 
 /* Reads until the last event and the end of the chunked body. */
-static int read_answer(int fd, struct answer *a, uint64_t begin, struct bench_load_figures *out)
+static int read_answer(int fd, struct answer *a, uint64_t begin, sem_t *begun,
+                       struct bench_load_figures *out)
 {
     bool first = false;
     while (a->len < ANSWER_BYTES_MAX) {
@@ -125,6 +132,7 @@ static int read_answer(int fd, struct answer *a, uint64_t begin, struct bench_lo
         if (!first && has_text(a->text)) {
             first = true;
             out->first_ns = hw_now_ns() - begin;
+            post(begun);
         }
         const char *tail = a->text + (a->len > 64 ? a->len - 64 : 0);
         const char *done = strstr(tail, "[DONE]");
@@ -136,7 +144,7 @@ static int read_answer(int fd, struct answer *a, uint64_t begin, struct bench_lo
     return -EMSGSIZE;
 }
 
-int bench_load_http(int fd, const char *body, struct bench_load_figures *out,
+int bench_load_http(int fd, const char *body, sem_t *begun, struct bench_load_figures *out,
                     char why[BENCH_LOAD_WHY])
 {
     struct answer a = {0};
@@ -145,14 +153,18 @@ int bench_load_http(int fd, const char *body, struct bench_load_figures *out,
             &request,
             "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
             "Content-Length: %zu\r\n\r\n%s",
-            strlen(body), body) < 0)
+            strlen(body), body) < 0) {
+        post(begun);
         return fail(why, -ENOMEM, "request");
+    }
     uint64_t begin = hw_now_ns();
     int rc = send_all(fd, request, strlen(request));
     free(request);
     *out = (struct bench_load_figures){0};
     if (rc == 0)
-        rc = read_answer(fd, &a, begin, out);
+        rc = read_answer(fd, &a, begin, begun, out);
+    if (out->first_ns == 0)
+        post(begun);
     out->total_ns = hw_now_ns() - begin;
     if (rc == 0)
         out->tokens = last_number(a.text, "\"completion_tokens\":");
@@ -171,6 +183,7 @@ int bench_load_http(int fd, const char *body, struct bench_load_figures *out,
 struct engine_text {
     pthread_mutex_t lock;
     pthread_cond_t ended;
+    sem_t *begun;
     bool over;
     int status;
     uint64_t begin, first, end;
@@ -182,8 +195,10 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
 {
     struct engine_text *t = user;
     (void)tokens;
-    if (!t->first)
+    if (!t->first) {
         t->first = hw_now_ns();
+        post(t->begun);
+    }
     t->tokens += count;
 }
 
@@ -201,11 +216,11 @@ static void on_end(void *user, int status, const struct llm_generate_end *end, c
     pthread_mutex_unlock(&t->lock);
 }
 
-int bench_load_engine(struct llm_connection *conn, const struct llm_generate *request,
+int bench_load_engine(struct llm_connection *conn, const struct llm_generate *request, sem_t *begun,
                       struct bench_load_figures *out, char why[BENCH_LOAD_WHY])
 {
     static const struct llm_connection_ops ops = {.on_tokens = on_tokens, .on_end = on_end};
-    struct engine_text t = {.begin = hw_now_ns()};
+    struct engine_text t = {.begun = begun, .begin = hw_now_ns()};
     char problem[LLM_WHY_CHARS] = "";
     pthread_mutex_init(&t.lock, NULL);
     pthread_cond_init(&t.ended, NULL);
@@ -214,6 +229,8 @@ int bench_load_engine(struct llm_connection *conn, const struct llm_generate *re
     while (rc == 0 && !t.over)
         pthread_cond_wait(&t.ended, &t.lock);
     pthread_mutex_unlock(&t.lock);
+    if (!t.first)
+        post(begun);
     if (rc == 0)
         rc = t.status ? t.status : t.tokens ? 0 : -ENODATA;
     if (rc)

@@ -8,6 +8,7 @@
 #include "base/attr.h"
 #include "llm/client/connection.h"
 
+#include <semaphore.h>
 #include <stdint.h>
 
 enum { BENCH_LOAD_WHY = 256 };
@@ -30,12 +31,13 @@ int bench_load_parse(const char *url, struct bench_load_peer *out) MUST_CHECK;
 /* A socket that is connected, or a negative errno and why. */
 int bench_load_connect(const struct bench_load_peer *peer, char why[BENCH_LOAD_WHY]) MUST_CHECK;
 /* POSTs body to /v1/completions, a request that streams with usage.  The connection can be used
- * again.  0, or a negative errno and why. */
-int bench_load_http(int fd, const char *body, struct bench_load_figures *out,
+ * again.  `begun`, which may be NULL, is posted once: at the first token, or when none comes.
+ * 0, or a negative errno and why. */
+int bench_load_http(int fd, const char *body, sem_t *begun, struct bench_load_figures *out,
                     char why[BENCH_LOAD_WHY]) MUST_CHECK;
 
 /* The same text from a worker. */
-int bench_load_engine(struct llm_connection *conn, const struct llm_generate *request,
+int bench_load_engine(struct llm_connection *conn, const struct llm_generate *request, sem_t *begun,
                       struct bench_load_figures *out, char why[BENCH_LOAD_WHY]) MUST_CHECK;
 
 #endif

@@ -133,7 +133,7 @@ struct request {
 static void *request_main(void *user)
 {
     struct request *q = user;
-    q->status = bench_load_engine(q->conn, &q->generate, &q->figures, q->why);
+    q->status = bench_load_engine(q->conn, &q->generate, NULL, &q->figures, q->why);
     return NULL;
 }
 

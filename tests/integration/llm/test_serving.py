@@ -548,6 +548,20 @@ class Serving(Case):
             self.assertEqual(rows[f"in_time.alternating.{group}"]["equals_in_time"], "4 of 4")
             self.assertGreater(rows[f"first.median.even.{group}"]["ratio"], 0)
 
+    def test_bench_of_a_prompt_beside_texts(self):
+        def bench(prompt, tokens):
+            return hawser("bench-serve", "--model", self.model, "--threads", 1, "--clients", 2, "--reps", 1,
+                          "--beside", prompt, "--tokens", tokens, "--json")
+        self.expect(bench(200, 2), FAILED, "2 of 2 texts ended before the first token of the prompt beside them")
+        for _ in range(3):  # a busy machine may send the prompt when the texts have ended
+            run = bench(8, 220)
+            if run.returncode == DONE:
+                break
+        rows = {row["name"]: row for row in json.loads(self.expect(run, DONE).stdout)["rows"]}
+        for way in ("engine", "http", "gateway"):
+            self.assertEqual(rows[f"beside.{way}.2"]["prompt"], "8 tokens")
+            self.assertGreater(rows[f"beside.{way}.2"]["baseline"], 0)
+
     def test_bench_of_kv_that_moves(self):
         names = [f"a token, {n} of {LAYERS} layers missing" for n in (1, 2)]
         for _ in range(3):  # a store that a busy machine holds up for seconds is not waited for
