@@ -224,7 +224,11 @@ class Library(Case):
             with hawser_kv.Store(self.socket) as others:
                 others.put("not LMCache's", b"x")
                 others.put(b"lmcache:of another process", b"x")
-            self.assertEqual(await connector.list(), [key.to_string(), "of another process"])
+                others.put(b"lmcache:\xff", b'{"shape": [1], "dtype": "none", "format": 1}\n')
+                others.put("lmcache:short", bytes(others.get("lmcache:" + key.to_string()))[:-1])
+            self.assertEqual(await connector.list(), [key.to_string(), "of another process", "short", "\udcff"])
+            for foreign in ("of another process", "short"):
+                self.assertIsNone(await connector.get(Key(foreign)))
             backend.full = True
             self.assertIsNone(await connector.get(key))
             self.assertFalse(await connector.exists(other))

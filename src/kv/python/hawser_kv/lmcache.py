@@ -62,18 +62,25 @@ class HawserConnector(RemoteConnector):
         if value is None:
             return None
         with value:
+            return self._chunk(value)
+
+    def _chunk(self, value):
+        """None where there is no memory for it, or where another program has written what is no chunk."""
+        try:
             end = bytes(value.data[:4096]).index(b"\n")
             meta = json.loads(bytes(value.data[:end]))
-            chunk = self.local_cpu_backend.allocate(torch.Size(meta["shape"]), getattr(torch, meta["dtype"]),
-                                                    MemoryFormat(meta["format"]))
-            if chunk is None:
-                return None
+            what = torch.Size(meta["shape"]), getattr(torch, meta["dtype"]), MemoryFormat(meta["format"])
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return None
+        chunk = self.local_cpu_backend.allocate(*what)
+        if chunk is None:
+            return None
+        try:
             memoryview(chunk.byte_array).cast("B")[:] = value.data[end + 1:]
-            try:
-                value.check()
-            except Error:  # the lease ended while we copied
-                chunk.ref_count_down()
-                return None
+            value.check()
+        except (ValueError, Error):  # it has another size; the lease ended while we copied
+            chunk.ref_count_down()
+            return None
         return chunk
 
     async def put(self, key, memory_obj):
@@ -102,7 +109,8 @@ class HawserConnector(RemoteConnector):
         except Error as error:
             self._failed(error)
             raise
-        return [name[len(_PREFIX):].decode() for name in names if name.startswith(_PREFIX.encode())]
+        return [name[len(_PREFIX):].decode(errors="surrogateescape") for name in names
+                if name.startswith(_PREFIX.encode())]
 
     async def close(self):
         await asyncio.to_thread(self._store.close)
