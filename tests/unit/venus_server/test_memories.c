@@ -2,6 +2,7 @@
  * back. */
 #include "unit.h"
 
+#include "base/rng.h"
 #include "duet.h"
 #include "venus/common/protocol.h"
 #include "venus/server/memory/memory.h"
@@ -380,6 +381,40 @@ static void apply_byte_of_each_page(size_t first, size_t count)
 }
 
 /* Demand-paged memory is large, and its shadow copy must not become so. */
+/* Bytes of changes that come before the pages are dropped, while work writes all of them anew. */
+static size_t pushed_until_dropped(size_t bytes, struct hw_rng *rng)
+{
+    size_t sum = 0, seen = duet.count;
+    for (;;) {
+        for (size_t at = 0; at < bytes; at += sizeof(uint64_t))
+            wire_store64(live + at, hw_rng_u64(rng));
+        read_work(bytes);
+        expect_pushes(seen + 1);
+        const struct duet_push *push = &duet.pushes[seen++];
+        if (push->method == VN_PUSH_DROP)
+            return sum;
+        assert_int_equal(push->method, VN_PUSH_DELTA);
+        sum += push->len;
+    }
+}
+
+/* A program that does not read what it once asked for is not sent it for ever. */
+static void held_pages_that_work_rewrites_are_given_up(void **state)
+{
+    (void)state;
+    enum { PART = 64 << 10 };
+    struct hw_rng rng;
+    hw_rng_seed(&rng, 1);
+    demand_page(MANY_BYTES);
+    read_work(MANY_BYTES);
+    expect_pushes(1);
+    for (size_t most = 1 << 20; most <= 4 << 20; most *= 2) {
+        assert_int_equal(vns_memories_fetch(memories, 1, 0, PART), 0);
+        expect_pushes(duet.count + 1);
+        assert_in_range(pushed_until_dropped(PART, &rng), most, most + 2 * PART);
+    }
+}
+
 static void only_held_pages_take_memory(void **state)
 {
     (void)state;
@@ -438,6 +473,7 @@ int main(void)
         cmocka_unit_test_teardown(what_it_asks_for_while_work_is_under_way_is_compared, end),
         cmocka_unit_test_teardown(of_what_it_asked_for_a_part_is_compared, end),
         cmocka_unit_test_teardown(what_a_copy_fills_is_not_held, end),
+        cmocka_unit_test_teardown(held_pages_that_work_rewrites_are_given_up, end),
         cmocka_unit_test_teardown(only_held_pages_take_memory, end),
         cmocka_unit_test_teardown(what_was_compared_takes_no_memory, end),
         cmocka_unit_test_teardown(what_the_client_writes_is_not_sent_back, end),

@@ -33,6 +33,11 @@ enum {
     BLOCK_PAGES = (64 << 10) / VN_PAGE_BYTES,
     /* Of one demand-paged memory, compared in a fifth of a millisecond: a fetch is a round trip. */
     HELD_MOST = (2 << 20) / VN_PAGE_BYTES,
+    /* Bytes of changes pushed for held pages until the client has to ask for them again, if it
+     * still reads them: about what a line of 1 Gbit/s and 10 ms carries in a round trip.  Each time
+     * it asks twice as many, so that a program that reads on hardly waits. */
+    HELD_PUSHES = 1 << 20,
+    HELD_PUSHES_MOST = 64 << 20,
     /* Percent of a heap that one client may have.  The rest lets another client start, and keeps
      * the machine working where the heap is its main memory. */
     HEAP_SHARE = 90,
@@ -73,6 +78,7 @@ struct memory {
     /* And pages that it has because it asked for them: the program mostly touches them again, so
      * they are compared and not dropped. */
     struct vn_pageset held;
+    uint64_t pushed, push_limit; /* for held pages since the client had to ask */
 };
 
 struct vns_memories {
@@ -550,6 +556,7 @@ static int push_changes(struct vns_memories *m, struct memory *memory, struct vn
                                    &m->out, budget);
     if (changes <= 0)
         return changes;
+    memory->pushed += wire_enc_len(&m->out);
     return vns_channel_push(m->channel, VN_PUSH_DELTA, wire_enc_data(&m->out),
                             wire_enc_len(&m->out));
 }
@@ -695,7 +702,10 @@ static int tell_some(struct vns_memories *m, struct memory *memory, const struct
     size_t until = first < eager.first ? eager.first : end, held = next_held(memory, first, until);
     if (held == first) {
         size_t run = vn_pageset_run(&memory->held, first, until - first);
-        return push_changes(m, memory, (struct vn_pages){0}, page, first + run);
+        int rc = push_changes(m, memory, (struct vn_pages){0}, page, first + run);
+        if (memory->pushed > memory->push_limit)
+            release_held(memory, 0, memory->held.pages);
+        return rc;
     }
     *page = held;
     return tell_gone(m, memory, first, held);
@@ -753,6 +763,8 @@ static int init_gone_and_held(struct memory *memory)
 {
     uint64_t pages = (memory->size + VN_PAGE_BYTES - 1) / VN_PAGE_BYTES;
     int rc = pages <= VN_PAGES_MAX ? vn_pageset_init(&memory->gone, (size_t)pages) : -EINVAL;
+    memory->pushed = 0;
+    memory->push_limit = HELD_PUSHES;
     return rc || !may_hold(memory) ? rc : vn_pageset_init(&memory->held, (size_t)pages);
 }
 
@@ -821,6 +833,11 @@ static void hold(struct memory *memory, uint64_t off, const uint8_t *bytes, uint
         return;
     if (memory->held.count + count > HELD_MOST)
         release_held(memory, 0, memory->held.pages);
+    if (memory->pushed > memory->push_limit) {
+        memory->pushed = 0;
+        if (memory->push_limit < HELD_PUSHES_MOST)
+            memory->push_limit *= 2;
+    }
     memcpy(memory->shadow.bytes + off, bytes, count * VN_PAGE_BYTES);
     vn_shadow_store_end(&memory->shadow, (size_t)off, count * VN_PAGE_BYTES, false);
     vn_pageset_add_span(&memory->held, first, count);
