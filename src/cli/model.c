@@ -32,9 +32,10 @@ struct model_options {
 };
 
 static const char *const arch_choices[] = {
-    "llama", "qwen2", "gptj",     "gpt2",    "qwen3",      "qwen3moe", "gemma2",   "gemma3",
-    "phi3",  "olmoe", "mistral3", "granite", "starcoder2", "gpt-oss",  "qwen2moe", "granitemoe",
-    "gemma", "glm4",  "seed_oss", "exaone",  "smollm3",    NULL};
+    "llama",     "qwen2",      "gptj",  "gpt2",     "qwen3",    "qwen3moe",   "gemma2",
+    "gemma3",    "phi3",       "olmoe", "mistral3", "granite",  "starcoder2", "gpt-oss",
+    "qwen2moe",  "granitemoe", "gemma", "glm4",     "seed_oss", "exaone",     "smollm3",
+    "internlm2", "ernie4_5",   "olmo2", "exaone4",  "cohere2",  "command-r",  NULL};
 _Static_assert(ARRAY_LEN(arch_choices) == LLM_ARCHS + 1, "in the order of enum llm_arch");
 
 static const char *const rope_choices[] = {"none", "linear", "yarn", "llama3", "longrope", NULL};
@@ -55,7 +56,8 @@ static const struct cmd_option options[] = {
      "synth: shape of a published model: gptj 6b; gpt2 124m, 1.5b; llama 134m, 1.1b, 7b, 8b, 8x7b; "
      "qwen2 0.5b, 7b; qwen3 0.6b, 8b; qwen3moe 30b-a3b; gemma2 2b; gemma3 1b; phi3 mini; olmoe 7b; "
      "mistral3 3b; granite 2b; starcoder2 3b; gpt-oss 20b; qwen2moe 14b-a2.7b; granitemoe "
-     "3b-a800m; gemma 2b; glm4 9b; seed_oss 36b; exaone 2.4b; smollm3 3b; tiny of each, llama's "
+     "3b-a800m; gemma 2b; glm4 9b; seed_oss 36b; exaone 2.4b; smollm3 3b; internlm2 7b; ernie4_5 "
+     "0.3b; olmo2 1b; exaone4 32b; cohere2 7b; command-r 35b; tiny of each, llama's "
      "tiny-moe, granitemoe's tiny-shared.  The numbers below "
      "override it",
      "SIZE"},

@@ -614,15 +614,25 @@ static void turn(struct llm_graph *g, uint32_t l, const struct llm_batch *batch)
     g->backend->ops->rope(g->backend, &rope);
 }
 
+/* The residual stream as a layer's half reads it: some models have norms only behind it. */
+static struct llm_place normed(struct llm_graph *g, uint32_t rows, struct llm_place weight,
+                               struct llm_place bias)
+{
+    if (!weight.buffer)
+        return g->acts.x;
+    norm(g, g->acts.x, g->acts.h, rows, weight, bias);
+    return g->acts.h;
+}
+
 static void attention(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
-                      const struct llm_batch *batch)
+                      const struct llm_batch *batch, struct llm_place in)
 {
     const struct llm_backend_ops *ops = g->backend->ops;
     const struct llm_config *c = g->config;
     const struct layer *layer = &g->layers[l];
     const struct acts *a = &g->acts;
     struct llm_op_matmul qkv = {
-        .in = a->h,
+        .in = in,
         .rows = batch->rows,
         .part_count = 3,
         .parts = {{.weight = layer->q, .bias = layer->q_bias, .out = a->q},
@@ -658,12 +668,13 @@ static void activate(struct llm_graph *g, enum llm_activation kind, struct llm_p
 
 /* gate or up of `rows` rows, with the activation: where it can be found. */
 static struct llm_place half_feed_forward(struct llm_graph *g, const struct layer *layer,
-                                          uint32_t rows, struct llm_experts experts)
+                                          uint32_t rows, struct llm_place in,
+                                          struct llm_experts experts)
 {
     const struct llm_config *c = g->config;
     const struct acts *a = &g->acts;
     struct llm_op_matmul up = {
-        .in = a->h,
+        .in = in,
         .rows = rows,
         .part_count = c->ffn_is_gated ? 2 : 1,
         .parts = {{.weight = layer->up, .bias = layer->up_bias, .out = a->up},
@@ -678,11 +689,12 @@ static struct llm_place half_feed_forward(struct llm_graph *g, const struct laye
 
 /* The expert that all rows meet, after the others: it uses their room.  A file with a router for it
  * weighs it by the sigmoid of that product. */
-static void shared_feed_forward(struct llm_graph *g, const struct layer *layer, uint32_t rows)
+static void shared_feed_forward(struct llm_graph *g, const struct layer *layer, uint32_t rows,
+                                struct llm_place in)
 {
     const struct llm_config *c = g->config;
     const struct acts *a = &g->acts;
-    struct llm_op_matmul up = {.in = a->h,
+    struct llm_op_matmul up = {.in = in,
                                .rows = rows,
                                .part_count = 2,
                                .parts = {{.weight = layer->shared_up, .out = a->up},
@@ -696,7 +708,7 @@ static void shared_feed_forward(struct llm_graph *g, const struct layer *layer, 
     struct llm_op_add add = {
         .x = a->x, .y = a->parts, .terms = 1, .width = c->width, .scale = c->residual_scale};
     if (layer->shared_router) {
-        multiply(g, rows, a->h,
+        multiply(g, rows, in,
                  (struct llm_matmul_part){.weight = layer->shared_router, .out = a->shares});
         activate(g, LLM_SIGMOID, a->shares, rows, 1);
         add.weights = a->shares;
@@ -704,12 +716,13 @@ static void shared_feed_forward(struct llm_graph *g, const struct layer *layer, 
     g->backend->ops->add(g->backend, &add);
 }
 
-static void expert_feed_forward(struct llm_graph *g, const struct layer *layer, uint32_t rows)
+static void expert_feed_forward(struct llm_graph *g, const struct layer *layer, uint32_t rows,
+                                struct llm_place in)
 {
     const struct llm_backend_ops *ops = g->backend->ops;
     const struct llm_config *c = g->config;
     const struct acts *a = &g->acts;
-    multiply(g, rows, a->h,
+    multiply(g, rows, in,
              (struct llm_matmul_part){
                  .weight = layer->router, .bias = layer->router_bias, .out = a->routes});
     struct llm_op_route route = {.logits = a->routes,
@@ -724,7 +737,7 @@ static void expert_feed_forward(struct llm_graph *g, const struct layer *layer, 
     struct llm_experts experts = {
         .chosen = a->chosen, .count = c->experts, .share = c->experts_used};
     struct llm_op_matmul down = {
-        .in = half_feed_forward(g, layer, all, experts),
+        .in = half_feed_forward(g, layer, all, in, experts),
         .rows = all,
         .part_count = 1,
         .parts = {{.weight = layer->down, .bias = layer->down_bias, .out = a->parts}},
@@ -739,18 +752,18 @@ static void expert_feed_forward(struct llm_graph *g, const struct layer *layer, 
                              .scale = c->residual_scale};
     ops->add(g->backend, &add);
     if (layer->shared_down)
-        shared_feed_forward(g, layer, rows);
+        shared_feed_forward(g, layer, rows, in);
 }
 
-static void feed_forward(struct llm_graph *g, uint32_t l, uint32_t rows)
+static void feed_forward(struct llm_graph *g, uint32_t l, uint32_t rows, struct llm_place in)
 {
     const struct layer *layer = &g->layers[l];
     /* Which matrices a row meets is known only when it is computed: other ops, not other data. */
     if (layer->router) {
-        expert_feed_forward(g, layer, rows);
+        expert_feed_forward(g, layer, rows, in);
         return;
     }
-    struct llm_place out = half_feed_forward(g, layer, rows, (struct llm_experts){0});
+    struct llm_place out = half_feed_forward(g, layer, rows, in, (struct llm_experts){0});
     add_product(g, rows, out, layer->down, layer->down_bias, layer->ffn_post_norm);
 }
 
@@ -790,12 +803,12 @@ static void one_layer(struct llm_graph *g, struct llm_kv_memory *kv, uint32_t l,
 {
     const struct layer *layer = &g->layers[l];
     const struct acts *a = &g->acts;
-    norm(g, a->x, a->h, batch->rows, layer->attn_norm, layer->attn_norm_bias);
-    attention(g, kv, l, batch);
+    struct llm_place in = normed(g, batch->rows, layer->attn_norm, layer->attn_norm_bias);
+    attention(g, kv, l, batch, in);
     add_product(g, batch->rows, a->att, layer->o, layer->o_bias, layer->attn_post_norm);
     if (!g->config->parallel_residual)
-        norm(g, a->x, a->h, batch->rows, layer->ffn_norm, layer->ffn_norm_bias);
-    feed_forward(g, l, batch->rows);
+        in = normed(g, batch->rows, layer->ffn_norm, layer->ffn_norm_bias);
+    feed_forward(g, l, batch->rows, in);
 }
 
 static int finish(struct llm_graph *g, uint64_t *kernel_ns, char *why)

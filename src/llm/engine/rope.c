@@ -26,7 +26,7 @@ struct pair {
 struct llm_rope {
     uint32_t count, tables;
     float temperature;
-    bool skips;
+    bool skips, plain_other; /* the second table does not turn, or is not stretched */
     uint32_t original;
     double magnitude;
     uint32_t far_at[TABLES_MAX]; /* the multiple of NEAR that `far` of its pairs is for */
@@ -92,6 +92,8 @@ int llm_rope_create(const struct llm_config *config, const float *factors, struc
     rope->tables = tables;
     rope->temperature = config->temperature;
     rope->skips = config->rope_skip != 0;
+    rope->plain_other =
+        rope->skips || (window_differs(config) && config->rope_scale_window != config->rope_scale);
     rope->original = config->rope_original;
     rope->magnitude = (double)config->rope_magnitude;
     if (config->rope_is_yarn) {
@@ -145,7 +147,7 @@ void llm_rope_angles(struct llm_rope *rope, uint32_t table, uint32_t position, f
     assert(table < rope->tables);
     struct pair *pairs = rope->pairs + (size_t)table * rope->count;
     uint32_t rest = position % NEAR, far_at = position - rest;
-    double magnitude = table == OTHER && rope->skips ? 1 : rope->magnitude;
+    double magnitude = table == OTHER && rope->plain_other ? 1 : rope->magnitude;
     if (table == OTHER && rope->temperature != 0)
         magnitude *=
             1 + (double)rope->temperature * log(1 + floor((double)position / rope->original));

@@ -153,6 +153,17 @@ static const struct llm_arch_tensor glm4_tensors[] = {
 static const struct llm_arch_tensor seed_oss_tensors[] = {
     EMBEDDING, OUTPUT_MAYBE_TIED, LAYER("attn_norm.weight", WIDTH, NONE),
     LAYER("post_attention_norm.weight", WIDTH, NONE), ATTENTION, ATTENTION_BIASES_MAYBE, FFN_GATED, END};
+
+static const struct llm_arch_tensor olmo2_tensors[] = {
+    EMBEDDING, OUTPUT, ATTENTION, LAYER("attn_q_norm.weight", Q, NONE), LAYER("attn_k_norm.weight", KV, NONE),
+    POST_NORMS, FFN_GATED, END};
+
+static const struct llm_arch_tensor exaone4_tensors[] = {
+    EMBEDDING, OUTPUT_MAYBE_TIED, WHOLE_MAYBE("rope_freqs.weight", ROPE_HALF, NONE), ATTENTION, HEAD_NORMS,
+    POST_NORMS, FFN_GATED, END};
+
+static const struct llm_arch_tensor cohere_tensors[] = {
+    EMBEDDING, LAYER("attn_norm.weight", WIDTH, NONE), ATTENTION, ATTENTION_BIASES_MAYBE, FFN_GATED, END};
 /* clang-format on */
 
 static const struct llm_arch_info infos[LLM_ARCHS] = {
@@ -269,6 +280,30 @@ static const struct llm_arch_info infos[LLM_ARCHS] = {
                      .norm_is_rms = true,
                      .rope_skip = 4,
                      .tensors = llama_tensors},
+    [LLM_INTERNLM2] = {.name = "internlm2", .norm_is_rms = true, .tensors = llama_tensors},
+    [LLM_ERNIE4_5] = {.name = "ernie4_5", .norm_is_rms = true, .tensors = llama_tensors},
+    [LLM_OLMO2] = {.name = "olmo2",
+                   .norm_is_rms = true,
+                   .rope_is_neox = true,
+                   .window_unscaled = true,
+                   .window_period = 4,
+                   .tensors = olmo2_tensors},
+    [LLM_EXAONE4] = {.name = "exaone4",
+                     .norm_is_rms = true,
+                     .rope_is_neox = true,
+                     .window_period = 4,
+                     .turns_in_window = true,
+                     .tensors = exaone4_tensors},
+    [LLM_COHERE2] = {.name = "cohere2",
+                     .parallel_residual = true,
+                     .window_period = 4,
+                     .turns_in_window = true,
+                     .logits_times = true,
+                     .tensors = cohere_tensors},
+    [LLM_COMMAND_R] = {.name = "command-r",
+                       .parallel_residual = true,
+                       .logits_times = true,
+                       .tensors = cohere_tensors},
 };
 
 const struct llm_arch_info *llm_arch_info(enum llm_arch arch)
@@ -300,6 +335,12 @@ void llm_arch_set(struct llm_config *c)
     c->window = info->window;
     c->yarn_fast = 32;
     c->yarn_slow = 1;
+}
+
+void llm_arch_set_skip(struct llm_config *c)
+{
+    if (llm_arch_info(c->arch)->turns_in_window)
+        c->rope_skip = c->window ? c->window_period : 0;
 }
 
 void llm_arch_set_scale(struct llm_config *c)

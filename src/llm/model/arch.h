@@ -69,10 +69,12 @@ struct llm_arch_info {
     uint32_t window;      /* where the file does not say; 0: none */
     uint32_t window_period;
     uint32_t rope_skip;     /* as in llm_config */
+    bool turns_in_window;   /* where there are windows, only layers with one turn */
     uint32_t wide_heads_at; /* with so many layers scores are divided by sqrt(width / heads) */
     bool has_caps;          /* soft limits; where the file does not say: */
     float attend_cap, logit_cap;
     bool has_multipliers; /* of embeddings, residuals, logits and attention */
+    bool logits_times;    /* the file's scale of logits multiplies them, else divides */
     bool has_temperature;
     const struct llm_arch_tensor *tensors;
 };
@@ -81,7 +83,9 @@ const struct llm_arch_info *llm_arch_info(enum llm_arch arch);
 
 /* Sets what follows from config->arch alone. */
 void llm_arch_set(struct llm_config *config);
-/* Then, once the sizes are known: the scale of attention. */
+/* Then, once the windows are known: which layers do not turn. */
+void llm_arch_set_skip(struct llm_config *config);
+/* And once the sizes are known: the scale of attention. */
 void llm_arch_set_scale(struct llm_config *config);
 
 /* 1 for LLM_DIM_NONE. */

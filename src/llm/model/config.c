@@ -163,7 +163,7 @@ static int refuse_reals(const struct source *s, const struct llm_arch_info *info
         {"router_logit_softcapping", false},
         {"attn_logit_softcapping", info->has_caps},
         {"final_logit_softcapping", info->has_caps},
-        {"logit_scale", info->has_multipliers},
+        {"logit_scale", info->has_multipliers || info->logits_times},
         {"residual_scale", info->has_multipliers},
         {"embedding_scale", info->has_multipliers},
         {"attention.temperature_scale", info->has_temperature},
@@ -294,7 +294,8 @@ static int read_rope(const struct source *s, struct llm_config *c)
         return llm_why(s->why, -EPROTO, "%u rotary dimensions; they come in pairs", c->rope_dims);
     err = read_f32(s, "rope.freq_base", 10000, &c->rope_base);
     float base_window = info->window_base ? info->window_base : c->rope_base;
-    if (!err)
+    c->rope_base_window = base_window;
+    if (!err && !info->turns_in_window)
         err = read_f32(s, "rope.freq_base_swa", base_window, &c->rope_base_window);
     if (!err)
         err = read_rope_scaling(s, c);
@@ -345,6 +346,7 @@ static int read_window(const struct source *s, struct llm_config *c)
     if (!err && c->window && llm_arch_info(c->arch)->learned_positions)
         return llm_why(s->why, -EOPNOTSUPP, "learned positions with a sliding window of %u",
                        c->window);
+    llm_arch_set_skip(c);
     return err;
 }
 
@@ -396,7 +398,7 @@ static int read_multiplier(const struct source *s, const char *name, float *valu
     return err;
 }
 
-/* Scales and soft limits.  A file's scale of logits is what they are divided by. */
+/* Scales and soft limits. */
 static int read_scales(const struct source *s, struct llm_config *c)
 {
     const struct llm_arch_info *info = llm_arch_info(c->arch);
@@ -413,6 +415,8 @@ static int read_scales(const struct source *s, struct llm_config *c)
             s->why, -EOPNOTSUPP,
             "%s.attention.temperature_scale with a window or with heads that turn in part",
             s->arch);
+    if (!err && info->logits_times)
+        err = read_multiplier(s, "logit_scale", &c->logit_scale);
     if (err || !info->has_multipliers)
         return err;
     float divisor = 1;

@@ -46,6 +46,12 @@ enum llm_arch {
     LLM_SEED_OSS,
     LLM_EXAONE,
     LLM_SMOLLM3,
+    LLM_INTERNLM2,
+    LLM_ERNIE4_5,
+    LLM_OLMO2,
+    LLM_EXAONE4,
+    LLM_COHERE2,
+    LLM_COMMAND_R,
     LLM_ARCHS
 };
 

@@ -89,6 +89,19 @@ static const struct preset presets[] = {
     {LLM_EXAONE, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 1000000, true, 0, 0, 0, 0, 0},
     {LLM_SMOLLM3, "3b", 36, 2048, 16, 4, 11008, 128256, 65536, 128, 5000000, true, 0, 0, 0, 0, 0},
     {LLM_SMOLLM3, "tiny", 5, 256, 4, 2, 512, 512, 256, 64, 5000000, true, 0, 0, 0, 0, 0},
+    {LLM_INTERNLM2, "7b", 32, 4096, 32, 8, 14336, 92544, 32768, 128, 1000000, false, 0, 0, 0, 0, 0},
+    {LLM_INTERNLM2, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 1000000, false, 0, 0, 0, 0, 0},
+    {LLM_ERNIE4_5, "0.3b", 18, 1024, 16, 2, 3072, 103424, 131072, 128, 500000, true, 128, 0, 0, 0, 0},
+    {LLM_ERNIE4_5, "tiny", 2, 256, 4, 2, 512, 512, 256, 128, 500000, true, 128, 0, 0, 0, 0},
+    {LLM_OLMO2, "1b", 16, 2048, 16, 16, 8192, 100352, 4096, 128, 500000, false, 0, 0, 0, 0, 0},
+    {LLM_OLMO2, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 500000, false, 0, 0, 0, 0, 0},
+    {LLM_OLMO2, "tiny-window", 5, 256, 4, 2, 512, 512, 256, 64, 500000, false, 0, 0, 0, 24, 0},
+    {LLM_EXAONE4, "32b", 64, 5120, 40, 8, 27392, 102400, 131072, 128, 1000000, false, 0, 0, 0, 4096, 0},
+    {LLM_EXAONE4, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 1000000, true, 0, 0, 0, 0, 0},
+    {LLM_COHERE2, "7b", 32, 4096, 32, 8, 14336, 256000, 8192, 128, 50000, true, 0, 0, 0, 4096, 0},
+    {LLM_COHERE2, "tiny", 5, 256, 4, 2, 512, 512, 256, 64, 50000, true, 0, 0, 0, 24, 0},
+    {LLM_COMMAND_R, "35b", 40, 8192, 64, 64, 22528, 256000, 131072, 128, 8000000, true, 0, 0, 0, 0, 0},
+    {LLM_COMMAND_R, "tiny", 2, 256, 4, 2, 512, 512, 256, 64, 8000000, true, 0, 0, 0, 0, 0},
 };
 /* clang-format on */
 
@@ -147,6 +160,8 @@ static void set_multipliers(struct llm_config *c)
         c->logit_scale = 1 / 8.0f;
         c->attend_scale = 1 / 64.0f;
     }
+    if (info->logits_times)
+        c->logit_scale = 0.25f;
     if (info->has_temperature)
         c->temperature = 0.1f;
 }
@@ -157,6 +172,7 @@ void llm_synth_complete(struct llm_config *c)
     uint32_t window = c->window;
     llm_arch_set(c);
     c->window = window ? window : info->window;
+    llm_arch_set_skip(c);
     default_to(&c->heads, 1);
     default_to(&c->kv_heads, c->heads);
     default_to(&c->head_dim, c->width / c->heads);
@@ -457,6 +473,8 @@ static void add_features(struct pairs *p, const struct llm_config *c)
         add_real(p, "logit_scale", 1 / c->logit_scale);
         add_real(p, "attention.scale", c->attend_scale);
     }
+    if (info->logits_times)
+        add_real(p, "logit_scale", c->logit_scale);
     if (info->has_temperature)
         add_real(p, "attention.temperature_scale", c->temperature);
 }

@@ -543,6 +543,7 @@ static const struct llm_pretok rules[] = {
     {.name = "jais", .stages = gpt2_stages},
     {.name = "gigachat", .stages = gpt2_stages},
     {.name = "mellum", .stages = gpt2_stages},
+    {.name = "exaone4", .stages = gpt2_stages},
 };
 
 const char *llm_pretok_name(size_t i)

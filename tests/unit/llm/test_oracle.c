@@ -74,6 +74,14 @@ static struct llm_synth synth_for(const char *name)
         {"seed_oss", LLM_SEED_OSS, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
         {"exaone", LLM_EXAONE, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
         {"smollm3", LLM_SMOLLM3, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"internlm2", LLM_INTERNLM2, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"ernie4_5", LLM_ERNIE4_5, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"olmo2", LLM_OLMO2, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"olmo2-window", LLM_OLMO2, "tiny-window", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"olmo2-yarn", LLM_OLMO2, "tiny-window", LLM_SYNTH_ROPE_YARN, 1, 0},
+        {"exaone4", LLM_EXAONE4, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"cohere2", LLM_COHERE2, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
+        {"command-r", LLM_COMMAND_R, "tiny", LLM_SYNTH_ROPE_NONE, 1, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct llm_synth s = {.dtype = LLM_F32, .seed = cases[i].seed};
