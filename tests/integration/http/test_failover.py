@@ -1,20 +1,22 @@
 """A worker dies, hangs or is drained in the middle of streams: each client gets the very text that
 it gets when nothing happens."""
 
+import contextlib
+import itertools
 import os
+import queue
 import random
 import re
 import signal
 import threading
-import time
 import unittest
 
-from rig import (Case, Process, Stream, call, counter, gateway, in_threads, state, text_of, wait_for, worker)
-from harness import Relay, hawser
+from rig import (TIMEOUT, Case, Process, Stream, call, counter, gateway, in_threads, state, text_of, wait_for, worker)
+from harness import Relay, free_port, hawser
 
 SANITIZED = "HAWSER_SANITIZED" in os.environ  # computes tokens ten times slower
 STREAMS = 6
-TOKENS = 60 if SANITIZED else 120
+TOKENS, PARTS = 60, 20  # of each text; messages with tokens, or rows, before something happens
 
 
 def ask(i, **fields):
@@ -23,148 +25,10 @@ def ask(i, **fields):
             "temperature": 0.8 if i % 2 else 0, **fields}
 
 
-class Failover(Case):
-    def setUp(self):
-        super().setUp()
-        self.workers = [worker(listen=f"unix:{self.dir}/{i}") for i in range(2)]
-        self.addCleanup(lambda: [w.stop() for w in self.workers])
-        self.front = gateway(self.workers)
-        self.addCleanup(self.front.stop)
-        self.url = self.front.url
-        self.undisturbed = in_threads([lambda i=i: self.whole(i) for i in range(STREAMS)])
-
-    def whole(self, i):
-        status, _, body = call(self.url, "/v1/completions", ask(i))
-        self.assertEqual(status, 200, body)
-        choice = body["choices"][0]
-        return choice["text"], choice["finish_reason"]
-
-    def streamed(self, i, some):
-        """The same as a stream; `some` is released once a part of it is here."""
-        parts, reason = [], None
-        for chunk in Stream(self.url, "/v1/completions", ask(i)):
-            parts.append(text_of([chunk]))
-            reason = chunk["choices"][0]["finish_reason"] or reason
-            some.release()
-        return "".join(parts), reason
-
-    def embed(self):
-        inputs = [[5 + i] * 128 for i in range(8)]
-        status, _, body = call(self.url, "/v1/embeddings", {"input": inputs})
-        self.assertEqual(status, 200, body)
-        return [d["embedding"] for d in body["data"]]
-
-    def score(self):
-        inputs = [[5 + i] * 300 for i in range(3 if SANITIZED else 8)]
-        status, _, body = call(self.url, "/v1/completions",
-                               {"prompt": inputs, "echo": True, "max_tokens": 1, "logprobs": 2, "temperature": 0})
-        self.assertEqual(status, 200, body)
-        return [c["logprobs"] for c in body["choices"]]
-
-    def disturb(self, disturb, *beside):
-        """Runs all streams; disturb() comes when some of each have arrived."""
-        some = threading.Semaphore(0)
-        moved = counter(self.url, "hawser_http_texts_moved_total")
-
-        def act():
-            for _ in range(4 * STREAMS):
-                some.acquire()
-            disturb()
-
-        results = in_threads([lambda i=i: self.streamed(i, some) for i in range(STREAMS)] +
-                             [act, *beside])
-        self.assertEqual(results[:STREAMS], self.undisturbed)
-        self.assertGreater(counter(self.url, "hawser_http_texts_moved_total"), moved)
-        self.assertEqual(counter(self.url, "hawser_http_texts_failed_total"), 0)
-        return results[STREAMS + 1:]
-
-    def restart(self, i):
-        self.workers[i].stop(signal.SIGKILL)
-        self.workers[i] = worker(listen=f"unix:{self.dir}/{i}")
-
-    def test_a_worker_is_killed(self):
-        beside = self.embed(), self.score()
-        self.assertEqual(self.disturb(lambda: self.workers[0].send(signal.SIGKILL), self.embed, self.score),
-                         [*beside])
-        self.assertIn("down", state(self.url))
-        # It comes back and the other one dies.
-        self.restart(0)
-        wait_for(lambda: state(self.url).count(": up,") == 2)
-        self.disturb(lambda: self.workers[1].send(signal.SIGKILL))
-
-    def test_a_worker_hangs(self):
-        self.disturb(lambda: self.workers[1].send(signal.SIGSTOP))
-        # What it had still in its hands comes too late and harms nobody.
-        self.workers[1].send(signal.SIGCONT)
-        wait_for(lambda: state(self.url).count(": up,") == 2)
-        self.assertEqual(in_threads([lambda i=i: self.whole(i) for i in range(STREAMS)]),
-                         self.undisturbed)
-
-    def test_a_worker_is_drained(self):
-        self.disturb(lambda: self.expect(hawser("drain", self.workers[0].address), 0))
-        wait_for(lambda: ": draining," in state(self.url))
-        self.assertEqual(self.whole(1), self.undisturbed[1])
-
-    def test_a_stage_of_a_worker_is_lost(self):
-        """The front of it says so: its texts go on elsewhere, and it gets others when it is whole."""
-        def stage():
-            return worker("--layers", "3-5", listen=f"unix:{self.dir}/stage")
-
-        def drain(*args):
-            self.expect(hawser("drain", self.workers[1].address, *args), 0)
-            wait_for(lambda: (": draining," in state(self.url)) != bool(args))
-
-        lost = stage()
-        self.addCleanup(lambda: lost.stop())
-        with worker("--layers", f"0-2@local,3-5@{lost.address}") as staged, \
-                gateway([staged, self.workers[1]]) as front:
-            self.url = front.url
-            drain()
-            streams = [iter(Stream(self.url, "/v1/completions", ask(i))) for i in range(STREAMS)]
-            texts = [text_of([next(stream)]) for stream in streams]
-            lost.send(signal.SIGSTOP)
-
-            def kill():
-                wait_for(lambda: re.search(": up, [1-9]", state(self.url)))
-                lost.send(signal.SIGKILL)
-                wait_for(lambda: ": incomplete, 0 texts" in state(self.url))
-                self.assertEqual(call(self.url, "/healthz")[0], 503)
-                drain("--undo")
-
-            self.assertEqual(in_threads([lambda: self.whole(1), kill])[0], self.undisturbed[1])
-            self.assertEqual([text + text_of(stream) for text, stream in zip(texts, streams)],
-                             [text for text, _ in self.undisturbed])
-            self.assertIn(": incomplete,", state(self.url))
-            drain()
-            lost.stop()
-            lost = stage()
-            self.assertEqual(self.whole(1), self.undisturbed[1])
-
-    def test_all_workers_are_lost_and_one_comes_back(self):
-        def act():
-            for w in self.workers:
-                w.send(signal.SIGKILL)
-            self.restart(1)
-        self.disturb(act)
-
-    def test_no_worker_comes_back(self):
-        with gateway(self.workers, "--worker-wait", "500ms") as front:
-            stream = iter(Stream(front.url, "/v1/completions", ask(0)))
-            next(stream)
-            for w in self.workers:
-                w.send(signal.SIGKILL)
-            with self.assertRaisesRegex(AssertionError, "no worker could go on"):
-                list(stream)
-            wait_for(lambda: call(front.url, "/healthz")[0] == 503)
-            status, _, body = call(front.url, "/v1/completions", ask(0))
-            self.assertEqual(status, 503, body)
-
-
 class FrameRelay(Relay):
-    """Between a gateway and a worker.  Of each connection it passes all that the worker sends up to
-    a frame, and closes it there (src/rpc/endpoint/frame.h, src/rpc/endpoint/handshake.h)."""
+    """Of each connection it passes all that the worker sends up to a frame, and closes it there
+    (src/rpc/endpoint/frame.h, src/rpc/endpoint/handshake.h)."""
     PUSH, REPLY, WITHOUT_LENGTH, STREAM, FIRST = 3, 4, (7, 8, 9, 10), 0x10, 0x20
-    END_BYTES = 32  # the end of a text is shorter; a worker's description of itself is longer
 
     def _carry(self, here, there, pair, state):
         if here is pair[0]:
@@ -179,15 +43,17 @@ class FrameRelay(Relay):
                 if not frame:
                     break
                 if not ends:
-                    there.sendall(frame)
+                    self.give(there, kind, frame)
         except OSError:
             pass
         self.cuts += ends
         self._end(pair)
 
-    def ends(self, kind, frame, pushed):
-        """At the end of a text."""
-        return pushed and kind == self.REPLY and len(frame) < self.END_BYTES
+    def ends(self, _kind, _frame, _pushed):
+        return False
+
+    def give(self, there, _kind, frame):
+        there.sendall(frame)
 
     def message(self, far):
         """The next handshake message (of kind 0) or frame; b"" where the connection ends."""
@@ -225,11 +91,224 @@ class FrameRelay(Relay):
         return kind, head + far.read(length)
 
 
+class Gate(FrameRelay):
+    """Keeps frames of a kind back: a text that needs one of them has not ended, however long it takes."""
+    ROW_BYTES = 256  # those of a stage's rows have as many at least
+
+    def __init__(self, test, address, kind, least=0):
+        super().__init__(test, address)
+        self.kind, self.least = kind, least
+        self.left = None  # frames that pass until it closes
+        self.kept = {}  # by connection, on which it stays closed
+
+    def close(self, after, held):
+        """held, a queue, is given the gate when it keeps something."""
+        self.left, self.held = after, held
+
+    def open(self):
+        with self.lock:
+            self.left = None
+            for there, frames in self.kept.items():
+                with contextlib.suppress(OSError):  # it has been closed
+                    there.sendall(b"".join(frames))
+            self.kept.clear()
+
+    def lose(self):
+        """What it keeps and what comes on these connections; others are open."""
+        with self.lock:
+            self.left = None
+
+    def give(self, there, kind, frame):
+        with self.lock:
+            if kind == self.kind and len(frame) >= self.least:
+                if self.left == 0 and there not in self.kept:
+                    self.kept[there] = []
+                    self.held.put(self)
+                if there in self.kept:
+                    self.kept[there].append(frame)
+                    return
+                self.left = self.left and self.left - 1
+            there.sendall(frame)
+
+
+class Failover(Case):
+    def setUp(self):
+        super().setUp()
+        self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        self.workers = [worker(listen=address) for address in self.addresses]
+        self.addCleanup(lambda: [w.stop() for w in self.workers])
+        self.gates = [Gate(self, w.address, Gate.PUSH) for w in self.workers]
+        self.front = gateway(self.gates)
+        self.addCleanup(self.front.stop)
+        self.url = self.front.url
+        self.undisturbed = in_threads([lambda i=i: self.whole(i) for i in range(STREAMS)])
+
+    def whole(self, i):
+        status, _, body = call(self.url, "/v1/completions", ask(i))
+        self.assertEqual(status, 200, body)
+        choice = body["choices"][0]
+        return choice["text"], choice["finish_reason"]
+
+    def streamed(self, i):
+        parts, reason = [], None
+        for chunk in Stream(self.url, "/v1/completions", ask(i)):
+            parts.append(text_of([chunk]))
+            reason = chunk["choices"][0]["finish_reason"] or reason
+        return "".join(parts), reason
+
+    def embed(self):
+        inputs = [[5 + i] * 128 for i in range(8)]
+        status, _, body = call(self.url, "/v1/embeddings", {"input": inputs})
+        self.assertEqual(status, 200, body)
+        return [d["embedding"] for d in body["data"]]
+
+    def score(self):
+        inputs = [[5 + i] * 300 for i in range(3 if SANITIZED else 8)]
+        status, _, body = call(self.url, "/v1/completions",
+                               {"prompt": inputs, "echo": True, "max_tokens": 1, "logprobs": 2, "temperature": 0})
+        self.assertEqual(status, 200, body)
+        return [c["logprobs"] for c in body["choices"]]
+
+    def disturb(self, act, *beside):
+        """Runs all streams; act() is called with them, and waits for what it needs."""
+        moved = counter(self.url, "hawser_http_texts_moved_total")
+        results = in_threads([lambda i=i: self.streamed(i) for i in range(STREAMS)] + [act, *beside])
+        self.assertEqual(results[:STREAMS], self.undisturbed)
+        self.assertGreater(counter(self.url, "hawser_http_texts_moved_total"), moved)
+        self.assertEqual(counter(self.url, "hawser_http_texts_failed_total"), 0)
+        return results[STREAMS + 1:]
+
+    def disturb_one(self, disturb, *beside):
+        """disturb(i) comes when the gateway has a part of a text from worker i, and cannot get all of it."""
+        held = queue.Queue()
+        for gate in self.gates:
+            gate.close(PARTS, held)
+
+        def act():
+            i = self.gates.index(held.get(timeout=TIMEOUT))
+            self.gates[i].lose()
+            self.gates[1 - i].open()
+            disturb(i)
+
+        return self.disturb(act, *beside)
+
+    def restart(self, i):
+        self.workers[i].stop(signal.SIGKILL)
+        self.workers[i] = worker(listen=self.addresses[i])
+
+    def test_a_worker_is_killed(self):
+        beside = self.embed(), self.score()
+        killed = []
+
+        def kill(i):
+            killed.append(i)
+            self.workers[i].send(signal.SIGKILL)
+
+        self.assertEqual(self.disturb_one(kill, self.embed, self.score), [*beside])
+        self.assertIn("down", state(self.url))
+        # It comes back and one dies again.
+        self.restart(killed[0])
+        wait_for(lambda: state(self.url).count(": up,") == 2)
+        self.disturb_one(kill)
+
+    def test_a_worker_hangs(self):
+        self.disturb_one(lambda i: self.workers[i].send(signal.SIGSTOP))
+        # What it had still in its hands comes too late and harms nobody.
+        for w in self.workers:
+            w.send(signal.SIGCONT)
+        wait_for(lambda: state(self.url).count(": up,") == 2)
+        self.assertEqual(in_threads([lambda i=i: self.whole(i) for i in range(STREAMS)]),
+                         self.undisturbed)
+
+    def test_a_worker_is_drained(self):
+        """One whose step cannot end before: the rows of its stage are kept."""
+        with worker("--layers", "3-5") as stage:
+            gate, held = Gate(self, stage.address, Gate.REPLY, Gate.ROW_BYTES), queue.Queue()
+
+            def drain():
+                held.get(timeout=TIMEOUT)
+                self.assertRegex(self.expect(hawser("drain", staged.address), 0).stdout, "drains: [1-9]")
+                gate.open()
+
+            with worker("--layers", f"0-2@local,3-5@{gate.address}", env={"HAWSER_STAGE_TIMEOUT_S": str(TIMEOUT)}) \
+                    as staged, gateway([staged, self.workers[1]]) as front:
+                self.url = front.url
+                gate.close(PARTS, held)
+                self.disturb(drain)
+                wait_for(lambda: ": draining," in state(self.url))
+                self.assertEqual(self.whole(1), self.undisturbed[1])
+
+    def test_a_stage_of_a_worker_is_lost(self):
+        """The front of it says so: its texts go on elsewhere, and it gets others when it is whole."""
+        def stage():
+            return worker("--layers", "3-5", listen=f"unix:{self.dir}/stage")
+
+        def drain(*args):
+            self.expect(hawser("drain", self.workers[1].address, *args), 0)
+            wait_for(lambda: (": draining," in state(self.url)) != bool(args))
+
+        lost = stage()
+        self.addCleanup(lambda: lost.stop())
+        with worker("--layers", f"0-2@local,3-5@{lost.address}") as staged, \
+                gateway([staged, self.workers[1]]) as front:
+            self.url = front.url
+            drain()
+            streams = [iter(Stream(self.url, "/v1/completions", ask(i))) for i in range(STREAMS)]
+            texts = [text_of([next(stream)]) for stream in streams]
+            lost.send(signal.SIGSTOP)
+
+            def kill():
+                wait_for(lambda: re.search(": up, [1-9]|: incomplete", state(self.url)))
+                lost.send(signal.SIGKILL)
+                wait_for(lambda: ": incomplete, 0 texts" in state(self.url))
+                self.assertEqual(call(self.url, "/healthz")[0], 503)
+                drain("--undo")
+
+            self.assertEqual(in_threads([lambda: self.whole(1), kill])[0], self.undisturbed[1])
+            self.assertEqual([text + text_of(stream) for text, stream in zip(texts, streams)],
+                             [text for text, _ in self.undisturbed])
+            self.assertIn(": incomplete,", state(self.url))
+            drain()
+            lost.stop()
+            lost = stage()
+            self.assertEqual(self.whole(1), self.undisturbed[1])
+
+    def test_all_workers_are_lost_and_one_comes_back(self):
+        def kill(_):
+            for w in self.workers:
+                w.send(signal.SIGKILL)
+            self.restart(1)
+        self.disturb_one(kill)
+
+    def test_no_worker_comes_back(self):
+        held = queue.Queue()
+        with gateway(self.gates, "--worker-wait", "500ms") as front:
+            for gate in self.gates:
+                gate.close(PARTS, held)
+            stream = iter(Stream(front.url, "/v1/completions", ask(0)))
+            held.get(timeout=TIMEOUT)
+            for w in self.workers:
+                w.send(signal.SIGKILL)
+            with self.assertRaisesRegex(AssertionError, "no worker could go on"):
+                list(stream)
+            wait_for(lambda: call(front.url, "/healthz")[0] == 503)
+            status, _, body = call(front.url, "/v1/completions", ask(0))
+            self.assertEqual(status, 503, body)
+
+
+class EndRelay(FrameRelay):
+    """Up to the end of a text."""
+    END_BYTES = 32  # it is shorter; a worker's description of itself is longer
+
+    def ends(self, kind, frame, pushed):
+        return pushed and kind == self.REPLY and len(frame) < self.END_BYTES
+
+
 class TokenRelay(FrameRelay):
     """Before the first token, so many times."""
     times = 8
 
-    def ends(self, kind, frame, pushed):
+    def ends(self, _kind, _frame, pushed):
         return pushed and self.cuts < self.times
 
 
@@ -255,7 +334,7 @@ class LostEnds(Case):
     def test_all_tokens_but_no_end(self):
         """The worker is lost between the last token and the word that it was the last one."""
         with worker() as real:
-            relay = FrameRelay(self, real.address)
+            relay = EndRelay(self, real.address)
             with gateway([relay]) as front, gateway([real]) as undisturbed:
                 for most in (1, 8):
                     asked = ask(1, max_tokens=most)
@@ -374,7 +453,9 @@ class Soak(Case):
                     answers.append(number)
 
             def killer():
-                for kill in range(self.KILLS):
+                for kill in itertools.count():
+                    if kill >= self.KILLS and counter(front.url, "hawser_http_texts_moved_total"):
+                        return
                     # A text ends that loses worker after worker without a token: it may be what
                     # kills them.  When as many answers as there are clients have come, each text
                     # has had tokens.
@@ -400,7 +481,6 @@ class Soak(Case):
             in_threads([kill_and_end] +
                        [lambda n=n: client_or_end(n) for n in range(self.CLIENTS)])
             self.assertEqual(set(answers), set(range(self.CLIENTS)))
-            self.assertGreater(counter(front.url, "hawser_http_texts_moved_total"), 0)
             self.assertEqual(counter(front.url, "hawser_http_texts_failed_total"), 0)
             wait_for(lambda: counter(front.url, "vllm:num_requests_running") == 0)
 
