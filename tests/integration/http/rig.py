@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import time
 import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
-from harness import HAWSER, TIMEOUT, Case, Server, clean_environment, free_port, hawser, lines_of  # noqa: E402
+from harness import HAWSER, TIMEOUT, Case, Relay, Server, clean_environment, free_port, hawser, lines_of  # noqa: E402
 
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
 NAME = "kjv"
@@ -229,11 +230,26 @@ def counter(url, name):
     return sum(map(float, found))
 
 
+def narrow(url):
+    """A socket that takes little until it is read; the server keeps less for it, too."""
+    at = urllib.parse.urlsplit(url)
+    client = socket.socket()
+    client.settimeout(TIMEOUT)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    client.connect((at.hostname, at.port))
+    return client
+
+
 class Stream:
     """A streamed answer, read event by event."""
 
-    def __init__(self, url, path, body):
+    def __init__(self, url, path, body, late=False):
+        """late: a long answer does not end before it is read."""
         self.connection = connect(url)
+        if late:
+            self.connection.sock = narrow(url)
+            body = {**body, "logprobs": 20}
         self.connection.request("POST", path, body=json.dumps({**body, "stream": True}).encode())
         self.answer = self.connection.getresponse()
         assert self.answer.status == 200, self.answer.read()
@@ -294,6 +310,6 @@ def in_threads(functions):
     return [value for value, _ in results]
 
 
-__all__ = ["Case", "MODEL", "NAME", "Process", "Server", "Stream", "TIMEOUT", "call", "connect", "counter",
-           "gateway", "hawser", "in_threads", "service", "state", "text_of", "wait_for", "wait_ready", "with_template",
-           "worker"]
+__all__ = ["Case", "MODEL", "NAME", "Process", "Relay", "Server", "Stream", "TIMEOUT", "call", "connect", "counter",
+           "free_port", "gateway", "hawser", "in_threads", "narrow", "service", "state", "text_of", "wait_for",
+           "wait_ready", "with_template", "worker"]

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pathlib
+import queue
 import re
 import resource
 import signal
@@ -19,8 +20,9 @@ import unittest
 import urllib.parse
 
 from families import CALLS, FAMILIES, TOOLS, written
-from rig import (MODEL, NAME, Case, Process, Stream, call, connect, counter, gateway, in_threads, in_two_files,
-                 service, state, text_of, wait_for, wait_ready, with_pairs,
+from relays import Gate
+from rig import (MODEL, NAME, TIMEOUT, Case, Process, Stream, call, connect, counter, free_port, gateway, in_threads,
+                 in_two_files, narrow, service, state, text_of, wait_for, wait_ready, with_pairs,
                  with_template, worker)
 
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "unit/llm/templates"
@@ -601,8 +603,8 @@ class Endpoints(unittest.TestCase):
             self.url, "vllm:num_requests_waiting")
 
     def test_a_client_that_leaves_frees_its_text(self):
-        for streamed in (True, False):
-            wait_for(lambda: self.running() == 0)
+        def leave(streamed):
+            """Whether a text was under way when the client left."""
             generated = counter(self.url, "vllm:generation_tokens_total")
             left = counter(self.url, "hawser_http_texts_left_total")
             connection = connect(self.url)
@@ -612,7 +614,11 @@ class Endpoints(unittest.TestCase):
             wait_for(lambda: counter(self.url, "vllm:generation_tokens_total") > generated)
             connection.close()
             wait_for(lambda: self.running() == 0)
-            self.assertGreater(counter(self.url, "hawser_http_texts_left_total"), left)
+            return counter(self.url, "hawser_http_texts_left_total") > left
+
+        for streamed in (True, False):
+            wait_for(lambda: self.running() == 0)
+            wait_for(lambda: leave(streamed))
             # The worker has let the sequences go, too.
             wait_for(lambda: ", 0 running and 0 waiting" in state(self.url))
 
@@ -629,11 +635,7 @@ class Endpoints(unittest.TestCase):
         """The chunks that a client of that version gets; late: it reads nothing before all texts have ended."""
         body = json.dumps({**ask, "stream": True}).encode()
         at = urllib.parse.urlsplit(self.url)
-        with socket.socket() as client:
-            if late:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # the server keeps less, too
-            client.connect((at.hostname, at.port))
+        with narrow(self.url) if late else socket.create_connection((at.hostname, at.port), TIMEOUT) as client:
             ended = counter(self.url, "vllm:request_success_total")
             client.sendall(b"POST /v1/completions HTTP/%s\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (
                 version, len(body), body))
@@ -745,7 +747,7 @@ class Doors(Case):
         with worker() as busy, service(*patient) as alone:
             whole = call(alone.url, "/v1/completions", ask)[2]["choices"][0]["text"]
             for front in (alone, gateway([busy], *patient)):
-                stream = Stream(front.url, "/v1/completions", ask)
+                stream = Stream(front.url, "/v1/completions", ask, late=True)
                 chunks = iter(stream)
                 first = next(chunks)
                 front.send(signal.SIGTERM)
@@ -781,9 +783,11 @@ class Doors(Case):
                                ("/v1/messages", {"messages": [{"role": "user", "content": "a"}]},
                                 lambda e: e["error"]["message"])):
             with worker() as busy:
-                front = gateway([busy], "--stop-timeout", "0")
+                gate, held = Gate(self, busy.address, Gate.PUSH), queue.Queue()
+                front = gateway([gate], "--stop-timeout", "0")
+                gate.close(1, held)
                 stream = Stream(front.url, path, {**ask, "max_tokens": -1})
-                busy.send(signal.SIGSTOP)
+                held.get(timeout=TIMEOUT)
                 self.assertEqual(front.stop()[0], 0)
                 last = [line for line in stream.answer if line.startswith(b"data: ")][-1]
                 stream.close()
@@ -824,13 +828,17 @@ class Doors(Case):
             self.assertEqual(call(front.url, "/v1/models", headers={"Authorization": "Bearer x"})[0],
                              401)
             self.assertEqual(call(front.url, "/v1/models", headers=bearer)[0], 200)
-            connection = connect(front.url)
-            connection.request("POST", "/v1/completions", headers=bearer, body=json.dumps(
-                {**PROMPT, "max_tokens": 5000, "stream": True}))
-            connection.getresponse().read(1)
-            status, headers, body = call(front.url, "/v1/completions", PROMPT, headers=bearer)
-            self.assertEqual((status, headers["Retry-After"]), (429, "1"), body)
-            connection.close()
+
+            def second():
+                """Of a key's second request; or of the next one, if the first was answered before it came."""
+                with contextlib.closing(connect(front.url)) as connection:
+                    connection.request("POST", "/v1/completions", headers=bearer, body=json.dumps(
+                        {**PROMPT, "max_tokens": 5000, "stream": True}))
+                    connection.getresponse().read(1)
+                    status, headers, _ = call(front.url, "/v1/completions", PROMPT, headers=bearer)
+                return status, headers["Retry-After"]
+
+            wait_for(lambda: second() == (429, "1"))
             wait_for(lambda: call(front.url, "/v1/completions", PROMPT, headers=bearer)[0] == 200)
 
     def test_pages_of_other_origins(self):
@@ -896,21 +904,28 @@ class Doors(Case):
                      500, "--http", "127.0.0.1:0") as front:
             waits = lambda: self.figure(front.url, "http_texts_waiting")  # noqa: E731
             runs = lambda: self.figure(front.url, "http_texts_running")  # noqa: E731
-            many = [ask("many", max_tokens=400) for _ in range(100)]
+            ended = lambda: sum(self.figure(front.url, f"http_texts_{end}_total") for end in ("full", "stopped"))  # noqa: E731
+
+            def beside_many():
+                """What one key's texts and the requests of another are told; None if texts ended meanwhile."""
+                before = ended()
+                with contextlib.ExitStack() as many:
+                    for _ in range(100):
+                        many.enter_context(contextlib.closing(ask("many", max_tokens=400)))
+                    wait_for(lambda: runs() + waits() == 100 or ended() > before)
+                    seen = [runs(), waits(), answer("one", max_tokens=4)[0], waits()]
+                    seen.append(answer("many", prompt=[5] * 101)[1].get("error"))  # the others have 4 each
+                    many.enter_context(contextlib.closing(ask("many", max_tokens=400)))
+                    wait_for(lambda: runs() + waits() == 101 or ended() > before + 1)
+                    seen.append(answer("many")[1].get("error"))
+                    valid = ended() == before + 1
+                wait_for(lambda: runs() == 0 and waits() == 0)
+                return valid and seen
+
+            *seen, tokens, requests = wait_for(beside_many)
             # 75 of 100 places of the only worker are 48; the others wait, though it has 64.
-            wait_for(lambda: runs() == 48 and waits() == 52)
-            status, body = answer("one", max_tokens=4)
-            self.assertEqual(status, 200, body)
-            self.assertGreaterEqual(waits(), 40, "the one came after most of the many")
-            status, body = answer("many", prompt=[5] * 101)  # the others have 4 each
-            self.assertEqual((status, body["error"]["code"]), (429, "too_many_tokens"))
-            many.append(ask("many", max_tokens=400))
-            wait_for(lambda: runs() + waits() == 101)
-            status, body = answer("many")
-            self.assertEqual((status, body["error"]["code"]), (429, "too_many_requests"))
-            for connection in many:
-                connection.close()
-            wait_for(lambda: runs() == 0 and waits() == 0)
+            self.assertEqual(seen, [48, 52, 200, 52])
+            self.assertEqual((tokens["code"], requests["code"]), ("too_many_tokens", "too_many_requests"))
             # No waiting helps one that is above the limit alone.
             status, body = answer("many", prompt=[[5] * 251, [5] * 250])
             self.assertEqual((status, body["error"]["code"]), (400, "too_many_tokens"))
@@ -993,8 +1008,7 @@ class Doors(Case):
     def test_a_gateway_that_starts_before_the_worker_of_its_machine(self):
         """The token of this user is made by whoever comes first."""
         home = {"XDG_STATE_HOME": str(self.dir)}
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"127.0.0.1:{free.getsockname()[1]}"
+        address = f"127.0.0.1:{free_port()}"
         with Process("gateway", "--servers", address, "--http", "127.0.0.1:0", env=home) as front:
             with worker(listen=address, env=home):
                 wait_ready(front.url)
