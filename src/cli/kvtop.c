@@ -17,12 +17,14 @@ enum {
     BAR_MIN = 20,  /* below that a bar says nothing */
     BAR_MAX = 60,
     NAME_WIDTH = 26,
-    NARROW_NAME_WIDTH = 18,
+    NARROW_NAME_WIDTH = 15,
     PID_WIDTH = 9,
     SIZE_CHARS = 10, /* "1023.9MiB" and a blank */
     STATE = 23,      /* "  wants 1023.9MiB more" */
-    WIDE = NAME_WIDTH + PID_WIDTH + BAR_MIN + 2 + 4 * SIZE_CHARS + STATE
+    WIDE = NAME_WIDTH + PID_WIDTH + BAR_MIN + 2 + 4 * SIZE_CHARS + STATE,
+    NARROW = NARROW_NAME_WIDTH + BAR_MIN + 2 + 2 * SIZE_CHARS + STATE
 };
+_Static_assert(WIDE <= 120 && NARROW <= 80, "as wide as terminals are");
 
 struct kvtop_options {
     uint64_t interval_ns, count;
@@ -62,8 +64,7 @@ static struct layout find_layout(void)
     int columns = screen_columns(COLUMNS);
     struct layout l = {.wide = columns >= WIDE};
     l.name = l.wide ? NAME_WIDTH : NARROW_NAME_WIDTH;
-    int others = l.wide ? WIDE - BAR_MIN : NARROW_NAME_WIDTH + 2 + 2 * SIZE_CHARS + STATE;
-    l.bar = columns - others;
+    l.bar = columns - (l.wide ? WIDE : NARROW) + BAR_MIN;
     l.bar = l.bar < BAR_MIN ? BAR_MIN : l.bar > BAR_MAX ? BAR_MAX : l.bar;
     return l;
 }

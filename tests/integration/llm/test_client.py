@@ -16,6 +16,7 @@ import termios
 import threading
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cli"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "http"))
@@ -68,6 +69,8 @@ class Terminal:
 class Client(Case):
     def setUp(self):
         super().setUp()
+        # kvtop shows the servers of this test only.
+        self.enterContext(unittest.mock.patch.dict(os.environ, HAWSER_RUNTIME_DIR=str(self.dir / "run")))
         self.server = Server("--listen", "127.0.0.1:0", "--model", MODEL, "--model",
                              f"second={MODEL}", "--threads", 1)
         self.addCleanup(self.server.stop)
