@@ -1,7 +1,6 @@
 """What the tests of remote programs share: GPU servers, their sessions, programs that talk.
 
-Tests wait for lines, exits and processes, never for time.  Where a time is promised (a wait ends
-within three seconds), a machine that was itself too busy to keep it is given what it lost.
+Tests wait for lines, exits and processes, never for time.
 """
 
 import contextlib
@@ -44,42 +43,6 @@ def until(condition, what):
         if time.monotonic() > end:
             raise AssertionError(f"not within {TIMEOUT} s: {what}")
         never.wait(STEP)
-
-
-class Promise:
-    """Whether something came within the time that was promised, by a clock that stands still while
-    the machine does not run who waits for it, and goes slower where many share its cores."""
-
-    def __init__(self, seconds):
-        self.seconds = seconds
-        self.start = time.monotonic()
-        self.lost = 0.0  # by a sleeper that was woken late
-        self.looks = self.runnable = 0
-        self.over = threading.Event()
-        self.sleeper = threading.Thread(target=self._sleep)
-        self.sleeper.start()
-
-    def _sleep(self):
-        while True:
-            before = time.monotonic()
-            if self.over.wait(STEP):
-                return
-            self.lost += time.monotonic() - before - STEP
-            self.runnable += int(pathlib.Path("/proc/loadavg").read_text().split()[3].split("/")[0])
-            self.looks += 1
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *_):
-        self.over.set()
-        self.sleeper.join()
-        taken = time.monotonic() - self.start
-        share = self.runnable / max(self.looks, 1) / os.cpu_count()
-        allowed = self.seconds * max(share, 1.0) + 2 * self.lost
-        if kind is None and taken > allowed:
-            raise AssertionError(f"took {taken:.2f} s, not {self.seconds} s ({share:.1f} threads "
-                                 f"wanted a core, {self.lost:.2f} s were the machine's)")
 
 
 def children(pid):

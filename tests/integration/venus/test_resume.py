@@ -7,8 +7,7 @@ import subprocess
 import threading
 
 import support
-from support import GpuCase, GpuServer, Program, Promise, Relay, clean_environment, hawser, until
-from test_lost import WAITS_END
+from support import GpuCase, GpuServer, Program, Relay, clean_environment, hawser, until
 
 VKT = pathlib.Path(os.environ["VKT_PROGRAMS"])
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models/kjv.gguf"
@@ -130,8 +129,7 @@ class Resume(GpuCase):
             until(lambda: "it may be resumed for 5 s" in server.log(), "a session that waits shortly")
 
     def expect_lost(self, program, why):
-        with Promise(WAITS_END):
-            program.expect("ended")
+        program.expect("ended")
         program.expect("lost")
         self.assertIn(why, program.errors())
 
