@@ -564,19 +564,21 @@ class Serving(Case):
 
     def test_bench_of_kv_that_moves(self):
         names = [f"a token, {n} of {LAYERS} layers missing" for n in (1, 2)]
-        for _ in range(3):  # a store that a busy machine holds up for seconds is not waited for
+        elsewhere = ["first token of a known prompt", "next token at another worker"]
+        for _ in range(10):  # a store that a busy machine holds up for seconds is not waited for
             run = hawser("bench-llm", "--model", self.model, "--threads", 1, "-p", 140, "-n", 8, "-r",
                          1, "--moves", "1Gbit", "--json")
             rows = {row["name"].removeprefix("1Gbit: "): row for row in
                     json.loads(self.expect(run, DONE).stdout)["rows"]}
-            if all(rows[name]["computed_rows"] == "0" for name in names):
+            if all(rows[name]["computed_rows"] == "0" for name in names) and \
+                    all(float(rows[name]["fetched_mb"]) > 0 for name in elsewhere):
                 break
         one, both = (float(rows[name]["fetched_mb"]) for name in names)
         self.assertGreater(one, 0)
         self.assertAlmostEqual(both / one, 2, delta=0.5)  # two decimals of a megabyte
         self.assertGreater(int(rows["a token, all computed again"]["computed_rows"]), 140)
-        self.assertGreater(float(rows["first token of a known prompt"]["fetched_mb"]), 0)
-        self.assertGreater(float(rows["next token at another worker"]["fetched_mb"]), 0)
+        for name in elsewhere:
+            self.assertGreater(float(rows[name]["fetched_mb"]), 0, name)
 
     def test_wrong_usage(self):
         self.bench("--moves", "fast", code=USAGE, says=["'fast'", "10Gbit"])
