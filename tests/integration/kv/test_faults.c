@@ -43,6 +43,7 @@ struct cluster {
 
 /* Far longer than a request lasts that is to time out before its rank is lost. */
 static const uint64_t heartbeat_ns = 2 * HW_SEC;
+static const uint64_t patience_ns = 240 * HW_SEC; /* of a request that is to be answered */
 
 static void daemon_process(const struct cluster *c, uint32_t rank, int ready_fd)
 {
@@ -138,7 +139,7 @@ static struct kv_key key_at(const struct cluster *c, uint32_t rank)
 static enum kv_result ask_while(struct kv_client *client, struct kv_key key, enum kv_result stop_at)
 {
     enum kv_result result;
-    uint64_t until = hw_now_ns() + 240 * HW_SEC;
+    uint64_t until = hw_now_ns() + patience_ns;
     do
         result = value_get(client, key, NULL, 0, NULL);
     while (result != stop_at && hw_now_ns() < until);
@@ -148,7 +149,7 @@ static enum kv_result ask_while(struct kv_client *client, struct kv_key key, enu
 /* Keeps the client's slots full of gets; returns the last result that was not OK or MISS. */
 static enum kv_result load_until_trouble(struct kv_client *client, struct kv_key key)
 {
-    uint64_t until = hw_now_ns() + 240 * HW_SEC;
+    uint64_t until = hw_now_ns() + patience_ns;
     enum kv_result trouble = KV_OK;
     while (trouble == KV_OK && hw_now_ns() < until) {
         struct kv_answer answers[16];
@@ -171,7 +172,7 @@ static void drain(struct kv_client *client)
     struct kv_answer answers[16];
     int n = 1;
     while (n > 0 && kv_client_in_flight(client) > 0)
-        n = kv_client_wait(client, answers, 16, 20 * HW_SEC);
+        n = kv_client_wait(client, answers, 16, patience_ns);
     assert_int_equal(kv_client_in_flight(client), 0);
 }
 
@@ -183,7 +184,7 @@ static pid_t after_requests(const struct cluster *c, uint32_t rank, int signal_n
     pid_t victim = c->pids[rank], helper = fork();
     assert_true(helper >= 0);
     if (helper == 0) {
-        struct kv_client *client = open_client(c, 0, 5 * HW_SEC);
+        struct kv_client *client = open_client(c, 0, patience_ns);
         for (int i = 0; i < 200; i++) /* the load is under way when these are through */
             (void)value_get(client, kv_key_u64(1), NULL, 0, NULL);
         kill(victim, signal_number);
@@ -196,7 +197,7 @@ static void a_killed_rank_is_lost_and_comes_back(enum rpc_scheme scheme)
 {
     struct cluster c;
     cluster_start(&c, 2, scheme);
-    struct kv_client *client = open_client(&c, 0, 10 * HW_SEC);
+    struct kv_client *client = open_client(&c, 0, patience_ns);
     struct kv_key there = key_at(&c, 1), here = key_at(&c, 0);
     assert_int_equal(ask_while(client, there, KV_MISS), KV_MISS);
     assert_int_equal(value_put(client, here, "mine", 4), KV_OK);
@@ -248,7 +249,7 @@ static void the_own_daemon_killed_under_load(void **state)
     (void)state;
     struct cluster c;
     cluster_start(&c, 1, RPC_SCHEME_UNIX);
-    struct kv_client *client = open_client(&c, 0, 10 * HW_SEC);
+    struct kv_client *client = open_client(&c, 0, patience_ns);
     pid_t helper = after_requests(&c, 0, SIGKILL);
     assert_int_equal(load_until_trouble(client, kv_key_u64(5)), KV_PEER_LOST);
     drain(client);
@@ -257,7 +258,7 @@ static void the_own_daemon_killed_under_load(void **state)
     kv_client_close(client);
     assert_int_equal(waitpid(c.pids[0], NULL, 0), c.pids[0]);
     rank_start(&c, 0); /* the stale socket is replaced */
-    client = open_client(&c, 0, 10 * HW_SEC);
+    client = open_client(&c, 0, patience_ns);
     assert_int_equal(value_get(client, kv_key_u64(5), NULL, 0, NULL), KV_MISS);
     kv_client_close(client);
     cluster_stop(&c);
@@ -269,7 +270,7 @@ static void the_own_daemon_stopped_and_late_answers_dropped(void **state)
     struct cluster c;
     cluster_start(&c, 1, RPC_SCHEME_UNIX);
     struct kv_client *client = open_client(&c, 0, 50 * HW_MS);
-    struct kv_client *patient = open_client(&c, 0, 240 * HW_SEC);
+    struct kv_client *patient = open_client(&c, 0, patience_ns);
     char got[8] = "";
     assert_int_equal(value_put(patient, kv_key_u64(1), "one", 3), KV_OK);
     assert_int_equal(kill(c.pids[0], SIGSTOP), 0);
@@ -279,7 +280,7 @@ static void the_own_daemon_stopped_and_late_answers_dropped(void **state)
     assert_int_equal(kill(c.pids[0], SIGCONT), 0);
     assert_int_equal(value_put(patient, kv_key_u64(1), "two", 3), KV_OK);
     enum kv_result result;
-    uint64_t until = hw_now_ns() + 240 * HW_SEC;
+    uint64_t until = hw_now_ns() + patience_ns;
     do
         result = value_get(client, kv_key_u64(1), got, sizeof(got), NULL);
     while (result == KV_TIMEOUT && hw_now_ns() < until);
@@ -342,7 +343,7 @@ static void expect_nameless_memory(pid_t pid)
 /* Waits until the daemon has let go of every other client. */
 static void await_descriptors(pid_t pid, int at_most)
 {
-    uint64_t until = hw_now_ns() + 240 * HW_SEC;
+    uint64_t until = hw_now_ns() + patience_ns;
     while (descriptors_of(pid) > at_most && hw_now_ns() < until)
         sched_yield();
     assert_true(descriptors_of(pid) <= at_most);
@@ -357,7 +358,7 @@ static void ten_thousand_attaches_leave_nothing_behind(void **state)
     cluster_start(&c, 1, RPC_SCHEME_UNIX);
     int fds = descriptors_of(c.pids[0]);
     for (int i = 0; i < ATTACH_CYCLES; i++) {
-        struct kv_client *client = open_client(&c, 0, 10 * HW_SEC);
+        struct kv_client *client = open_client(&c, 0, patience_ns);
         if (i % 16 == 0)
             assert_int_equal(value_put(client, kv_key_u64(7), "x", 1), KV_OK);
         if (i == 0)
@@ -381,7 +382,7 @@ static void clients_killed_under_load_harm_nobody(void **state)
     (void)state;
     struct cluster c;
     cluster_start(&c, 2, RPC_SCHEME_UNIX);
-    struct kv_client *client = open_client(&c, 0, 10 * HW_SEC);
+    struct kv_client *client = open_client(&c, 0, patience_ns);
     struct kv_key there = key_at(&c, 1);
     assert_int_equal(ask_while(client, there, KV_MISS), KV_MISS);
     int fds = descriptors_of(c.pids[0]);
@@ -392,7 +393,7 @@ static void clients_killed_under_load_harm_nobody(void **state)
         pid_t victim = fork();
         assert_true(victim >= 0);
         if (victim == 0) {
-            struct kv_client *mine = open_client(&c, 0, 10 * HW_SEC);
+            struct kv_client *mine = open_client(&c, 0, patience_ns);
             if (write(ready[1], "r", 1) != 1)
                 _exit(1);
             (void)load_until_trouble(mine, round % 2 ? there : key_at(&c, 0));
@@ -417,7 +418,7 @@ static void scribbling_over_a_region_harms_its_owner_alone(void **state)
     (void)state;
     struct cluster c;
     cluster_start(&c, 1, RPC_SCHEME_UNIX);
-    struct kv_client *good = open_client(&c, 0, 10 * HW_SEC);
+    struct kv_client *good = open_client(&c, 0, patience_ns);
     char value[32] = "what must stay as it is";
     assert_int_equal(value_put(good, kv_key_u64(1), value, sizeof(value)), KV_OK);
     for (unsigned round = 1; round <= 30; round++) {
@@ -437,7 +438,7 @@ static void scribbling_over_a_region_harms_its_owner_alone(void **state)
                 _exit(1);
             t->ops->expect_fds(t);
             kv_attach_encode(&shape, request);
-            if (t->ops->send(t, &out, 1) < 0 || t->ops->recv(t, &in, 1, 10 * HW_SEC) < 0)
+            if (t->ops->send(t, &out, 1) < 0 || t->ops->recv(t, &in, 1, patience_ns) < 0)
                 _exit(1);
             for (int i = 0; i < KV_OFFER_FDS; i++)
                 fds[i] = t->ops->take_fd(t);
@@ -482,7 +483,7 @@ static void callers_that_say_nothing_or_nonsense_are_dropped(void **state)
         if (i % 2)
             assert_true(silent[i]->ops->send(silent[i], &iov, 1) > 0);
     }
-    struct kv_client *client = open_client(&c, 0, 10 * HW_SEC); /* served meanwhile */
+    struct kv_client *client = open_client(&c, 0, patience_ns); /* served meanwhile */
     assert_int_equal(value_get(client, kv_key_u64(1), NULL, 0, NULL), KV_MISS);
     kv_client_close(client);
     for (int i = 0; i < 8; i++)
