@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "kv/client/client.h"
 #include "kv/daemon/host.h"
+#include "unit/kv/value_calls.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -173,7 +174,7 @@ static struct kv_client *open_client(const struct member *m, uint64_t timeout_ns
         .socket = m->socket, .staging_bytes = BLOCK + MIB, .timeout_ns = timeout_ns};
     struct kv_client *client = NULL;
     char why[RPC_WHY_CHARS] = "";
-    if (kv_client_open(&options, &client, why))
+    if (hasty_client_open(&options, &client, why))
         fail_msg("%s", why);
     return client;
 }

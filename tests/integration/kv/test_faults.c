@@ -124,7 +124,7 @@ static struct kv_client *open_client(const struct cluster *c, uint32_t rank, uin
         .socket = c->sockets[rank], .depth = 8, .timeout_ns = timeout_ns};
     struct kv_client *client = NULL;
     char why[RPC_WHY_CHARS] = "";
-    if (kv_client_open(&options, &client, why))
+    if (hasty_client_open(&options, &client, why))
         fail_msg("%s", why);
     return client;
 }

@@ -143,7 +143,7 @@ static void a_cut_is_no_miss_and_heals(void **state)
     char why[RPC_WHY_CHARS];
     uint32_t misses = 0;
     uint64_t n = 0;
-    assert_int_equal(kv_client_open(&options, &client, why), 0);
+    assert_int_equal(hasty_client_open(&options, &client, why), 0);
     assert_int_equal(kv_client_open(&patience, &patient, why), 0);
     while (kv_place_of(kv_key_u64(n), 2, 1).rank != 1)
         n++;

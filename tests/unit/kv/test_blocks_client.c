@@ -345,9 +345,13 @@ static void what_a_put_had_staged_is_used_again_after_its_daemon_stalled(void **
     struct kv_block_put stalled;
     struct kv_block_key key = key_of(0);
     char why[RPC_WHY_CHARS] = "";
-    if (kv_client_open(&options, &c, why))
+    if (hasty_client_open(&options, &c, why))
         fail_msg("%s", why);
-    assert_int_equal(kv_block_put_start(c, &key, 1, STAGING, &stalled), KV_OK);
+    enum kv_result started;
+    do
+        started = kv_block_put_start(c, &key, 1, STAGING, &stalled);
+    while (started == KV_TIMEOUT);
+    assert_int_equal(started, KV_OK);
     memset(stalled.data, 1, STAGING);
     kv_host_enter(r.hosts[0]);
     assert_int_equal(kv_block_put_commit(c, &stalled), KV_TIMEOUT);
