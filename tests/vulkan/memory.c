@@ -571,6 +571,7 @@ static void arguments(void)
         info.pInitialData = to.map;
         VKT(vkCreatePipelineCache(vkt.device, &info, NULL, &caches[i]));
         /* And an answer goes there. */
+        size = ROOM;
         VKT(vkGetPipelineCacheData(vkt.device, caches[i], &size, to.map));
         vkt_out("header", to.map, 16);
     }
