@@ -559,6 +559,7 @@ static void out_compatible_modes(VkSurfaceKHR surface)
     VKT(vkGetPhysicalDeviceSurfaceCapabilities2KHR(vkt.physical, &about, &caps));
     for (uint32_t i = 0; i < compatible.presentModeCount; i++)
         vkt_out_u64("compatible", modes[i]);
+    vkt_out_u64("min images", caps.surfaceCapabilities.minImageCount);
 }
 
 /* Shows the picture in that mode, with a fence. */

@@ -223,6 +223,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities2(VkPhysicalDevice device,
     VkResult result = get_capabilities(device, info->surface, &out->surfaceCapabilities);
     if (result != VK_SUCCESS)
         return result;
+    if (mode && mode->presentMode == VK_PRESENT_MODE_MAILBOX_KHR)
+        out->surfaceCapabilities.minImageCount = VNC_MAILBOX_IMAGES_MIN;
     if (scaling)
         fill_scaling(&out->surfaceCapabilities, scaling);
     if (protection)

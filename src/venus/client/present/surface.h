@@ -12,6 +12,9 @@
 #include "venus/client/object/objects.h"
 #include "venus/client/present/tiles.h"
 
+/* As Mesa: one more than in other modes, for a picture that may be overtaken. */
+enum { VNC_MAILBOX_IMAGES_MIN = 4 };
+
 struct vnc_surface_look {
     bool presentable;  /* we know how to show pictures there */
     VkExtent2D extent; /* both UINT32_MAX: any */

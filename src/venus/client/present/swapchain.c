@@ -11,9 +11,8 @@
 #include <stdlib.h>
 
 enum {
-    MAILBOX_IMAGES_MIN = 4, /* as Mesa: one more, for a picture that may be overtaken */
-    IMAGES_MAX = 64,        /* programs ask for 2 to 8; each costs twice its size */
-    SWAPCHAINS_MAX = 64,    /* of one present; each is a window */
+    IMAGES_MAX = 64,     /* programs ask for 2 to 8; each costs twice its size */
+    SWAPCHAINS_MAX = 64, /* of one present; each is a window */
 };
 
 struct vnc_swapchain {
@@ -172,8 +171,8 @@ static struct vnc_swapchain *swapchain_new(struct vnc_device *device,
     swapchain->extent = info->imageExtent;
     swapchain->wanted = info->minImageCount;
     swapchain->mode = info->presentMode;
-    if (may_overtake(info) && swapchain->wanted < MAILBOX_IMAGES_MIN)
-        swapchain->wanted = MAILBOX_IMAGES_MIN;
+    if (may_overtake(info) && swapchain->wanted < VNC_MAILBOX_IMAGES_MIN)
+        swapchain->wanted = VNC_MAILBOX_IMAGES_MIN;
     swapchain->images = calloc(swapchain->wanted, sizeof(*swapchain->images));
     swapchain->copies = calloc(device->physical->queue_family_count, sizeof(*swapchain->copies));
     if (swapchain->images && swapchain->copies)
