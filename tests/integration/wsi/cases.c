@@ -592,7 +592,7 @@ static void maintained_chain(void)
     VkPhysicalDeviceSwapchainMaintenance1FeaturesEXT features = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SWAPCHAIN_MAINTENANCE_1_FEATURES_EXT,
         .swapchainMaintenance1 = VK_TRUE};
-    wsi_open_with(&features, VK_EXT_SWAPCHAIN_MAINTENANCE_1_EXTENSION_NAME);
+    wsi_open_with(&features, VK_EXT_SWAPCHAIN_MAINTENANCE_1_EXTENSION_NAME, NULL);
     PFN_vkReleaseSwapchainImagesEXT release = VKT_PROC(vkReleaseSwapchainImagesEXT);
     struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
     VkSurfaceKHR surface = wsi_surface(&window);
@@ -625,6 +625,97 @@ static void maintained_chain(void)
     wsi_close();
 }
 
+/* ---- VK_EXT_multisampled_render_to_swapchain ---- */
+
+#ifdef VK_EXT_multisampled_render_to_swapchain
+static void out_flags(VkSurfaceKHR surface)
+{
+    VkPhysicalDeviceSurfaceInfo2KHR about = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SURFACE_INFO_2_KHR, .surface = surface};
+    VkSwapchainFlagsSurfaceCapabilitiesEXT flags = {
+        .sType = VK_STRUCTURE_TYPE_SWAPCHAIN_FLAGS_SURFACE_CAPABILITIES_EXT};
+    VkSurfaceCapabilities2KHR caps = {.sType = VK_STRUCTURE_TYPE_SURFACE_CAPABILITIES_2_KHR,
+                                      .pNext = &flags};
+    VKT(vkGetPhysicalDeviceSurfaceCapabilities2KHR(vkt.physical, &about, &caps));
+    vkt_out_u64("samples", flags.swapchainSupportedFlags &
+                               VK_SWAPCHAIN_CREATE_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_BIT_EXT);
+}
+
+/* Clears the image with four samples a pixel. */
+static void clear_samples(VkCommandBuffer command, VkImage image, VkImageView view)
+{
+    VkImageMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER,
+                                    .dstAccessMask = VK_ACCESS_COLOR_ATTACHMENT_WRITE_BIT,
+                                    .newLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                    .image = image,
+                                    .subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1}};
+    vkCmdPipelineBarrier(command, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT,
+                         VK_PIPELINE_STAGE_COLOR_ATTACHMENT_OUTPUT_BIT, 0, 0, NULL, 0, NULL, 1,
+                         &barrier);
+    VkMultisampledRenderToSingleSampledInfoEXT samples = {
+        .sType = VK_STRUCTURE_TYPE_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_INFO_EXT,
+        .multisampledRenderToSingleSampledEnable = VK_TRUE,
+        .rasterizationSamples = VK_SAMPLE_COUNT_4_BIT};
+    VkRenderingAttachmentInfo color = {.sType = VK_STRUCTURE_TYPE_RENDERING_ATTACHMENT_INFO,
+                                       .imageView = view,
+                                       .imageLayout = VK_IMAGE_LAYOUT_GENERAL,
+                                       .loadOp = VK_ATTACHMENT_LOAD_OP_CLEAR,
+                                       .storeOp = VK_ATTACHMENT_STORE_OP_STORE,
+                                       .clearValue.color.float32 = {0.25f, 0.5f, 0.75f, 1}};
+    VkRenderingInfo rendering = {.sType = VK_STRUCTURE_TYPE_RENDERING_INFO,
+                                 .pNext = &samples,
+                                 .renderArea = {{0, 0}, extent},
+                                 .layerCount = 1,
+                                 .colorAttachmentCount = 1,
+                                 .pColorAttachments = &color};
+    vkCmdBeginRendering(command, &rendering);
+    vkCmdEndRendering(command);
+}
+
+static void samples_in_chain(void)
+{
+    VkPhysicalDeviceMultisampledRenderToSingleSampledFeaturesEXT single = {
+        .sType =
+            VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_FEATURES_EXT};
+    VkPhysicalDeviceMultisampledRenderToSwapchainFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MULTISAMPLED_RENDER_TO_SWAPCHAIN_FEATURES_EXT,
+        .pNext = &single};
+    VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                     .pNext = &features};
+    vkGetPhysicalDeviceFeatures2(vkt.physical, &all);
+    VKT_NEED(features.multisampledRenderToSwapchain && vkt.f13.dynamicRendering);
+    wsi_open_with(&features, VK_EXT_MULTISAMPLED_RENDER_TO_SWAPCHAIN_EXTENSION_NAME,
+                  VK_EXT_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_EXTENSION_NAME);
+    struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
+    VkSurfaceKHR surface = wsi_surface(&window);
+    out_flags(surface);
+    VkSwapchainCreateInfoKHR info = wsi_chain_info(surface, extent, VK_PRESENT_MODE_FIFO_KHR);
+    info.flags = VK_SWAPCHAIN_CREATE_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_BIT_EXT;
+    info.imageUsage |= VK_IMAGE_USAGE_TRANSFER_SRC_BIT;
+    struct wsi_chain chain = wsi_chain(&info);
+    uint32_t index = wsi_take(&chain);
+    VkImageViewCreateInfo view = {.sType = VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO,
+                                  .image = chain.images[index],
+                                  .viewType = VK_IMAGE_VIEW_TYPE_2D,
+                                  .format = info.imageFormat,
+                                  .subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1}};
+    VkImageView handle;
+    VKT(vkCreateImageView(vkt.device, &view, NULL, &handle));
+    VkCommandBuffer command = vkt_begin();
+    clear_samples(command, chain.images[index], handle);
+    vkt_barrier(command);
+    struct vkt_buffer out = vkt_buffer(4 * WIDTH * HEIGHT, 0, VKT_COHERENT);
+    VkBufferImageCopy region = {.imageSubresource = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 0, 1},
+                                .imageExtent = {WIDTH, HEIGHT, 1}};
+    vkCmdCopyImageToBuffer(command, chain.images[index], VK_IMAGE_LAYOUT_GENERAL, out.handle, 1,
+                           &region);
+    vkt_finish(command);
+    vkt_out_buffer("image", &out);
+    vkDestroyImageView(vkt.device, handle, NULL);
+    wsi_close();
+}
+#endif
+
 static const struct vkt_case cases[] = {
     {"offers", offers, NULL},
     {"offers_with_alpha", offers_with_alpha, NULL},
@@ -648,6 +739,9 @@ static const struct vkt_case cases[] = {
     {"private_data", private_data, NULL},
     {"headless", headless, NULL},
     {"maintained_chain", maintained_chain, NULL},
+#ifdef VK_EXT_multisampled_render_to_swapchain
+    {"samples_in_chain", samples_in_chain, "the layer may be older than the extension"},
+#endif
 };
 
 VKT_MAIN(cases)

@@ -51,16 +51,16 @@ static void replace_instance(void)
 
 void wsi_open(void)
 {
-    wsi_open_with(NULL, VK_KHR_SWAPCHAIN_MUTABLE_FORMAT_EXTENSION_NAME);
+    wsi_open_with(NULL, VK_KHR_SWAPCHAIN_MUTABLE_FORMAT_EXTENSION_NAME, NULL);
 }
 
-void wsi_open_with(void *features, const char *extension)
+void wsi_open_with(void *features, const char *extension, const char *second)
 {
     wsi_c = xcb_connect(NULL, NULL);
     if (xcb_connection_has_error(wsi_c))
         vkt_skip("no display");
     replace_instance();
-    VKT_OPEN_WITH(features, VK_KHR_SWAPCHAIN_EXTENSION_NAME, extension);
+    VKT_OPEN_WITH(features, VK_KHR_SWAPCHAIN_EXTENSION_NAME, extension, second);
 }
 
 void wsi_close(void)

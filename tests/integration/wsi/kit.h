@@ -19,8 +19,9 @@ extern xcb_connection_t *wsi_c;
 
 /* The display (a case is skipped without one), an instance that can present, and a device. */
 void wsi_open(void);
-/* The same with an extension besides and its features; a case is skipped without it. */
-void wsi_open_with(void *features, const char *extension);
+/* The same with an extension besides and its features, or two (NULL: one); a case is skipped
+ * without them. */
+void wsi_open_with(void *features, const char *extension, const char *second);
 /* Destroys swapchains, then surfaces. */
 void wsi_close(void);
 

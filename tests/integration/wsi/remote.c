@@ -55,15 +55,13 @@ static void alias_of_image(void)
 
 /* ---- waiting for what is shown: not offered natively ---- */
 
-static VkResult present_with_id(struct wsi_chain *chain, const struct wsi_picture *picture,
-                                uint64_t id)
+static VkResult present_with(struct wsi_chain *chain, const struct wsi_picture *picture,
+                             const void *chained)
 {
-    VkPresentIdKHR ids = {
-        .sType = VK_STRUCTURE_TYPE_PRESENT_ID_KHR, .swapchainCount = 1, .pPresentIds = &id};
     uint32_t index = wsi_take(chain);
     wsi_fill(chain, chain->images[index], picture);
     VkPresentInfoKHR info = {.sType = VK_STRUCTURE_TYPE_PRESENT_INFO_KHR,
-                             .pNext = &ids,
+                             .pNext = chained,
                              .swapchainCount = 1,
                              .pSwapchains = &chain->handle,
                              .pImageIndices = &index};
@@ -82,22 +80,81 @@ static void presents_are_waited_for(void)
     vkt_out_u64("present id", ids.presentId);
     vkt_out_u64("present wait", features.presentWait);
     VKT_EXPECT(vkt_has_extension(VK_KHR_PRESENT_ID_EXTENSION_NAME));
-    wsi_open_with(&ids, VK_KHR_PRESENT_WAIT_EXTENSION_NAME);
+    wsi_open_with(&ids, VK_KHR_PRESENT_WAIT_EXTENSION_NAME, NULL);
     PFN_vkWaitForPresentKHR wait = VKT_PROC(vkWaitForPresentKHR);
     struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
     VkSwapchainCreateInfoKHR info =
         wsi_chain_info(wsi_surface(&window), extent, VK_PRESENT_MODE_FIFO_KHR);
     struct wsi_chain chain = wsi_chain(&info);
-    for (uint32_t i = 1; i <= 6; i++) {
-        struct wsi_picture picture = {.seed = i};
-        VKT(present_with_id(&chain, &picture, 10 * i));
-        VKT(wait(vkt.device, chain.handle, 10 * i, VKT_WAIT_NS));
+    for (uint64_t id = 10; id <= 60; id += 10) {
+        struct wsi_picture picture = {.seed = (uint32_t)id};
+        VkPresentIdKHR chained = {
+            .sType = VK_STRUCTURE_TYPE_PRESENT_ID_KHR, .swapchainCount = 1, .pPresentIds = &id};
+        VKT(present_with(&chain, &picture, &chained));
+        VKT(wait(vkt.device, chain.handle, id, VKT_WAIT_NS));
         VKT_EXPECT(wsi_shows(&window, &chain, &picture));
     }
     vkt_out_result("an id that is past", wait(vkt.device, chain.handle, 15, 0));
     vkt_out_result("an id to come", wait(vkt.device, chain.handle, 61, 1000));
     wsi_close();
 }
+
+/* The same by the newer extensions, which tell more of a surface. */
+#ifdef VK_KHR_present_wait2
+static VkResult wait2(const struct wsi_chain *chain, uint64_t id, uint64_t timeout)
+{
+    VkPresentWait2InfoKHR info = {
+        .sType = VK_STRUCTURE_TYPE_PRESENT_WAIT_2_INFO_KHR, .presentId = id, .timeout = timeout};
+    return VKT_PROC(vkWaitForPresent2KHR)(vkt.device, chain->handle, &info);
+}
+
+static void out_present2(VkSurfaceKHR surface)
+{
+    VkSurfaceCapabilitiesPresentWait2KHR waits = {
+        .sType = VK_STRUCTURE_TYPE_SURFACE_CAPABILITIES_PRESENT_WAIT_2_KHR};
+    VkSurfaceCapabilitiesPresentId2KHR ids = {
+        .sType = VK_STRUCTURE_TYPE_SURFACE_CAPABILITIES_PRESENT_ID_2_KHR, .pNext = &waits};
+    VkSurfaceCapabilities2KHR caps = {.sType = VK_STRUCTURE_TYPE_SURFACE_CAPABILITIES_2_KHR,
+                                      .pNext = &ids};
+    VkPhysicalDeviceSurfaceInfo2KHR about = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SURFACE_INFO_2_KHR, .surface = surface};
+    VKT(vkGetPhysicalDeviceSurfaceCapabilities2KHR(vkt.physical, &about, &caps));
+    vkt_out_u64("surface ids", ids.presentId2Supported);
+    vkt_out_u64("surface waits", waits.presentWait2Supported);
+}
+
+static void presents_are_waited_for2(void)
+{
+    VkPhysicalDevicePresentWait2FeaturesKHR features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_WAIT_2_FEATURES_KHR};
+    VkPhysicalDevicePresentId2FeaturesKHR ids = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_ID_2_FEATURES_KHR, .pNext = &features};
+    VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                     .pNext = &ids};
+    vkGetPhysicalDeviceFeatures2(vkt.physical, &all);
+    vkt_out_u64("present id", ids.presentId2);
+    vkt_out_u64("present wait", features.presentWait2);
+    wsi_open_with(&ids, VK_KHR_PRESENT_ID_2_EXTENSION_NAME, VK_KHR_PRESENT_WAIT_2_EXTENSION_NAME);
+    struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
+    VkSurfaceKHR surface = wsi_surface(&window);
+    out_present2(surface);
+    VkSwapchainCreateInfoKHR info = wsi_chain_info(surface, extent, VK_PRESENT_MODE_FIFO_KHR);
+    info.flags =
+        VK_SWAPCHAIN_CREATE_PRESENT_ID_2_BIT_KHR | VK_SWAPCHAIN_CREATE_PRESENT_WAIT_2_BIT_KHR;
+    struct wsi_chain chain = wsi_chain(&info);
+    for (uint64_t id = 10; id <= 60; id += 10) {
+        struct wsi_picture picture = {.seed = (uint32_t)id};
+        VkPresentId2KHR chained = {
+            .sType = VK_STRUCTURE_TYPE_PRESENT_ID_2_KHR, .swapchainCount = 1, .pPresentIds = &id};
+        VKT(present_with(&chain, &picture, &chained));
+        VKT(wait2(&chain, id, VKT_WAIT_NS));
+        VKT_EXPECT(wsi_shows(&window, &chain, &picture));
+    }
+    vkt_out_result("an id that is past", wait2(&chain, 15, 0));
+    vkt_out_result("an id to come", wait2(&chain, 61, 1000));
+    wsi_close();
+}
+#endif
 
 /* ---- a server that dies ---- */
 
@@ -116,7 +173,7 @@ static void lost_server(void)
 {
     VkPhysicalDeviceFaultFeaturesEXT features = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FAULT_FEATURES_EXT, .deviceFault = VK_TRUE};
-    wsi_open_with(&features, VK_EXT_DEVICE_FAULT_EXTENSION_NAME);
+    wsi_open_with(&features, VK_EXT_DEVICE_FAULT_EXTENSION_NAME, NULL);
     out_fault();
     struct wsi_window window = wsi_window(0, 0, WIDTH, HEIGHT, 24);
     VkSwapchainCreateInfoKHR info =
@@ -153,6 +210,9 @@ static void lost_server(void)
 static const struct vkt_case cases[] = {
     {"alias_of_image", alias_of_image, NULL},
     {"presents_are_waited_for", presents_are_waited_for, NULL},
+#ifdef VK_KHR_present_wait2
+    {"presents_are_waited_for2", presents_are_waited_for2, NULL},
+#endif
     {"lost_server", lost_server, NULL},
 };
 

@@ -200,6 +200,10 @@ def test_own(place):
     said, _ = place.run(os.environ["WSI_REMOTE"], "presents_are_waited_for", remote=True)
     assert said == ("present id 1\npresent wait 1\nan id that is past VK_SUCCESS\n"
                     "an id to come VK_TIMEOUT\n"), said
+    if "VK_KHR_present_wait2" in verdicts()[1]:
+        said, _ = place.run(os.environ["WSI_REMOTE"], "presents_are_waited_for2", remote=True)
+        assert said == ("present id 1\npresent wait 1\nsurface ids 1\nsurface waits 1\n"
+                        "an id that is past VK_SUCCESS\nan id to come VK_TIMEOUT\n"), said
 
 
 def test_lost_server(place):
@@ -226,7 +230,11 @@ INFO_DIFFERS = {
     "VkPhysicalDeviceDescriptorBufferPropertiesEXT": "the same",
     "VkPhysicalDeviceFaultFeaturesEXT": "of an extension that the client adds",
     "VkPhysicalDevicePresentIdFeaturesKHR": "the same",
+    "VkPhysicalDevicePresentId2FeaturesKHR": "the same",
     "VkPhysicalDevicePresentWaitFeaturesKHR": "the same",
+    "VkPhysicalDevicePresentWait2FeaturesKHR": "the same",
+    "VkSurfaceCapabilitiesPresentId2KHR": "the same",
+    "VkSurfaceCapabilitiesPresentWait2KHR": "the same",
 }
 
 

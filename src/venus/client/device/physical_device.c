@@ -44,15 +44,32 @@ static uint32_t driver_version(const struct vnc_snapshot *s,
     return found ? found->specVersion : extension->version;
 }
 
+bool vnc_physical_device_renders_samples(const struct vnc_physical_device *device)
+{
+    VkPhysicalDeviceMultisampledRenderToSingleSampledFeaturesEXT samples = {
+        .sType =
+            VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &samples};
+    return vn_extension_among(device->snapshot->extensions, device->snapshot->extension_count,
+                              VK_EXT_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_EXTENSION_NAME) &&
+           vnc_snapshot_features(device->snapshot, &features) == 0 &&
+           samples.multisampledRenderToSingleSampled;
+}
+
 /* Descriptors reach the server on a Unix socket only, and memory that others write must not be
  * mapped: both ends' copies would differ. */
-static bool can_share(const struct vnc_physical_device *device, const char *extension)
+static bool is_possible(const struct vnc_physical_device *device, const char *extension)
 {
     if (strcmp(extension, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME) == 0)
         return vnc_link_passes_fds(device->link) && vnc_memory_types_unmappable(&device->types);
     if (strcmp(extension, VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME) == 0 ||
         strcmp(extension, VK_KHR_EXTERNAL_FENCE_FD_EXTENSION_NAME) == 0)
         return vnc_link_passes_fds(device->link);
+#ifdef VK_EXT_multisampled_render_to_swapchain
+    if (strcmp(extension, VK_EXT_MULTISAMPLED_RENDER_TO_SWAPCHAIN_EXTENSION_NAME) == 0)
+        return vnc_physical_device_renders_samples(device);
+#endif
     return true;
 }
 
@@ -63,7 +80,7 @@ static int choose_extensions(struct vnc_physical_device *device)
         return -ENOMEM;
     for (size_t i = 0; i < vn_extension_count; i++) {
         const struct vn_extension_info *extension = &vn_extension_table[i];
-        if (!offers(extension, device->snapshot) || !can_share(device, extension->name))
+        if (!offers(extension, device->snapshot) || !is_possible(device, extension->name))
             continue;
         VkExtensionProperties *out = &device->extensions[device->extension_count++];
         snprintf(out->extensionName, sizeof(out->extensionName), "%s", extension->name);
@@ -295,6 +312,40 @@ static VKAPI_ATTR void VKAPI_CALL get_properties(VkPhysicalDevice handle,
     *out = all.properties;
 }
 
+/* Each is all that its structure has. */
+static void set_present_features(const struct vnc_physical_device *device,
+                                 VkPhysicalDeviceFeatures2 *out)
+{
+    static const VkStructureType always[] = {
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_ID_FEATURES_KHR,
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_WAIT_FEATURES_KHR,
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SWAPCHAIN_MAINTENANCE_1_FEATURES_EXT,
+#ifdef VK_KHR_present_wait2
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_ID_2_FEATURES_KHR,
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_WAIT_2_FEATURES_KHR,
+#endif
+    };
+    struct feature {
+        VkStructureType type;
+        void *next;
+        VkBool32 is_there;
+    };
+    for (size_t i = 0; i < ARRAY_LEN(always); i++) {
+        struct feature *found = (void *)vn_chain_find(out->pNext, always[i]);
+        if (found)
+            found->is_there = VK_TRUE;
+    }
+#ifdef VK_EXT_multisampled_render_to_swapchain
+    struct feature *samples = (void *)vn_chain_find(
+        out->pNext,
+        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MULTISAMPLED_RENDER_TO_SWAPCHAIN_FEATURES_EXT);
+    if (samples)
+        samples->is_there = vnc_physical_device_renders_samples(device);
+#else
+    (void)device;
+#endif
+}
+
 /* Of extensions that live at the client, and of one that is offered only when asked for. */
 static void set_own_features(const struct vnc_physical_device *device,
                              VkPhysicalDeviceFeatures2 *out)
@@ -305,18 +356,7 @@ static void set_own_features(const struct vnc_physical_device *device,
         fault->deviceFault = VK_TRUE;
         fault->deviceFaultVendorBinary = VK_FALSE;
     }
-    VkPhysicalDevicePresentIdFeaturesKHR *id = (void *)vn_chain_find(
-        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_ID_FEATURES_KHR);
-    if (id)
-        id->presentId = VK_TRUE;
-    VkPhysicalDevicePresentWaitFeaturesKHR *wait = (void *)vn_chain_find(
-        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRESENT_WAIT_FEATURES_KHR);
-    if (wait)
-        wait->presentWait = VK_TRUE;
-    VkPhysicalDeviceSwapchainMaintenance1FeaturesEXT *swapchains = (void *)vn_chain_find(
-        out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SWAPCHAIN_MAINTENANCE_1_FEATURES_EXT);
-    if (swapchains)
-        swapchains->swapchainMaintenance1 = VK_TRUE;
+    set_present_features(device, out);
 #ifdef VK_EXT_map_memory_placed
     VkPhysicalDeviceMapMemoryPlacedFeaturesEXT *placed = (void *)vn_chain_find(
         out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAP_MEMORY_PLACED_FEATURES_EXT);

@@ -18,6 +18,8 @@ void vnc_physical_device_destroy(struct vnc_physical_device *device);
 
 /* Whether the device offers the extension. */
 bool vnc_physical_device_has(const struct vnc_physical_device *device, const char *extension);
+/* Whether its driver can render several samples a pixel into images that have one. */
+bool vnc_physical_device_renders_samples(const struct vnc_physical_device *device);
 
 extern const struct vnc_entry vnc_entries_physical_device[];
 

@@ -179,6 +179,33 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_modes(VkPhysicalDevice device, VkSurfa
 
 /* ---- more capabilities ---- */
 
+static void fill_flags(const struct vnc_physical_device *device, VkSurfaceCapabilities2KHR *out)
+{
+#ifdef VK_KHR_present_wait2
+    VkSurfaceCapabilitiesPresentId2KHR *id =
+        (void *)vn_chain_find(out->pNext, VK_STRUCTURE_TYPE_SURFACE_CAPABILITIES_PRESENT_ID_2_KHR);
+    VkSurfaceCapabilitiesPresentWait2KHR *wait = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_SURFACE_CAPABILITIES_PRESENT_WAIT_2_KHR);
+    if (id)
+        id->presentId2Supported = VK_TRUE;
+    if (wait)
+        wait->presentWait2Supported = VK_TRUE;
+#endif
+#ifdef VK_EXT_multisampled_render_to_swapchain
+    VkSwapchainFlagsSurfaceCapabilitiesEXT *flags = (void *)vn_chain_find(
+        out->pNext, VK_STRUCTURE_TYPE_SWAPCHAIN_FLAGS_SURFACE_CAPABILITIES_EXT);
+    if (flags)
+        flags->swapchainSupportedFlags =
+            VK_SWAPCHAIN_CREATE_MUTABLE_FORMAT_BIT_KHR |
+            VK_SWAPCHAIN_CREATE_DEFERRED_MEMORY_ALLOCATION_BIT_KHR |
+            VK_SWAPCHAIN_CREATE_PRESENT_ID_2_BIT_KHR | VK_SWAPCHAIN_CREATE_PRESENT_WAIT_2_BIT_KHR |
+            (vnc_physical_device_renders_samples(device)
+                 ? VK_SWAPCHAIN_CREATE_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_BIT_EXT
+                 : 0);
+#endif
+    (void)device, (void)out;
+}
+
 /* A swapchain can change from each mode to each; the one that is asked about comes first. */
 static VkResult fill_compatible(const struct vnc_surface *surface, VkPresentModeKHR first,
                                 VkSurfacePresentModeCompatibilityEXT *out)
@@ -229,6 +256,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL get_capabilities2(VkPhysicalDevice device,
         fill_scaling(&out->surfaceCapabilities, scaling);
     if (protection)
         protection->supportsProtected = VK_FALSE;
+    fill_flags(VNC_OBJECT(vnc_physical_device, device), out);
     if (compatible)
         result = fill_compatible(VNC_OBJECT(vnc_surface, info->surface),
                                  mode ? mode->presentMode : VK_PRESENT_MODE_FIFO_KHR, compatible);

@@ -95,6 +95,10 @@ static VkImageCreateInfo image_info(const VkSwapchainCreateInfoKHR *info)
     };
     if (info->flags & VK_SWAPCHAIN_CREATE_MUTABLE_FORMAT_BIT_KHR)
         image.flags |= VK_IMAGE_CREATE_MUTABLE_FORMAT_BIT | VK_IMAGE_CREATE_EXTENDED_USAGE_BIT;
+#ifdef VK_EXT_multisampled_render_to_swapchain
+    if (info->flags & VK_SWAPCHAIN_CREATE_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_BIT_EXT)
+        image.flags |= VK_IMAGE_CREATE_MULTISAMPLED_RENDER_TO_SINGLE_SAMPLED_BIT_EXT;
+#endif
     vnc_swapchain_image_info(&image);
     return image;
 }
@@ -359,15 +363,26 @@ static VkResult submit_copies(struct vnc_queue *queue, const VkPresentInfoKHR *i
 
 /* What is chained to a present: arrays of as many as it has swapchains. */
 struct extras {
-    const VkPresentIdKHR *ids;
+    const uint64_t *ids;
     const VkSwapchainPresentModeInfoEXT *modes;
     const VkSwapchainPresentFenceInfoEXT *fences;
 };
 
+static const uint64_t *ids_of(const VkPresentInfoKHR *info)
+{
+    const VkPresentIdKHR *ids = vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_PRESENT_ID_KHR);
+#ifdef VK_KHR_present_id2
+    const VkPresentId2KHR *newer = vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_PRESENT_ID_2_KHR);
+    if (newer)
+        return newer->pPresentIds;
+#endif
+    return ids ? ids->pPresentIds : NULL;
+}
+
 static struct extras extras_of(const VkPresentInfoKHR *info)
 {
     return (struct extras){
-        .ids = vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_PRESENT_ID_KHR),
+        .ids = ids_of(info),
         .modes = vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_SWAPCHAIN_PRESENT_MODE_INFO_EXT),
         .fences = vn_chain_find(info->pNext, VK_STRUCTURE_TYPE_SWAPCHAIN_PRESENT_FENCE_INFO_EXT),
     };
@@ -391,7 +406,7 @@ static VkResult present_one(struct vnc_queue *queue, uint64_t number, const VkPr
     const struct vnc_present present = {
         .queue = queue,
         .number = number,
-        .id = extras->ids && extras->ids->pPresentIds ? extras->ids->pPresentIds[i] : 0,
+        .id = extras->ids ? extras->ids[i] : 0,
         .mode = swapchain->mode,
     };
     return vnc_presenter_present(swapchain->presenter, info->pImageIndices[i], &present);
@@ -428,12 +443,28 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_for_present(VkDevice device, VkSwapch
     return status != VK_SUCCESS ? status : result;
 }
 
+#ifdef VK_KHR_present_wait2
+static VKAPI_ATTR VkResult VKAPI_CALL wait_for_present2(VkDevice device, VkSwapchainKHR swapchain,
+                                                        const VkPresentWait2InfoKHR *info)
+{
+    return wait_for_present(device, swapchain, info->presentId, info->timeout);
+}
+#endif
+
 static VKAPI_ATTR VkResult VKAPI_CALL release_images(VkDevice device,
                                                      const VkReleaseSwapchainImagesInfoEXT *info)
 {
     (void)device;
     return vnc_presenter_release(swapchain_of(info->swapchain)->presenter, info->imageIndexCount,
                                  info->pImageIndices);
+}
+
+/* Of colours that no surface of ours has. */
+static VKAPI_ATTR void VKAPI_CALL set_hdr_metadata(VkDevice device, uint32_t count,
+                                                   const VkSwapchainKHR *swapchains,
+                                                   const VkHdrMetadataEXT *metadata)
+{
+    (void)device, (void)count, (void)swapchains, (void)metadata;
 }
 
 /* ---- device groups: each is one device ---- */
@@ -464,6 +495,10 @@ const struct vnc_entry vnc_entries_wsi_swapchain[] = {
     VNC_ENTRY(vkAcquireNextImage2KHR, acquire2),
     VNC_ENTRY(vkQueuePresentKHR, queue_present),
     VNC_ENTRY(vkWaitForPresentKHR, wait_for_present),
+#ifdef VK_KHR_present_wait2
+    VNC_ENTRY(vkWaitForPresent2KHR, wait_for_present2),
+#endif
+    VNC_ENTRY(vkSetHdrMetadataEXT, set_hdr_metadata),
     VNC_ENTRY(vkReleaseSwapchainImagesEXT, release_images),
     VNC_ENTRY(vkGetDeviceGroupPresentCapabilitiesKHR, get_group_capabilities),
     VNC_ENTRY(vkGetDeviceGroupSurfacePresentModesKHR, get_group_modes),
