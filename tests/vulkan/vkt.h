@@ -171,7 +171,7 @@ VkShaderModule vkt_shader(const char *name);
 
 /* Bindings as letters: s storage buffer, S dynamic; u uniform buffer, U dynamic; t uniform texel
  * buffer, T storage; i storage image, c combined image sampler, d sampled image, p sampler,
- * a input attachment. */
+ * a input attachment, r what rays are traced in. */
 VkDescriptorType vkt_type(char letter);
 VkDescriptorSetLayout vkt_set_layout(const char *types, VkDescriptorSetLayoutCreateFlags flags);
 /* A set with a pool of its own. */

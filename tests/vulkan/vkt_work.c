@@ -330,6 +330,8 @@ VkDescriptorType vkt_type(char letter)
         return VK_DESCRIPTOR_TYPE_SAMPLER;
     case 'a':
         return VK_DESCRIPTOR_TYPE_INPUT_ATTACHMENT;
+    case 'r':
+        return VK_DESCRIPTOR_TYPE_ACCELERATION_STRUCTURE_KHR;
     default:
         vkt_fail("no descriptor type '%c'", letter);
     }
