@@ -416,13 +416,26 @@ static VKAPI_ATTR VkResult VKAPI_CALL bind_image_memory2(VkDevice device, uint32
     return result;
 }
 
+/* That the program knows the address: there are drivers and layers that find a buffer by an address
+ * only when they were asked for it.  False when it could not be put. */
+static bool tell_asked(VkDevice device, const VkBufferDeviceAddressInfo *info)
+{
+    struct vnc_link *link = vnc_device_link(VNC_OBJECT(vnc_device, device));
+    struct wire_enc *e = vnc_link_begin(link);
+    if (!e)
+        return false;
+    vn_enc_cmd_vkGetBufferDeviceAddress(e, device, info);
+    return vnc_link_post(link) == VK_SUCCESS;
+}
+
 static VKAPI_ATTR VkDeviceAddress VKAPI_CALL
 get_buffer_device_address(VkDevice device, const VkBufferDeviceAddressInfo *info)
 {
     struct vnc_resource *buffer = VNC_OBJECT(vnc_resource, info->buffer);
     if (buffer->address)
         return buffer->address;
-    if (buffer->plain_address && buffer->memory && buffer->memory->address)
+    if (buffer->plain_address && buffer->memory && buffer->memory->address &&
+        tell_asked(device, info))
         buffer->address = buffer->memory->address + buffer->offset;
     else
         buffer->address = vn_vkGetBufferDeviceAddress(device, info);
