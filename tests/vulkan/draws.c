@@ -542,7 +542,95 @@ static void textured(void)
     scene_end(command, &s);
 }
 
+/* ---- younger extensions ---- */
+
+#ifdef VK_KHR_device_address_commands
+static VkDeviceAddressRangeKHR range_of(const struct vkt_buffer *buffer)
+{
+    VkBufferDeviceAddressInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                      .buffer = buffer->handle};
+    return (VkDeviceAddressRangeKHR){vkGetBufferDeviceAddress(vkt.device, &info), buffer->size};
+}
+
+static void put_addressed(struct vkt_buffer *buffer, VkBufferUsageFlags usage, const void *bytes,
+                          size_t size)
+{
+    *buffer = vkt_buffer(256, usage | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT, VKT_COHERENT);
+    memcpy(buffer->map, bytes, size);
+}
+
+/* Everything that is drawn is found by address. */
+static void by_address(void)
+{
+    VkPhysicalDeviceDeviceAddressCommandsFeaturesKHR features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DEVICE_ADDRESS_COMMANDS_FEATURES_KHR};
+    VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                     .pNext = &features};
+    vkGetPhysicalDeviceFeatures2(vkt.physical, &all);
+    VKT_NEED(features.deviceAddressCommands);
+    VKT_OPEN_WITH(&features, VK_KHR_DEVICE_ADDRESS_COMMANDS_EXTENSION_NAME);
+    struct scene s = scene_here(VK_FORMAT_UNDEFINED);
+    const VkDrawIndexedIndirectCommand draws[] = {{6, 1, 0, 0, 0}, {3, 1, 0, 2, 2}};
+    put_addressed(&s.mesh, VK_BUFFER_USAGE_VERTEX_BUFFER_BIT, vertices, sizeof(vertices));
+    put_addressed(&s.instances, VK_BUFFER_USAGE_VERTEX_BUFFER_BIT, offsets, sizeof(offsets));
+    put_addressed(&s.index, VK_BUFFER_USAGE_INDEX_BUFFER_BIT, indices, sizeof(indices));
+    put_addressed(&s.arguments, VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT, draws, sizeof(draws));
+    VkBindVertexBuffer3InfoKHR buffers[2];
+    const struct vkt_buffer *const bound[] = {&s.mesh, &s.instances};
+    for (uint32_t i = 0; i < VKT_COUNT(bound); i++) {
+        VkDeviceAddressRangeKHR range = range_of(bound[i]);
+        buffers[i] =
+            (VkBindVertexBuffer3InfoKHR){.sType = VK_STRUCTURE_TYPE_BIND_VERTEX_BUFFER_3_INFO_KHR,
+                                         .addressRange = {range.address, range.size, 0}};
+    }
+    VkBindIndexBuffer3InfoKHR index = {.sType = VK_STRUCTURE_TYPE_BIND_INDEX_BUFFER_3_INFO_KHR,
+                                       .addressRange = range_of(&s.index),
+                                       .indexType = VK_INDEX_TYPE_UINT16};
+    VkDrawIndirect2InfoKHR draw = {
+        .sType = VK_STRUCTURE_TYPE_DRAW_INDIRECT_2_INFO_KHR,
+        .addressRange = {range_of(&s.arguments).address, sizeof(draws), sizeof(draws[0])},
+        .drawCount = VKT_COUNT(draws)};
+    VkCommandBuffer command = vkt_begin();
+    vkt_target_begin(command, &s.target, VK_SUBPASS_CONTENTS_INLINE);
+    vkCmdBindPipeline(command, VK_PIPELINE_BIND_POINT_GRAPHICS, vkt_pipeline(&s.wanted));
+    VKT_PROC(vkCmdBindVertexBuffers3KHR)(command, 0, VKT_COUNT(buffers), buffers);
+    VKT_PROC(vkCmdBindIndexBuffer3KHR)(command, &index);
+    VKT_PROC(vkCmdDrawIndexedIndirect2KHR)(command, &draw);
+    scene_end(command, &s);
+}
+#endif
+
+#ifdef VK_EXT_primitive_restart_index
+static void restart_index(void)
+{
+    VkPhysicalDevicePrimitiveRestartIndexFeaturesEXT features = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PRIMITIVE_RESTART_INDEX_FEATURES_EXT};
+    VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                     .pNext = &features};
+    vkGetPhysicalDeviceFeatures2(vkt.physical, &all);
+    VKT_NEED(features.primitiveRestartIndex);
+    VKT_OPEN_WITH(&features, VK_EXT_PRIMITIVE_RESTART_INDEX_EXTENSION_NAME);
+    struct scene s = scene_here(VK_FORMAT_UNDEFINED);
+    const uint16_t strips[] = {0, 1, 2, 77, 3, 4, 5};
+    memcpy(s.index.map, strips, sizeof(strips));
+    s.wanted.topology = VK_PRIMITIVE_TOPOLOGY_TRIANGLE_STRIP;
+    s.wanted.restart = VK_TRUE;
+    VkCommandBuffer command = scene_begin(&s);
+    VKT_PROC(vkCmdSetPrimitiveRestartIndexEXT)(command, 77);
+    vkCmdDrawIndexed(command, VKT_COUNT(strips), 1, 0, 0, 0);
+    scene_end(command, &s);
+}
+#endif
+
+#define YOUNGER "the layer may be older than the extension"
+
 static const struct vkt_case cases[] = {
+#ifdef VK_KHR_device_address_commands
+    {"by_address", by_address, YOUNGER},
+#endif
+#ifdef VK_EXT_primitive_restart_index
+    {"restart_index", restart_index, YOUNGER},
+#endif
     {"plain", plain, NULL},
     {"instanced", instanced, NULL},
     {"indexed", indexed, NULL},
