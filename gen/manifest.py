@@ -124,7 +124,7 @@ def coverage(plan):
            "For users who wonder why a command or extension is missing, and for maintainers of the "
            "policy.",
            "It answers: what happens to each Vulkan command, and which extensions can be offered?",
-           f"For registry 1.3.{plan.r.version}, written by `gen/main.py --coverage` from the "
+           f"For registry {plan.r.named()}, written by `gen/main.py --coverage` from the "
            "registry and", "`spec/policy.json`; a test holds it to them. A device offers what its "
            "driver and this list", "both have.", "",
            "| | |", "|---|---|",

@@ -117,6 +117,11 @@ class Registry:
             name = self.aliases[name]
         return name
 
+    def named(self):
+        """As Vulkan's versions are written."""
+        minor = max(int(name.rsplit("_", 1)[1]) for name, _c, _t in self.features)
+        return f"1.{minor}.{self.version}"
+
     def scalar(self, name):
         """The wire kind of a scalar type, or None."""
         return self.scalars.get(self.resolve(name))
