@@ -1,5 +1,6 @@
 """What find-vulkan decides, remembers and leaves behind, with a probe that only pretends."""
 import os
+import pathlib
 import shlex
 import signal
 import subprocess
@@ -19,6 +20,25 @@ echo "probe: integer shader" >&2
 WORKS = 'echo \'{"device": "fake", "type": "cpu", "int": true, "f16": true}\'\n'
 REFUSES = 'echo "probe: wrong result" >&2; exit 1\n'
 ILLEGAL = "kill -ILL $$\n"
+
+# apt-get and dpkg-deb of a mirror whose packages are files of their names; $FAIL are suites that it lacks.
+FAKE_APT = """#!/bin/sh
+for word; do
+    case $word in
+    -* | *=*) ;;
+    */*)
+        case " $FAIL " in *" ${word#*/} "*) exit 100 ;; esac
+        : >"${word%/*}_${word#*/}.deb" ;;
+    esac
+done
+"""
+FAKE_DPKG = """#!/bin/sh
+suite=${2##*_} suite=${suite%.deb}
+eval "version=\\$VERSION_$suite"
+mkdir -p "$3/usr/include/vulkan" "$3/usr/share/vulkan/registry"
+echo "#define VK_HEADER_VERSION $version" >"$3/usr/include/vulkan/vulkan_core.h"
+: >"$3/usr/share/vulkan/registry/vk.xml"
+"""
 
 
 class FindVulkan(unittest.TestCase):
@@ -90,6 +110,32 @@ class FindVulkan(unittest.TestCase):
         self.assertIn("no Vulkan 1.4", err)
         self.assertIn("remedy", err)
         self.assert_nothing_left()
+
+    def laid_out(self, fail="", **versions):
+        """The version of the headers that are laid out from a mirror with these."""
+        if "VERSION_CODENAME=bookworm" not in pathlib.Path("/etc/os-release").read_text(encoding="utf-8"):
+            self.skipTest("not Debian 12")
+        os.mkdir(self.path("bin"))
+        for name, text in (("apt-get", FAKE_APT), ("dpkg-deb", FAKE_DPKG)):
+            self.write("bin/" + name, text)
+            os.chmod(self.path("bin/" + name), 0o755)
+        self.env.update(HAWSER_SOFTGPU_OFFLINE="", HAWSER_APT_URI="http://mirror.invalid", FAIL=fail,
+                        PATH=self.path("bin") + ":" + os.environ["PATH"],
+                        **{"VERSION_" + suite: str(version) for suite, version in versions.items()})
+        status, out, err = self.registry("#define VK_API_VERSION_1_3 x\n")
+        self.assertEqual((0, self.path("gpu/vulkan/usr") + "\n"), (status, out), err)
+        self.assert_nothing_left()
+        header = pathlib.Path(self.path("gpu/vulkan/usr/include/vulkan/vulkan_core.h"))
+        return int(header.read_text(encoding="utf-8").split()[-1])
+
+    def test_the_newest_registry_that_is_known_is_laid_out(self):
+        self.assertEqual(363, self.laid_out(forky=363, trixie=309))
+
+    def test_a_registry_that_no_test_has_seen_is_not_laid_out(self):
+        self.assertEqual(309, self.laid_out(forky=999, trixie=309))
+
+    def test_an_older_registry_is_laid_out_where_the_newest_cannot_be_had(self):
+        self.assertEqual(309, self.laid_out(fail="forky", forky=363, trixie=309))
 
     def test_a_driver_that_works_is_probed_once_and_remembered(self):
         self.behave(WORKS)

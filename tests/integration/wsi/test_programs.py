@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 import display
 from compositor import Compositor
@@ -228,6 +229,9 @@ INFO_DIFFERS = {
     "VkPhysicalDeviceDescriptorBufferDensityMapPropertiesEXT": "offered when asked for only",
     "VkPhysicalDeviceDescriptorBufferFeaturesEXT": "the same",
     "VkPhysicalDeviceDescriptorBufferPropertiesEXT": "the same",
+    "VkPhysicalDeviceDescriptorHeapFeaturesEXT": "left out",
+    "VkPhysicalDeviceDescriptorHeapPropertiesEXT": "the same",
+    "VkPhysicalDeviceDescriptorHeapTensorPropertiesARM": "the same",
     "VkPhysicalDeviceFaultFeaturesEXT": "of an extension that the client adds",
     "VkPhysicalDevicePresentIdFeaturesKHR": "the same",
     "VkPhysicalDevicePresentId2FeaturesKHR": "the same",
@@ -274,12 +278,11 @@ LEFT_OUT = ROOT / "docs/reference/vulkan-left-out.md"
 LEFT_OUT_HEAD = """# What lavapipe has and a remote device lacks
 
 For users who miss an extension, and for maintainers of the policy. It answers: what does a program see
-natively and not through the driver, and why? For Mesa {mesa} and Vulkan's registry 1.4.{registry}.
+natively and not through the driver, and why? For Mesa {mesa} and Vulkan's registry {registry}.
 `test_programs.py vulkaninfo` of `tests/integration/wsi` compares the two lists and holds this page to
 them; with `--write` it writes the page. The reasons are those of `spec/policy.json`.
 
-Natively there are {native} device and instance extensions; {left} of them are left out, and {added} are
-there remotely only: {names}.
+{sums}
 
 | extension | reason |
 |---|---|
@@ -300,7 +303,7 @@ def verdicts():
         if policy.knob(name):
             reason = f"{found[name][1]}; `{policy.knob(name)}=1` offers it"
             found[name] = ("asked", reason)
-    return registry.version, found
+    return registry, found
 
 
 def check_extensions(native, remote, mesa, write):
@@ -312,17 +315,18 @@ def check_extensions(native, remote, mesa, write):
     left, added = sorted(theirs - ours), sorted(ours - theirs)
     for name in added:
         assert known[name][0] == "local", f"{name}: the driver does not have it"
-    new_enough = registry >= 300
+    new_enough = registry.version >= 300
     for name in left:
         assert known.get(name, ("", ""))[0] in ("omit", "asked") or not new_enough, \
             f"{name} is left out, and the policy does not say why"
-    page = LEFT_OUT_HEAD.format(mesa=mesa, registry=registry, native=len(theirs), left=len(left),
-                                added=len(added), names=", ".join(f"`{x}`" for x in added))
+    sums = (f"Natively there are {len(theirs)} device and instance extensions; {len(left)} of them are left "
+            f"out, and {len(added)} are there remotely only: {', '.join(f'`{x}`' for x in added)}.")
+    page = LEFT_OUT_HEAD.format(mesa=mesa, registry=registry.named(), sums=textwrap.fill(sums, 110))
     page += "".join(f"| `{name}` | {known[name][1]} |\n" for name in left if name in known)
     if write:
         LEFT_OUT.write_text(page, encoding="utf-8")
     written = LEFT_OUT.read_text(encoding="utf-8")
-    if f"Mesa {mesa} and Vulkan's registry 1.4.{registry}." in written:
+    if f"Mesa {mesa} and Vulkan's registry {registry.named()}." in written:
         assert page == written, "docs/reference/vulkan-left-out.md is old: vulkaninfo --write"
 
 
