@@ -2,7 +2,7 @@
  * stop string.  The input: the length of a stop string, the string, the text. */
 #include "base/text/utf8.h"
 #include "fuzz.h"
-#include "serve/http/text.h"
+#include "serve/http/answer/text.h"
 
 #include <string.h>
 

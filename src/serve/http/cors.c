@@ -50,7 +50,7 @@ static const char *header(const struct http_exchange *x, const char *name)
 /* What the header says that lets the page read the answer; NULL: it may not. */
 static const char *allowed_origin(const struct http_exchange *x)
 {
-    const struct http_options *o = &x->front->limits;
+    const struct http_options *o = &x->front->config.limits;
     const char *origin = header(x, MHD_HTTP_HEADER_ORIGIN);
     if (http_cors_is_open(o))
         return every_page;
@@ -64,7 +64,7 @@ static const char *allowed_origin(const struct http_exchange *x)
 void http_cors_add(const struct http_exchange *x, struct MHD_Response *response)
 {
     const char *origin = allowed_origin(x), *asked = header(x, "Access-Control-Request-Headers");
-    if (x->front->limits.cors.count && !http_cors_is_open(&x->front->limits))
+    if (x->front->config.limits.cors.count && !http_cors_is_open(&x->front->config.limits))
         MHD_add_response_header(response, "Vary", "Origin");
     if (!origin)
         return;

@@ -1,6 +1,6 @@
 #include "serve/http/error.h"
 
-#include "serve/http/text.h"
+#include "serve/http/answer/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

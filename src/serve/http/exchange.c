@@ -25,7 +25,7 @@ struct http_route {
 
 static void drop_body(struct http_exchange *x)
 {
-    http_bodies_give(x->front, x->body_taken);
+    http_budget_give(&x->front->bodies, x->body_taken);
     free(x->body);
     x->body = NULL;
     x->body_len = x->body_room = x->body_taken = 0;
@@ -55,7 +55,7 @@ static enum MHD_Result respond_json(struct http_exchange *x, unsigned status, ch
 {
     static char none[] = "{\"type\":\"error\",\"error\":{\"type\":\"server_error\",\"message\":"
                          "\"out of memory\",\"param\":null,\"code\":null}}"; /* in both forms */
-    http_client_expect(x->front, x->connection, true, len);
+    http_clients_expect(&x->front->clients, x->connection, true, len);
     if (text)
         return respond(x, status, http_response("application/json", text, len));
     struct MHD_Response *response =
@@ -110,7 +110,7 @@ static ssize_t read_stream(void *user, uint64_t at, char *to, size_t room)
         x->out_at += (size_t)given;
         if (x->open == 0) {
             x->late += (size_t)given;
-            http_client_expect(x->front, x->connection, false, x->late);
+            http_clients_expect(&x->front->clients, x->connection, false, x->late);
         }
     } else if (x->done_sent) {
         given = MHD_CONTENT_READER_END_OF_STREAM;
@@ -407,13 +407,13 @@ static bool allowed(struct http_exchange *x, const char *url)
 {
     struct http_front *f = x->front;
     x->key = &f->nobody;
-    if (f->keys.count == 0 || is_at(url, "/healthz") || is_at(url, "/health") ||
+    if (f->config.keys.count == 0 || is_at(url, "/healthz") || is_at(url, "/health") ||
         wants_html(x->connection, url))
         return true;
     const char *sent =
         MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
     const char *plain = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-api-key");
-    x->key = http_keys_find(&f->keys, sent, plain);
+    x->key = http_keys_find(&f->config.keys, sent, plain);
     if (!x->key)
         (void)http_error_set(&x->error, 401, NULL, "invalid_api_key",
                              sent || plain ? "the API key is not known here"
@@ -500,7 +500,7 @@ static int take_body(struct http_exchange *x, const char *body, size_t len)
     if (!hw_grow(&x->body, &x->body_room, x->body_len + len, 1))
         return http_error_set(&x->error, 503, NULL, NULL, "out of memory");
     size_t more = x->body_room > HTTP_BODY_BYTES_SMALL ? x->body_room - x->body_taken : 0;
-    if (more && !http_bodies_take(x->front, more)) {
+    if (more && !http_budget_take(&x->front->bodies, more)) {
         drop_body(x);
         return http_error_set(&x->error, 503, NULL, NULL,
                               "requests that are being read have %d bytes together, which is the "
@@ -510,7 +510,7 @@ static int take_body(struct http_exchange *x, const char *body, size_t len)
     x->body_taken += more;
     memcpy(x->body + x->body_len, body, len);
     x->body_len += len;
-    http_client_expect(x->front, x->connection, false, x->body_len);
+    http_clients_expect(&x->front->clients, x->connection, false, x->body_len);
     return 0;
 }
 
@@ -546,7 +546,7 @@ static int take_parsed(struct http_exchange *x)
                               "the body has too many values: they would take %zu bytes, and %d are "
                               "the limit",
                               bytes, HTTP_PARSED_BYTES_MAX);
-    if (!http_parsed_take(x->front, bytes))
+    if (!http_budget_take(&x->front->parsed, bytes))
         return http_error_set(&x->error, 503, NULL, NULL,
                               "requests that are under way take %d bytes together, which is the "
                               "limit; try again soon",
@@ -576,7 +576,7 @@ static enum MHD_Result begin(struct http_front *f, struct MHD_Connection *c, con
     *x = (struct http_exchange){.front = f, .connection = c, .fd = -1};
     wire_enc_init(&x->out, HTTP_CHUNKS_BYTES_MAX);
     *state = x;
-    http_client_expect(f, c, true, 0);
+    http_clients_expect(&f->clients, c, true, 0);
     x->preflight = strcmp(method, "OPTIONS") == 0;
     if (http_is_page(url))
         check_method(x, url, method, "GET");
@@ -614,7 +614,7 @@ enum MHD_Result http_exchange_handle(void *front, struct MHD_Connection *c, cons
     }
     if (x->started)
         return go_on(x);
-    http_client_busy(f, c);
+    http_clients_busy(&f->clients, c);
     if (x->error.status)
         return respond_error(x);
     if (x->preflight)
@@ -640,9 +640,9 @@ void http_exchange_completed(void *front, struct MHD_Connection *c, void **state
         (void)epoll_ctl(f->watch, EPOLL_CTL_DEL, x->fd, NULL);
     http_generation_fini(x);
     drop_body(x);
-    http_parsed_give(f, x->parsed_taken);
+    http_budget_give(&f->parsed, x->parsed_taken);
     free(x);
-    http_client_expect(f, c, true, 0);
+    http_clients_expect(&f->clients, c, true, 0);
 }
 
 /* ---- from other threads, under the lock ---- */

@@ -216,7 +216,7 @@ static void close_one(struct http_exchange *x)
     x->key->running--;
     x->key->tokens -= x->prompt_tokens;
     if (x->request.stream)
-        http_client_expect(x->front, x->connection, true, 0);
+        http_clients_expect(&x->front->clients, x->connection, true, 0);
 }
 
 static void end_choice(struct http_choice *choice, enum http_finish finish)
@@ -333,7 +333,7 @@ static void on_scores(struct http_sequence *s, const struct llm_generated *token
         http_sequence_finish(s, HTTP_FINISH_ERROR);
     } else if (s->scored == s->prompt_count) {
         start_others(choice);
-        http_queue_assign(s->front);
+        http_assign(s->front);
     }
 }
 
@@ -380,11 +380,12 @@ static void fill_request(struct http_choice *choice, const struct http_request *
 {
     struct llm_generate *g = &choice->sequence.request;
     if (r->api == HTTP_EMBEDDINGS) {
-        *g = (struct llm_generate){.embed = true, .stays = choice->exchange->front->options.alone};
+        *g = (struct llm_generate){.embed = true,
+                                   .stays = choice->exchange->front->config.options.alone};
         return;
     }
     *g = (struct llm_generate){.sampling = r->sampling,
-                               .stays = choice->exchange->front->options.alone,
+                               .stays = choice->exchange->front->config.options.alone,
                                .stop_at_end = !r->ignore_end,
                                .stops = r->stop_tokens.tokens,
                                .stop_count = r->stop_tokens.token_count,
@@ -601,13 +602,13 @@ static int admit(struct http_exchange *x)
         return http_error_set(&x->error, 503, NULL, NULL, "%s", http_stops);
     if (http_drained(f))
         return http_error_set(&x->error, 503, NULL, NULL, "%s", http_drained(f));
-    if (f->running >= f->limits.max_requests)
+    if (f->running >= f->config.limits.max_requests)
         return http_error_set(&x->error, 429, NULL, "too_many_requests",
                               "%u requests are under way, which is the limit; try again soon",
                               f->running);
     struct http_key *key = x->key;
-    uint64_t most_tokens = f->limits.max_tokens_per_key;
-    if (key != &f->nobody && key->running >= f->limits.max_requests_per_key)
+    uint64_t most_tokens = f->config.limits.max_tokens_per_key;
+    if (key != &f->nobody && key->running >= f->config.limits.max_requests_per_key)
         return http_error_set(&x->error, 429, NULL, "too_many_requests",
                               "%u requests of this API key are under way, which is its limit; "
                               "try again soon",
@@ -666,7 +667,7 @@ int http_generation_start(struct http_exchange *x, enum http_api api)
         if (!waits_for_scores(&x->choices[i]))
             http_sequence_start(&x->choices[i].sequence);
     }
-    http_queue_assign(f);
+    http_assign(f);
     http_unlock(f);
     return rc;
 }

@@ -1,17 +1,25 @@
 /* serve/http/impl.h - what the files of the front share.
  *
- *   front.c      starting and stopping: the listener, its keys, its limits
+ *   front.c      starting and stopping, and the thread that watches clients and the clock
+ *   config.c     what the user gave for it, checked
+ *   clients.h    connections of clients; budget.h: bytes that requests may take together
+ *   lock.c       the lock, and what is done when it is given up
  *   exchange.c   one HTTP request: its body, its route, its answer
- *   answer.c     JSON: completions, chats, chunks, usage, errors; embedding.c: embeddings
+ *   answer/      JSON: completions, chats, chunks, usage, errors, embeddings; the text of an answer
  *   forms/       chats in other forms: the Responses API, Anthropic's Messages API
  *   generation.c a request for texts, from its tokens to its choices
  *   cors.c       pages of other origins in a browser
  *   state.c      the page for people, and figures for Prometheus
+ *   workers/list.c       which workers there are
+ *   workers/connect.c    connections to workers, one thread each
+ *   workers/assign.c     whose text is next; gives texts to workers
  *   workers/sequence.c   one text: at a worker, going on at another
- *   workers/queue.c      texts that wait for a worker: whose turn it is
+ *   workers/queue.c      texts that wait for a worker
  *   workers/router.c     which worker
- *   workers/worker.c     connections to workers, one thread each
- *   workers/models.c     what the workers serve: vocabulary, names
+ *   workers/models.c     what the workers serve; workers/model.c: one of it
+ *   workers/worker.c     what is known of one worker
+ *
+ * Calls go down this list of workers/, and from the other files into it.
  *
  * Threads: `lock` guards everything below, but what says otherwise.  The order of locks: `lock`,
  * then those of llm/client/connection.h and of libmicrohttpd.  Calls that may wait for a worker's
@@ -24,11 +32,13 @@
 #include "llm/client/connection.h"
 #include "llm/model/file.h"
 #include "llm/tokenizer/vocab.h"
+#include "serve/http/answer/text.h"
+#include "serve/http/budget.h"
+#include "serve/http/clients.h"
 #include "serve/http/front.h"
 #include "serve/http/keys.h"
 #include "serve/http/request.h"
 #include "serve/http/stats.h"
-#include "serve/http/text.h"
 #include "wire/enc.h"
 
 #include <microhttpd.h>
@@ -50,9 +60,10 @@ enum {
     HTTP_BODIES_BYTES_MAX = 256 << 20, /* of requests that are being read, together */
     HTTP_PARSED_BYTES_MAX = 1 << 30,   /* of requests under way: a number of 2 bytes takes 40 */
     HTTP_BODY_BYTES_SMALL = 64 << 10,  /* of one: does not count among these */
-    HTTP_PREFIX_TOKENS = 32,           /* a prefix is known by so many tokens, and multiples */
-    HTTP_PREFIX_BLOCKS_MAX = 64,       /* beyond these a prompt's prefix is not distinguished */
-    HTTP_PREFIX_ENTRIES = 1 << 14,     /* 256 KiB; an older one gives way */
+    HTTP_SPARE_CONNECTIONS = 1024, /* beside those with a request: idle ones of browsers, pools */
+    HTTP_PREFIX_TOKENS = 32,       /* a prefix is known by so many tokens, and multiples */
+    HTTP_PREFIX_BLOCKS_MAX = 64,   /* beyond these a prompt's prefix is not distinguished */
+    HTTP_PREFIX_ENTRIES = 1 << 14, /* 256 KiB; an older one gives way */
 };
 
 #define HTTP_DESCRIBE_NS HW_SEC     /* between two looks at a worker */
@@ -66,6 +77,14 @@ enum {
 #define HTTP_RETRY_MAX_NS HW_SEC
 #define HTTP_HANDSHAKE_NS (500 * HW_MS) /* by rpc/patience.h */
 #define HTTP_GOODBYE_NS (2 * HW_SEC)    /* that a front which stops waits for clients to read why */
+
+/* What is done when the lock is given up, by whoever gives it up: it may wait for a worker's
+ * socket, or it concerns other requests' texts. */
+struct http_action {
+    struct http_action *next;
+    bool queued;
+    void (*act)(struct http_front *f, struct http_action *a); /* under the lock; clears `queued` */
+};
 
 struct http_route;
 struct http_exchange;
@@ -184,6 +203,7 @@ struct http_sequence {
 
 /* A text at a worker, from the request there to its end there. */
 struct http_attempt {
+    struct http_action action; /* starts or cancels it */
     struct http_front *front;
     struct http_worker *worker;
     struct http_sequence *sequence; /* NULL: its owner does not want it any more */
@@ -192,9 +212,7 @@ struct http_attempt {
     bool stays;   /* the worker drained already: it completes what no other one can */
     bool started; /* the call that starts it has returned */
     bool cancel;  /* wanted; done when started */
-    bool queued;  /* for an action */
     bool over;    /* on_end has come, or it could not start */
-    struct http_attempt *action_next;
 };
 
 struct http_prefix {
@@ -202,23 +220,23 @@ struct http_prefix {
     uint32_t worker; /* its index + 1; 0: empty */
 };
 
-/* A connection of a client.  One that keeps the front waiting is closed when it is due. */
-struct http_client {
-    LIST_ENTRY(http_client) link;
-    int fd;
-    uint64_t since; /* it is waited for: what it sends, or that it reads an answer */
-    uint64_t due;   /* HW_NEVER: it waits for us */
-};
-
-struct http_front {
+/* What the user gave, and what is in the files that it names. */
+struct http_config {
     struct http_front_options options;
     struct http_options limits;
     struct rpc_addr addr;
-    struct MHD_Daemon *daemon;
     struct http_keys keys;
     char *cert, *key; /* PEM texts */
-    pthread_mutex_t lock;
-    bool finishing; /* it takes no new texts */
+};
+
+struct http_front {
+    struct http_config config;
+    struct MHD_Daemon *daemon;
+    struct http_clients clients;
+    struct http_budget bodies; /* of all requests that are being read */
+    struct http_budget parsed; /* of all that are under way */
+    pthread_mutex_t lock;      /* of what follows */
+    bool finishing;            /* it takes no new texts */
     bool stopping;
     struct http_worker *workers; /* HTTP_WORKERS_MAX */
     size_t worker_count;
@@ -227,9 +245,10 @@ struct http_front {
     size_t model_count;
     struct http_key nobody;   /* of all requests, where no key is asked for */
     struct http_key *waiting; /* keys with texts that wait */
-    uint64_t passes, served;  /* of http_queue_assign: calls, texts */
+    uint64_t passes, served;  /* of http_assign: calls, texts */
     uint64_t walks, looks;    /* along the line of one key; at a text there */
-    struct http_attempt *actions, **actions_end;
+    struct http_action *actions, **actions_end;
+    struct http_action assign; /* gives waiting texts to workers */
     struct http_prefix *prefixes;
     struct http_exchange *exchanges; /* that have texts */
     pthread_cond_t ended;            /* there are none any more */
@@ -241,42 +260,43 @@ struct http_front {
     int wake;            /* eventfd: the watching thread */
     pthread_t watcher;
     bool watcher_runs;
-    pthread_mutex_t clients_lock; /* of the rest; no lock is taken under it */
-    LIST_HEAD(, http_client) clients;
-    unsigned client_count;
-    uint64_t body_bytes;   /* of all requests that are being read */
-    uint64_t parsed_bytes; /* of all that are under way */
 };
 
-/* ---- front.c ---- */
+/* ---- config.c ---- */
+
+/* CMD_DONE, or the exit status after a message.  To be ended in any case; begins as zeros. */
+enum cmd_exit http_config_read(struct http_config *c,
+                               const struct http_front_options *options) MUST_CHECK;
+void http_config_fini(struct http_config *c);
+/* Of clients, at most. */
+unsigned http_config_connections(const struct http_config *c);
+/* Tells what is allowed and unwise. */
+void http_config_warn(const struct http_config *c);
+
+/* ---- lock.c ---- */
 
 void http_lock(struct http_front *f);
-/* Runs queued actions, too: may wait for a worker's socket. */
+/* Does what is to be done soon: may wait for a worker's socket. */
 void http_unlock(struct http_front *f);
-/* From now on (anew) or from before the client is waited for; it has moved so many bytes. */
-void http_client_expect(struct http_front *f, struct MHD_Connection *c, bool anew, uint64_t bytes);
-/* The client waits for us. */
-void http_client_busy(struct http_front *f, struct MHD_Connection *c);
-/* Takes room for bodies.  False: too much is taken by others. */
-bool http_bodies_take(struct http_front *f, size_t bytes);
-void http_bodies_give(struct http_front *f, size_t bytes);
-/* The same for what they are parsed into. */
-bool http_parsed_take(struct http_front *f, size_t bytes);
-void http_parsed_give(struct http_front *f, size_t bytes);
+/* Under the lock; of one that is queued already: nothing. */
+void http_do_soon(struct http_front *f, struct http_action *a);
 
-/* ---- models.c ---- */
+/* ---- model.c ---- */
 
 /* The model that a worker describes, known already or made from the header that the worker sends.
  * Without the lock, by the worker's thread.  NULL: why. */
 struct http_model *http_model_get(struct http_front *f, struct llm_connection *conn,
                                   const struct llm_served_model *served, char *why);
+void http_model_destroy(struct http_model *m);
+
+/* ---- models.c ---- */
+
 /* Right after the start: until each worker was tried, or the name (NULL: none) is known.  Under the
  * lock. */
 void http_models_wait(struct http_front *f, const char *name);
 /* By name; "" or NULL: the only one.  NULL after a refusal.  Under the lock; it may wait, as
  * above. */
 struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why);
-void http_model_destroy(struct http_model *m);
 /* The largest context of workers that take texts of it; where none does, of all that are known.
  * Under the lock. */
 uint32_t http_model_context(const struct http_front *f, const struct http_model *m);
@@ -285,7 +305,8 @@ bool http_model_is_up(const struct http_front *f, const struct http_model *m);
 
 /* ---- worker.c ---- */
 
-int http_worker_start(struct http_worker *w) MUST_CHECK;
+/* The index of the model there, or -1. */
+int http_worker_model(const struct http_worker *w, const struct http_model *m);
 /* It lost a text: its thread looks at once, and until it has the worker gets no other.  Under the
  * lock. */
 void http_worker_doubt(struct http_worker *w);
@@ -295,8 +316,19 @@ bool http_worker_is_doubted(const struct http_worker *w);
 void http_worker_drains(struct http_worker *w);
 /* As it described itself.  Under the lock. */
 bool http_worker_takes_texts(const struct http_worker *w);
+
+/* ---- connect.c ---- */
+
+int http_worker_start(struct http_worker *w) MUST_CHECK;
 /* Waits for its thread; without the lock, after `stopping` is set. */
 void http_worker_stop(struct http_worker *w);
+
+/* ---- list.c ---- */
+
+/* Those of the options.  0 or a negative errno: some may have been started. */
+int http_workers_start(struct http_front *f) MUST_CHECK;
+/* As http_worker_stop, and frees them. */
+void http_workers_stop(struct http_front *f);
 
 /* ---- router.c: under the lock ---- */
 
@@ -309,8 +341,6 @@ bool http_route_full(const struct http_front *f, const struct http_sequence *s);
 bool http_route_refuse(struct http_front *f, struct http_sequence *s, const struct http_worker *w);
 /* When a worker that could compute it last got a text; 0: never. */
 uint64_t http_route_took(const struct http_front *f, const struct http_sequence *s);
-/* The index of the model at a worker, or -1. */
-int http_worker_model(const struct http_worker *w, const struct http_model *m);
 /* A worker has this text's prompt from now on. */
 void http_route_note(struct http_front *f, const struct http_sequence *s,
                      const struct http_worker *w);
@@ -319,7 +349,7 @@ void http_route_note(struct http_front *f, const struct http_sequence *s,
 
 /* The caller has filled in front, key, siblings, ops, model, request, most, and the log with the
  * prompt, which becomes the sequence's.  on_end follows, exactly once, unless it is dropped before.
- * It waits for http_queue_assign, so that many are begun together. */
+ * It waits for http_assign, so that many are begun together. */
 void http_sequence_start(struct http_sequence *s);
 /* Its text is complete for its owner, who is told so: the worker is told to stop.  After a stop the
  * owner may be told when the worker has stopped, and gets no tokens until then. */
@@ -335,8 +365,6 @@ const char *http_drained(const struct http_front *f);
 /* Ends texts that waited too long; when the next one will have: HW_NEVER where none waits. */
 uint64_t http_sequences_expire(struct http_front *f, uint64_t now);
 void http_sequence_fini(struct http_sequence *s);
-/* Does what is queued for it; gives the lock up in between. */
-void http_attempt_act(struct http_attempt *a);
 
 /* ---- queue.c: under the lock ---- */
 
@@ -346,8 +374,13 @@ void http_queue_remove(struct http_sequence *s); /* of one that does not wait: n
 /* All that wait, one after the other; NULL: no more. */
 struct http_sequence *http_queue_first(const struct http_front *f);
 struct http_sequence *http_queue_next(const struct http_sequence *s);
+
+/* ---- assign.c: under the lock ---- */
+
 /* Gives waiting texts to workers. */
-void http_queue_assign(struct http_front *f);
+void http_assign(struct http_front *f);
+/* The same as an action, for those that assign.c calls. */
+void http_assign_waiting(struct http_front *f, struct http_action *a);
 
 /* ---- exchange.c ---- */
 
@@ -495,15 +528,23 @@ char *http_answer_models(struct http_front *f, size_t *len);
 char *http_answer_model(const struct http_front *f, const struct http_model *m, size_t *len);
 char *http_answer_error(const struct http_error *e, bool anthropic, size_t *len);
 char *http_answer_count(const struct http_exchange *x, size_t *len); /* of the prompt's tokens */
+
+/* ---- logprobs.c: under the lock ---- */
+
 /* A chat's, as a list. */
-json_t *http_answer_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to);
+json_t *http_chat_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to);
+json_t *http_text_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to);
 /* How many entries belong to the first `shown` bytes, `from` at least; all that remain at the end,
  * but those of a stop string. */
 uint32_t http_logprobs_due(const struct http_choice *choice, uint32_t from, size_t shown,
                            bool last);
 
+/* ---- stream.c ---- */
+
+void http_put_text(struct wire_enc *out, const char *text);
+void http_put_json(struct wire_enc *out, json_t *json); /* takes the object */
 /* {"type": type, members...} as an event of that type; takes the members. */
-void http_answer_event(struct http_exchange *x, const char *type, json_t *members);
+void http_put_event(struct http_exchange *x, const char *type, json_t *members);
 
 /* ---- forms/: the same of requests of the Responses API and the Messages API ---- */
 

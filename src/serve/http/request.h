@@ -9,8 +9,8 @@
 #define HAWSER_SERVE_HTTP_REQUEST_H
 
 #include "llm/worker/generate.h"
+#include "serve/http/answer/text.h"
 #include "serve/http/error.h"
-#include "serve/http/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>

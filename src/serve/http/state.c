@@ -27,7 +27,7 @@ static double mean_ms(const struct http_model_stats *s, enum http_note note)
 static void print_text(FILE *out, struct http_front *f)
 {
     fprintf(out, "requests under way: %u of %llu\n", f->running,
-            (unsigned long long)f->limits.max_requests);
+            (unsigned long long)f->config.limits.max_requests);
     for (size_t i = 0; i < f->worker_count; i++) {
         if (!f->workers[i].left)
             print_worker(out, &f->workers[i]);

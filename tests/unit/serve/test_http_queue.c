@@ -52,7 +52,8 @@ static int start(void **state)
                                 .prefixes = prefixes,
                                 .models = {&models[0], &models[1]},
                                 .model_count = 2,
-                                .limits = {.wait_ns = WAIT_NS, .share_per_key = 100},
+                                .config.limits = {.wait_ns = WAIT_NS, .share_per_key = 100},
+                                .assign.act = http_assign_waiting,
                                 .actions_end = &front.actions};
     for (uint32_t i = 0; i < WORKERS; i++)
         workers[i] = worker(i, &models[0]);
@@ -61,14 +62,14 @@ static int start(void **state)
 }
 
 /* What would be done without the front's lock, at workers that are not connected. */
-static void act(void)
+static void act_all(void)
 {
     while (front.actions) {
-        struct http_attempt *a = front.actions;
-        front.actions = a->action_next;
+        struct http_action *a = front.actions;
+        front.actions = a->next;
         if (!front.actions)
             front.actions_end = &front.actions;
-        http_attempt_act(a);
+        a->act(&front, a);
     }
 }
 
@@ -80,7 +81,7 @@ static int stop(void **state)
             http_sequence_drop(&texts[i]);
         http_sequence_fini(&texts[i]);
     }
-    act();
+    act_all();
     assert_int_equal(workers[0].texts, 0);
     assert_int_equal(key.texts + other.texts, 0);
     assert_null(front.waiting);
@@ -116,7 +117,7 @@ static void start_texts(uint32_t from, uint32_t count, uint32_t request, bool al
 {
     for (uint32_t i = from; i < from + count; i++)
         http_sequence_start(make(i, alike ? request : i));
-    http_queue_assign(&front);
+    http_assign(&front);
 }
 
 /* A worker that gets texts will get to this one. */
@@ -154,7 +155,7 @@ static void a_text_that_its_worker_cannot_compute_does_not_wait_for_it(void **st
 static void texts_wait_while_one_of_their_request_is_at_a_worker(void **state)
 {
     (void)state;
-    front.limits.share_per_key = 75;
+    front.config.limits.share_per_key = 75;
     start_texts(0, HTTP_WORKER_TEXTS_MAX, 0, true);
     assert_int_equal(at_workers(), HTTP_WORKER_TEXTS_MAX * 3 / 4);
     uint64_t now = hw_now_ns();
@@ -188,14 +189,14 @@ static void a_text_that_has_begun_goes_on_beyond_the_share(void **state)
 {
     (void)state;
     const uint32_t share = HTTP_WORKER_TEXTS_MAX * 3 / 4;
-    front.limits.share_per_key = 75;
+    front.config.limits.share_per_key = 75;
     start_texts(0, share + 1, 0, true);
     assert_int_equal(at_workers(), share);
     struct http_sequence *s = make(share + 1, 1);
     s->prompt_count--;
     s->most++;
     http_queue_add(s, true);
-    http_queue_assign(&front);
+    http_assign(&front);
     assert_non_null(s->attempt);
     assert_null(texts[share].attempt);
 }
@@ -207,10 +208,10 @@ static void texts_that_wait_are_not_looked_at(void **state)
     start_texts(0, TEXTS, 0, true);
     assert_int_equal(at_workers(), HTTP_WORKER_TEXTS_MAX);
     assert_int_equal(front.looks, HTTP_WORKER_TEXTS_MAX + 1);
-    http_queue_assign(&front);
+    http_assign(&front);
     assert_int_equal(front.looks, HTTP_WORKER_TEXTS_MAX + 2);
     workers[1].state = HTTP_WORKER_UP;
-    http_queue_assign(&front);
+    http_assign(&front);
     assert_int_equal(at_workers(), TEXTS);
 }
 
@@ -225,7 +226,7 @@ static void a_request_for_another_model_is_found(void **state)
     s->model = &models[1];
     http_sequence_start(s);
     front.looks = 0;
-    http_queue_assign(&front);
+    http_assign(&front);
     assert_non_null(s->attempt);
     assert_int_equal(front.looks, 3); /* at the first text of each request, and again at one */
 }
@@ -246,7 +247,7 @@ static void a_text_that_was_lost_goes_first(void **state)
         count++;
     assert_int_equal(count, 5);
     workers[0].texts--; /* a place */
-    http_queue_assign(&front);
+    http_assign(&front);
     workers[0].texts++;
     assert_non_null(texts[TEXTS - 1].attempt);
     assert_null(texts[HTTP_WORKER_TEXTS_MAX].attempt);

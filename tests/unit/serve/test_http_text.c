@@ -10,7 +10,7 @@
 
 #include "base/attr.h"
 #include "base/rng.h"
-#include "serve/http/text.h"
+#include "serve/http/answer/text.h"
 
 static struct http_stops stops_of(const char *a, const char *b)
 {

@@ -114,8 +114,8 @@ static void end_block(struct http_choice *choice)
 {
     struct http_exchange *x = choice->exchange;
     if (choice->block)
-        http_answer_event(x, "content_block_stop",
-                          json_pack("{s:I}", "index", (json_int_t)x->events - 1));
+        http_put_event(x, "content_block_stop",
+                       json_pack("{s:I}", "index", (json_int_t)x->events - 1));
     choice->block = NULL;
 }
 
@@ -125,7 +125,7 @@ static void begin_block(struct http_choice *choice, const char *kind, json_t *bl
     struct http_exchange *x = choice->exchange;
     end_block(choice);
     choice->block = kind;
-    http_answer_event(
+    http_put_event(
         x, "content_block_start",
         json_pack("{s:I, s:o}", "index", (json_int_t)x->events++, "content_block", block));
 }
@@ -134,9 +134,9 @@ static void put_delta(const struct http_choice *choice, const char *type, const 
                       const char *text, size_t bytes)
 {
     struct http_exchange *x = choice->exchange;
-    http_answer_event(x, "content_block_delta",
-                      json_pack("{s:I, s:{s:s, s:o}}", "index", (json_int_t)x->events - 1, "delta",
-                                "type", type, member, json_stringn(text, bytes)));
+    http_put_event(x, "content_block_delta",
+                   json_pack("{s:I, s:{s:s, s:o}}", "index", (json_int_t)x->events - 1, "delta",
+                             "type", type, member, json_stringn(text, bytes)));
 }
 
 static void put_text(struct http_choice *choice, const char *kind, const char *delta,
@@ -167,13 +167,12 @@ static void put_end(struct http_choice *choice)
     struct http_exchange *x = choice->exchange;
     end_block(choice);
     if (x->error.status) {
-        http_answer_event(x, "error", http_error_json(&x->error, true));
+        http_put_event(x, "error", http_error_json(&x->error, true));
     } else {
-        http_answer_event(x, "message_delta",
-                          json_pack("{s:{s:s?, s:s?}, s:o}", "delta", "stop_reason",
-                                    reason_of(choice), "stop_sequence", stop_of(choice), "usage",
-                                    usage_of(x, false)));
-        http_answer_event(x, "message_stop", json_object());
+        http_put_event(x, "message_delta",
+                       json_pack("{s:{s:s?, s:s?}, s:o}", "delta", "stop_reason", reason_of(choice),
+                                 "stop_sequence", stop_of(choice), "usage", usage_of(x, false)));
+        http_put_event(x, "message_stop", json_object());
     }
     choice->finish_sent = x->done_sent = true;
 }
@@ -184,8 +183,8 @@ void http_messages_events(struct http_exchange *x)
     struct http_choice *choice = &x->choices[0];
     if (!choice->begun) {
         choice->begun = true;
-        http_answer_event(x, "message_start", json_pack("{s:o}", "message", message_of(x, true)));
-        http_answer_event(x, "ping", json_object());
+        http_put_event(x, "message_start", json_pack("{s:o}", "message", message_of(x, true)));
+        http_put_event(x, "ping", json_object());
     }
     put_calls(choice, choice->calls_begun); /* the rest of one: before what follows it */
     put_text(choice, thinking, "thinking_delta", &choice->reasoning, &choice->reasoning_sent);

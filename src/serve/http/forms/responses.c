@@ -30,7 +30,7 @@ static json_t *text_part(const struct http_choice *choice, bool empty)
     size_t len = empty ? 0 : text->len;
     uint32_t due = empty ? 0 : http_logprobs_due(choice, 0, choice->text.len, true);
     return json_pack("{s:s, s:[], s:o, s:o}", "type", "output_text", "annotations", "logprobs",
-                     http_answer_logprobs(choice, 0, due), "text",
+                     http_chat_logprobs(choice, 0, due), "text",
                      json_stringn(len ? text->text : "", len));
 }
 
@@ -190,7 +190,7 @@ json_t *http_responses_whole(const struct http_exchange *x)
 static void put_event(struct http_exchange *x, const char *type, json_t *members)
 {
     json_object_set_new(members, "sequence_number", json_integer((json_int_t)x->events++));
-    http_answer_event(x, type, members);
+    http_put_event(x, type, members);
 }
 
 static void put_item(struct http_exchange *x, const char *type, size_t at, json_t *item)
@@ -263,7 +263,7 @@ static void put_delta(struct http_choice *choice, bool last)
     if (!choice->begun)
         put_message_begin(choice);
     put_part(choice, "response.output_text.delta", "delta", json_stringn(more, bytes), "logprobs",
-             http_answer_logprobs(choice, choice->logprobs_sent, due));
+             http_chat_logprobs(choice, choice->logprobs_sent, due));
     choice->logprobs_sent = due;
 }
 

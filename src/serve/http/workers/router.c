@@ -7,15 +7,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-int http_worker_model(const struct http_worker *w, const struct http_model *m)
-{
-    for (uint32_t i = 0; i < w->served.model_count; i++) {
-        if (w->models[i] == m)
-            return (int)i;
-    }
-    return -1;
-}
-
 /* What it has to do: our texts, and those of others as it told last. */
 static uint32_t load_of(const struct http_worker *w)
 {

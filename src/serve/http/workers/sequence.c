@@ -43,17 +43,6 @@ static void fail(struct http_sequence *s, unsigned status, const char *param, co
     finish(s, HTTP_FINISH_ERROR);
 }
 
-static void queue_action(struct http_attempt *a)
-{
-    struct http_front *f = a->front;
-    if (a->queued)
-        return;
-    a->queued = true;
-    a->action_next = NULL;
-    *f->actions_end = a;
-    f->actions_end = &a->action_next;
-}
-
 /* The sequence is not at this worker any more. */
 static void let_go(struct http_attempt *a)
 {
@@ -73,7 +62,7 @@ static void cancel_soon(struct http_attempt *a)
 {
     a->cancel = true;
     if (a->started)
-        queue_action(a);
+        http_do_soon(a->front, &a->action);
 }
 
 void http_sequence_drop(struct http_sequence *s)
@@ -206,7 +195,7 @@ static void on_tokens(void *user, const struct llm_generated *tokens, uint32_t c
 /* A gateway waits: a drained worker comes back, or another one does. */
 const char *http_drained(const struct http_front *f)
 {
-    return f->options.alone && f->workers[0].served.draining
+    return f->config.options.alone && f->workers[0].served.draining
                ? "this server drains and takes no new texts: ask another one"
                : NULL;
 }
@@ -242,7 +231,7 @@ static void move_on(struct http_sequence *s, const struct http_place *lost, cons
         return;
     }
     http_queue_add(s, true); /* it has waited before: it goes to the front */
-    http_queue_assign(s->front);
+    http_do_soon(s->front, &s->front->assign);
 }
 
 static void take_vector(struct http_sequence *s, const struct llm_generate_end *end)
@@ -352,8 +341,8 @@ static void on_end(void *user, int status, const struct llm_generate_end *end, c
         ended_well(s, w, end);
     else if (s)
         ended_badly(s, a, status, why);
-    http_queue_assign(f); /* there is room for another */
-    bool free_now = a->started && !a->queued;
+    http_do_soon(f, &f->assign); /* there is room for another */
+    bool free_now = a->started && !a->action.queued;
     http_unlock(f);
     if (free_now)
         free(a);
@@ -456,9 +445,12 @@ static void cancel(struct http_attempt *a)
         pthread_cond_broadcast(&w->unused);
 }
 
-void http_attempt_act(struct http_attempt *a)
+/* Gives the lock up in between. */
+static void act(struct http_front *f, struct http_action *action)
 {
+    struct http_attempt *a = CONTAINER_OF(action, struct http_attempt, action);
     char why[LLM_WHY_CHARS] = "";
+    (void)f;
     if (!a->started) {
         int rc = a->sequence && a->worker->conn ? start(a, why) : -ECANCELED;
         a->started = true;
@@ -467,7 +459,7 @@ void http_attempt_act(struct http_attempt *a)
     }
     if (a->cancel)
         cancel(a);
-    a->queued = false;
+    action->queued = false;
     if (a->over)
         free(a);
 }
@@ -491,7 +483,8 @@ int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
     else
         http_count(&s->model->stats, HTTP_COUNT_MOVED, 1);
     s->attempts++;
-    *a = (struct http_attempt){.front = s->front,
+    *a = (struct http_attempt){.action.act = act,
+                               .front = s->front,
                                .worker = w,
                                .sequence = s,
                                .stays = w->served.draining,
@@ -501,7 +494,7 @@ int http_sequence_assign(struct http_sequence *s, struct http_worker *w)
     w->took_ns = hw_now_ns();
     http_count(&s->model->stats, HTTP_COUNT_RUNNING, 1);
     http_route_note(s->front, s, w);
-    queue_action(a);
+    http_do_soon(a->front, &a->action);
     return 0;
 }
 
@@ -514,7 +507,7 @@ static uint64_t due_of(const struct http_sequence *s, uint64_t now)
     uint64_t last = b->at_workers ? now : b->left_ns;
     last = took > last ? took : last;
     last = s->waits_ns > last ? s->waits_ns : last;
-    return last + s->front->limits.wait_ns;
+    return last + s->front->config.limits.wait_ns;
 }
 
 uint64_t http_sequences_expire(struct http_front *f, uint64_t now)

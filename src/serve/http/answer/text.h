@@ -1,4 +1,4 @@
-/* serve/http/text.h - the text of one answer, from the bytes of its tokens.
+/* serve/http/answer/text.h - the text of one answer, from the bytes of its tokens.
  *
  * A token may hold a part of a character, and a stop string may span tokens.  `text` holds whole
  * characters only; bytes that are no UTF-8 become U+FFFD.  The first `shown` bytes are final: what
@@ -6,8 +6,8 @@
  * cut before it and takes no more.
  *
  * Trust: any bytes.  Threads: one at a time.  Lifetime: a value, zero at the start; fini frees. */
-#ifndef HAWSER_SERVE_HTTP_TEXT_H
-#define HAWSER_SERVE_HTTP_TEXT_H
+#ifndef HAWSER_SERVE_HTTP_ANSWER_TEXT_H
+#define HAWSER_SERVE_HTTP_ANSWER_TEXT_H
 
 #include "base/attr.h"
 

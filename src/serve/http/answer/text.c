@@ -1,4 +1,4 @@
-#include "serve/http/text.h"
+#include "serve/http/answer/text.h"
 
 #include "base/grow.h"
 #include "base/text/utf8.h"

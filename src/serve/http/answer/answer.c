@@ -20,101 +20,15 @@ static const char *finish_name(const struct http_choice *choice)
     }
 }
 
-/* ---- logprobs ---- */
-
-static json_t *token_string(const struct http_model *m, uint32_t token)
-{
-    size_t bytes, len;
-    const char *piece = llm_vocab_piece(m->vocab, token, false, &bytes);
-    char *clean = http_text_clean(piece, bytes, &len);
-    json_t *string = clean ? json_stringn(clean, len) : NULL;
-    free(clean);
-    return string;
-}
-
-static json_t *token_bytes(const struct http_model *m, uint32_t token)
-{
-    size_t bytes;
-    const char *piece = llm_vocab_piece(m->vocab, token, false, &bytes);
-    json_t *list = json_array();
-    for (size_t i = 0; i < bytes; i++)
-        json_array_append_new(list, json_integer((unsigned char)piece[i]));
-    return list;
-}
-
-static json_t *chat_logprob(const struct http_model *m, uint32_t token, float logprob)
-{
-    return json_pack("{s:o, s:f, s:o}", "token", token_string(m, token), "logprob", (double)logprob,
-                     "bytes", token_bytes(m, token));
-}
-
-json_t *http_answer_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to)
-{
-    const struct http_model *m = choice->sequence.model;
-    json_t *content = json_array();
-    for (uint32_t i = from; i < to; i++) {
-        const struct http_logprob *entry = &choice->logprobs[i];
-        json_t *top = json_array();
-        for (uint32_t t = 0; t < entry->top_count; t++)
-            json_array_append_new(top, chat_logprob(m, entry->top[t].token, entry->top[t].logprob));
-        json_t *item = chat_logprob(m, entry->token, entry->logprob);
-        json_object_set_new(item, "top_logprobs", top);
-        json_array_append_new(content, item);
-    }
-    return content;
-}
-
-/* Of several tokens with the same text the likeliest counts. */
-static json_t *top_logprobs(const struct http_model *m, const struct http_logprob *entry)
-{
-    json_t *top = json_object();
-    for (uint32_t t = 0; t < entry->top_count; t++) {
-        json_t *name = token_string(m, entry->top[t].token);
-        if (name && !json_object_get(top, json_string_value(name)))
-            json_object_set_new(top, json_string_value(name),
-                                json_real((double)entry->top[t].logprob));
-        json_decref(name);
-    }
-    return top;
-}
-
-/* The older form, of completions: parallel lists. */
-static json_t *text_logprobs(const struct http_choice *choice, uint32_t from, uint32_t to)
-{
-    const struct http_model *m = choice->sequence.model;
-    json_t *tokens = json_array(), *values = json_array(), *tops = json_array(),
-           *offsets = json_array();
-    for (uint32_t i = from; i < to; i++) {
-        const struct http_logprob *entry = &choice->logprobs[i];
-        bool none = isnan(entry->logprob);
-        json_array_append_new(tokens, token_string(m, entry->token));
-        json_array_append_new(values, none ? json_null() : json_real((double)entry->logprob));
-        json_array_append_new(tops, none ? json_null() : top_logprobs(m, entry));
-        json_array_append_new(offsets, json_integer((json_int_t)entry->offset));
-    }
-    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values,
-                     "top_logprobs", tops, "text_offset", offsets);
-}
-
 /* null where none was asked for. */
 static json_t *logprobs_of(const struct http_choice *choice, uint32_t from, uint32_t to)
 {
     const struct http_request *r = &choice->exchange->request;
     if (!r->logprobs)
         return json_null();
-    return r->api == HTTP_CHAT ? json_pack("{s:o, s:n}", "content",
-                                           http_answer_logprobs(choice, from, to), "refusal")
-                               : text_logprobs(choice, from, to);
-}
-
-uint32_t http_logprobs_due(const struct http_choice *choice, uint32_t from, size_t shown, bool last)
-{
-    uint32_t i = from;
-    while (i < choice->logprob_count &&
-           (i < choice->prompt_logprobs || choice->logprobs[i].start < shown ||
-            (last && !choice->text.stopped)))
-        i++;
-    return i;
+    return r->api == HTTP_CHAT
+               ? json_pack("{s:o, s:n}", "content", http_chat_logprobs(choice, from, to), "refusal")
+               : http_text_logprobs(choice, from, to);
 }
 
 /* ---- parts ---- */
@@ -220,23 +134,6 @@ char *http_answer_whole(const struct http_exchange *x, size_t *len)
 
 /* ---- chunks ---- */
 
-static void put_text(struct wire_enc *out, const char *text)
-{
-    wire_put_bytes(out, text, strlen(text));
-}
-
-/* Takes the object. */
-static void put_json(struct wire_enc *out, json_t *json)
-{
-    size_t len;
-    char *text = http_json_text(json, &len);
-    if (text)
-        wire_put_bytes(out, text, len);
-    else
-        wire_enc_fail(out, -ENOMEM);
-    free(text);
-}
-
 static void put_escape(struct wire_enc *out, unsigned char c)
 {
     char escape[8];
@@ -244,19 +141,19 @@ static void put_escape(struct wire_enc *out, unsigned char c)
     for (; *short_ones; short_ones += 2) {
         if ((unsigned char)short_ones[0] == c) {
             snprintf(escape, sizeof(escape), "\\%c", short_ones[1]);
-            put_text(out, escape);
+            http_put_text(out, escape);
             return;
         }
     }
     snprintf(escape, sizeof(escape), "\\u%04x", c);
-    put_text(out, escape);
+    http_put_text(out, escape);
 }
 
 /* A JSON string of UTF-8. */
 static void put_string(struct wire_enc *out, const char *text, size_t len)
 {
     size_t from = 0;
-    put_text(out, "\"");
+    http_put_text(out, "\"");
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c >= 0x20 && c != '"' && c != '\\')
@@ -266,7 +163,7 @@ static void put_string(struct wire_enc *out, const char *text, size_t len)
         from = i + 1;
     }
     wire_put_bytes(out, text + from, len - from);
-    put_text(out, "\"");
+    http_put_text(out, "\"");
 }
 
 /* What all chunks of an answer begin with, up to their choices: made once. */
@@ -279,7 +176,7 @@ static void put_chunk_begin(struct wire_enc *out, struct http_exchange *x)
         if (x->chunk_begin)
             x->chunk_begin_len -= 2; /* "]}" */
     }
-    put_text(out, "data: ");
+    http_put_text(out, "data: ");
     if (x->chunk_begin)
         wire_put_bytes(out, x->chunk_begin, x->chunk_begin_len);
     else
@@ -288,14 +185,14 @@ static void put_chunk_begin(struct wire_enc *out, struct http_exchange *x)
 
 static void put_chunk_end(struct wire_enc *out, const struct http_exchange *x, bool has_choice)
 {
-    put_text(out, "]");
+    http_put_text(out, "]");
     if (x->request.include_usage)
-        put_text(out, ",\"usage\":");
+        http_put_text(out, ",\"usage\":");
     if (x->request.include_usage && has_choice)
-        put_text(out, "null");
+        http_put_text(out, "null");
     else if (x->request.include_usage)
-        put_json(out, usage_of(x));
-    put_text(out, "}\n\n");
+        http_put_json(out, usage_of(x));
+    http_put_text(out, "}\n\n");
 }
 
 /* A chunk of the text, or of a delta's member, alone: one for each token, so without a tree. */
@@ -307,13 +204,13 @@ static void put_text_chunk(struct wire_enc *out, const struct http_choice *choic
     char index[32];
     snprintf(index, sizeof(index), "{\"index\":%u,", choice->index);
     put_chunk_begin(out, x);
-    put_text(out, index);
-    put_text(out, chat ? "\"delta\":{\"" : "\"");
-    put_text(out, member);
-    put_text(out, "\":");
+    http_put_text(out, index);
+    http_put_text(out, chat ? "\"delta\":{\"" : "\"");
+    http_put_text(out, member);
+    http_put_text(out, "\":");
     put_string(out, text, len);
-    put_text(out, chat ? "},\"logprobs\":null,\"finish_reason\":null}"
-                       : ",\"logprobs\":null,\"finish_reason\":null}");
+    http_put_text(out, chat ? "},\"logprobs\":null,\"finish_reason\":null}"
+                            : ",\"logprobs\":null,\"finish_reason\":null}");
     put_chunk_end(out, x, true);
 }
 
@@ -322,7 +219,7 @@ static void put_chunk(struct wire_enc *out, struct http_exchange *x, json_t *cho
 {
     put_chunk_begin(out, x);
     if (choice)
-        put_json(out, choice);
+        http_put_json(out, choice);
     put_chunk_end(out, x, choice != NULL);
 }
 
@@ -411,31 +308,16 @@ static void put_choice(struct wire_enc *out, struct http_choice *choice)
     choice->finish_sent = last;
 }
 
-void http_answer_event(struct http_exchange *x, const char *type, json_t *members)
-{
-    json_t *event = json_pack("{s:s}", "type", type);
-    if (!members || json_object_update(event, members)) {
-        json_decref(event);
-        event = NULL;
-    }
-    json_decref(members);
-    put_text(&x->out, "event: ");
-    put_text(&x->out, type);
-    put_text(&x->out, "\ndata: ");
-    put_json(&x->out, event);
-    put_text(&x->out, "\n\n");
-}
-
 static void put_end(struct wire_enc *out, struct http_exchange *x)
 {
     if (x->error.status) {
-        put_text(out, "data: ");
-        put_json(out, http_error_json(&x->error, false));
-        put_text(out, "\n\n");
+        http_put_text(out, "data: ");
+        http_put_json(out, http_error_json(&x->error, false));
+        http_put_text(out, "\n\n");
     } else {
         if (x->request.include_usage)
             put_chunk(out, x, NULL);
-        put_text(out, "data: [DONE]\n\n");
+        http_put_text(out, "data: [DONE]\n\n");
     }
     x->done_sent = true;
 }
