@@ -71,37 +71,52 @@ static size_t min3(size_t a, size_t b, size_t c)
     return least < c ? least : c;
 }
 
-/* Insertions, deletions and replacements that turn a into b. */
+/* Insertions, deletions, replacements and exchanges of two neighbours that turn a into b; no letter
+ * is changed twice.  Rows are those of three beginnings of a: the present one and the two before.
+ */
 static size_t edit_distance(const char *a, const char *b)
 {
-    size_t row[NAME_MAX_CHARS + 1];
+    size_t rows[3][NAME_MAX_CHARS + 1];
     size_t width = strlen(b);
     if (width > NAME_MAX_CHARS)
         return width;
     for (size_t j = 0; j <= width; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1]; i++) {
-        size_t diagonal = row[0];
+        rows[0][j] = j;
+    size_t i = 1;
+    for (; a[i - 1]; i++) {
+        const size_t *before = rows[(i + 1) % 3], *above = rows[(i + 2) % 3];
+        size_t *row = rows[i % 3];
         row[0] = i;
         for (size_t j = 1; j <= width; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = min3(replaced, row[j] + 1, row[j - 1] + 1);
+            size_t replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
+            row[j] = min3(replaced, above[j] + 1, row[j - 1] + 1);
+            bool exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (exchanged && before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
         }
     }
-    return row[width];
+    return rows[(i - 1) % 3][width];
+}
+
+/* The end was left out, as in --list for --listen. */
+static bool is_beginning(const char *typed, const char *name)
+{
+    size_t len = strlen(typed);
+    return len >= 3 && strncmp(typed, name, len) == 0;
 }
 
 const char *cmd_nearest(const char *typed, const void *table, size_t stride)
 {
-    const char *best = NULL;
-    /* A third of the letters wrong is a typing error; more is another word, as 2 of 3 are. */
-    size_t best_distance = strlen(typed) > 3 ? strlen(typed) / 3 + 2 : 2;
+    const char *best = NULL, *begun = NULL;
+    /* A third of the letters wrong is a typing error; more is another word, as 2 of 4 are. */
+    size_t best_distance = strlen(typed) > 3 ? strlen(typed) / 3 + 1 : 2;
     for (const char *entry = table;; entry += stride) {
         const char *name;
         memcpy(&name, entry, sizeof(name));
         if (!name)
-            return best;
+            return best ? best : begun;
+        if (!begun && is_beginning(typed, name))
+            begun = name;
         size_t distance = edit_distance(typed, name);
         if (distance < best_distance) {
             best = name;

@@ -72,6 +72,10 @@ class WrongUsage(Case):
         self.expect(hawser("info", "--jsno"), USAGE, "--jsno", "did you mean --json?")
         self.expect(hawser("serve", "-Z"), USAGE, "-Z")
 
+    def test_a_beginning_is_suggested_whole_and_another_word_is_none(self):
+        self.expect(hawser("serve", "--api-key", "x"), USAGE, "did you mean --api-key-file?")
+        self.assertNotIn("did you mean", self.expect(hawser("serve", "--port", "1"), USAGE, "--port").stderr)
+
     def test_bad_values_name_option_value_and_accepted_form(self):
         cases = [
             (("serve", "--max-clients", "lots"), "--max-clients", "'lots'", "whole number from 1"),
