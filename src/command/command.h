@@ -95,9 +95,10 @@ struct cmd_command {
     const char *summary;  /* one line, for the list of commands */
     const char *operands; /* as in usage: "[ADDR]"; "" for none */
     size_t operands_min, operands_max;
-    bool runs_program;       /* the first operand, or what follows "--", is a program: all from
-                                there on is its own */
-    const char *description; /* a line each paragraph, or "NAME   what it does" */
+    const char *not_operands; /* NULL, or which option takes what other programs take as operands */
+    bool runs_program;        /* the first operand, or what follows "--", is a program: all from
+                                 there on is its own */
+    const char *description;  /* a line each paragraph, or "NAME   what it does" */
     const struct cmd_option *options;
     const struct cmd_env *environment; /* NULL: what all commands read, and nothing else */
     const char *examples;              /* lines separated by '\n' */

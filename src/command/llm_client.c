@@ -26,6 +26,14 @@ static enum cmd_exit fail(const struct llm_client *c, int rc)
     return cmd_fail(code, "%s: %s: %s", c->command, c->address, c->why);
 }
 
+/* llama.cpp's users write it where the address belongs. */
+static bool is_model_file(const char *address)
+{
+    static const char end[] = ".gguf";
+    size_t len = strlen(address);
+    return len >= strlen(end) && strcmp(address + len - strlen(end), end) == 0;
+}
+
 /* To the address, or to the first of the environment's that answers. */
 static enum cmd_exit connect_first(const char *command, const struct cmd_connect_options *connect,
                                    const char *address, const struct rpc_security *security,
@@ -40,6 +48,11 @@ static enum cmd_exit connect_first(const char *command, const struct cmd_connect
         .security = security, .handshake_ns = connect->timeout_ns, .owner_tells = true};
     struct rpc_addr addr;
     int rc = -EDESTADDRREQ;
+    if (address && is_model_file(address))
+        return cmd_fail(CMD_USAGE,
+                        "%s: %s is a model's file, not an address: hawser serve --model serves it, "
+                        "hawser llm --model runs it here",
+                        command, address);
     while (rc && (address ? rc == -EDESTADDRREQ : rpc_servers_next(&list, text))) {
         if (rpc_addr_parse(address ? address : text, &addr, parse_why))
             return cmd_fail(CMD_USAGE, "%s: %s", command, parse_why);

@@ -503,9 +503,12 @@ static enum cmd_exit take_letters(struct parse *p, const char *letters)
 
 static enum cmd_exit take_operand(struct parse *p, const char *text)
 {
-    if (p->operands->count == p->command->operands_max)
-        return cmd_fail(CMD_USAGE, "%s: unexpected argument '%s'; see hawser %s --help",
-                        p->command->name, text, p->command->name);
+    const struct cmd_command *c = p->command;
+    if (p->operands->count == c->operands_max)
+        return cmd_fail(CMD_USAGE, "%s: unexpected argument '%s'%s%s%s; see hawser %s --help",
+                        c->name, text, c->not_operands ? " (" : "",
+                        c->not_operands ? c->not_operands : "", c->not_operands ? ")" : "",
+                        c->name);
     p->operands->items[p->operands->count++] = text;
     return CMD_DONE;
 }

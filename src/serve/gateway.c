@@ -175,6 +175,7 @@ const struct cmd_command cmd_gateway = {
     .name = "gateway",
     .summary = "answer OpenAI's and Anthropic's clients over HTTP, through workers",
     .operands = "",
+    .not_operands = "workers are given with --servers ADDR",
     .description =
         "Needs no GPU and no model file.  A text whose worker dies, hangs or is drained goes on at "
         "another one, with the same tokens.  Listens on 127.0.0.1:8000 unless --http says "

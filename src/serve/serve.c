@@ -719,6 +719,7 @@ const struct cmd_command cmd_serve = {
     .name = "serve",
     .summary = "offer this machine's GPUs, or models, to clients",
     .operands = "",
+    .not_operands = "a model is given with --model FILE",
     .description =
         "Listens and serves until SIGINT, SIGTERM or SIGHUP, then removes its sockets.  An address "
         "beyond this host needs --cert, --key and --token-file, which hawser keygen makes.  Prints "

@@ -16,7 +16,7 @@
 
 #define AT(field) offsetof(struct service_llm_options, field)
 const struct cmd_option service_llm_table[] = {
-    {"model", 0, CMD_LIST, AT(models),
+    {"model", 'm', CMD_LIST, AT(models),
      "also serve this model, under that name [default name: general.name if it is "
      "one word, else the file's base name]",
      "[NAME=]FILE"},

@@ -68,10 +68,10 @@ static int parse_host_port(const char *text, const char *rest, struct rpc_addr *
     addr->port = (uint16_t)number;
     return 0;
 bad:
-    snprintf(why, RPC_WHY_CHARS,
-             "\"%.80s\" is not an address; use host:port, [ipv6]:port, unix:/path, shm:/path or "
-             "ucx:host:port",
-             text);
+    snprintf(why, RPC_WHY_CHARS, "\"%.80s\" is not an address; use %s", text,
+             strstr(text, "://") ? "host:port of serve's --listen, without http://"
+                                 : "host:port, [ipv6]:port, unix:/path, shm:/path or "
+                                   "ucx:host:port");
     return -EINVAL;
 }
 

@@ -76,6 +76,14 @@ class WrongUsage(Case):
         self.expect(hawser("serve", "--api-key", "x"), USAGE, "did you mean --api-key-file?")
         self.assertNotIn("did you mean", self.expect(hawser("serve", "--port", "1"), USAGE, "--port").stderr)
 
+    def test_what_other_programs_take_in_another_place_is_told_its_own(self):
+        self.expect(hawser("serve", "model.gguf"), USAGE, "'model.gguf' (a model is given with --model FILE)")
+        self.expect(hawser("gateway", "gpu1:28100"), USAGE, "--servers ADDR")
+        for command in ("llm", "chat"):
+            self.expect(hawser(command, "model.gguf"), USAGE, "is a model's file, not an address")
+            self.expect(hawser(command, "http://127.0.0.1:8000"), USAGE, "serve's --listen")
+        self.expect(hawser("serve", "-m", "/nonexistent.gguf", "--no-devices"), FAILED, "cannot open /nonexistent.gguf")
+
     def test_bad_values_name_option_value_and_accepted_form(self):
         cases = [
             (("serve", "--max-clients", "lots"), "--max-clients", "'lots'", "whole number from 1"),
