@@ -431,6 +431,28 @@ static void check_method(struct http_exchange *x, const char *url, const char *m
                              "%.120s takes %s, not %.16s", url, wanted, method);
 }
 
+/* The path that a client meant whose base address lacks /v1, or has it twice; NULL: another one. */
+static const char *meant(const char *url)
+{
+    static const char base[] = "/v1";
+    const char *best = NULL;
+    size_t len = strlen(url), longest = 0;
+    while (len && url[len - 1] == '/')
+        len--;
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
+        const char *path = routes[i].path;
+        if (strncmp(path, base, strlen(base)) != 0)
+            continue;
+        const char *end = path + strlen(base);
+        size_t n = strlen(end);
+        if (n > longest && n <= len && strncmp(url + len - n, end, n) == 0) {
+            longest = n;
+            best = path;
+        }
+    }
+    return best;
+}
+
 static void find_route(struct http_exchange *x, const char *url, const char *method)
 {
     bool known = false;
@@ -445,13 +467,15 @@ static void find_route(struct http_exchange *x, const char *url, const char *met
             x->rest[n - 1] = '\0';
         check_method(x, url, method, routes[i].method);
     }
+    const char *near = known ? NULL : meant(url);
     if (!known)
         (void)http_error_set(&x->error, 404, NULL, NULL,
-                             "there is nothing at %.120s; see /v1/models, /v1/completions, "
+                             "there is nothing at %.120s%s%s%s; see /v1/models, /v1/completions, "
                              "/v1/chat/completions, /v1/responses, /v1/messages, /v1/embeddings, "
                              "/tokenize, /detokenize, "
                              "/healthz, /state, /metrics, /json and /",
-                             url);
+                             url, near ? " (did you mean " : "", near ? near : "",
+                             near ? "?)" : "");
 }
 
 /* The length that the head promises; 0 where it does not say. */

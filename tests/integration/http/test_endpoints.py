@@ -528,7 +528,16 @@ class Endpoints(unittest.TestCase):
     def test_unknown_things(self):
         error = self.refused("/v1/completions", {**PROMPT, "model": "gpt-4"}, 404, "model")
         self.assertEqual(error["code"], "model_not_found")
-        self.assertIn("/state", self.refused("/v1/nothing", None, 404)["message"])
+        self.assertIn(f"'{NAME}' is served", error["message"])
+        message = self.refused("/v1/nothing", None, 404)["message"]
+        self.assertIn("/state", message)
+        self.assertNotIn("did you mean", message)
+
+    def test_a_base_address_without_v1_or_with_two_is_told_the_path(self):
+        for path, meant in (("/chat/completions", "/v1/chat/completions"), ("/completions", "/v1/completions"),
+                            ("/v1/v1/messages/", "/v1/messages"), ("/models", "/v1/models")):
+            for body in (None, PROMPT):
+                self.assertIn(f"(did you mean {meant}?)", self.refused(path, body, 404)["message"])
 
     def test_a_wrong_method_is_told_the_right_ones(self):
         for path, body, methods in (("/v1/completions", None, "POST, OPTIONS"),

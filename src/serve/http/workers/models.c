@@ -55,6 +55,17 @@ void http_models_wait(struct http_front *f, const char *name)
         ;
 }
 
+/* Of all models; NULL: they have several. */
+static const char *only_name(const struct http_front *f)
+{
+    const char *first = f->models[0]->name;
+    for (size_t i = 1; i < f->model_count; i++) {
+        if (strcmp(f->models[i]->name, first) != 0)
+            return NULL;
+    }
+    return first;
+}
+
 struct http_model *http_model_find(struct http_front *f, const char *name, struct http_error *why)
 {
     if (name && !name[0])
@@ -64,20 +75,18 @@ struct http_model *http_model_find(struct http_front *f, const char *name, struc
         (void)http_error_set(why, 503, NULL, NULL, "no worker has answered yet");
         return NULL;
     }
-    if (!name) {
-        const struct http_model *first = f->models[0];
-        for (size_t i = 1; i < f->model_count; i++) {
-            if (strcmp(f->models[i]->name, first->name) != 0) {
-                (void)http_error_set(why, 400, "model", NULL,
-                                     "'model' must be given: there are several; GET /v1/models "
-                                     "lists them");
-                return NULL;
-            }
-        }
-        name = first->name;
+    const char *only = only_name(f);
+    if (!name && !only) {
+        (void)http_error_set(why, 400, "model", NULL,
+                             "'model' must be given: there are several; GET /v1/models lists them");
+        return NULL;
     }
+    name = name ? name : only;
     struct http_model *m = by_name(f, name);
-    if (!m)
+    if (!m && only)
+        (void)http_error_set(why, 404, "model", "model_not_found",
+                             "there is no model '%.120s'; '%.120s' is served", name, only);
+    else if (!m)
         (void)http_error_set(why, 404, "model", "model_not_found",
                              "there is no model '%.120s'; GET /v1/models lists those that are "
                              "served",
