@@ -5,7 +5,10 @@
  * goes in a header, never in a cookie, so credentials in the browser's sense are not allowed. */
 #include "serve/http/impl.h"
 
+#include "base/log.h"
+
 #include <ctype.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static const char every_page[] = "*";
@@ -61,11 +64,23 @@ static const char *allowed_origin(const struct http_exchange *x)
     return NULL;
 }
 
+/* Once, since whoever reaches the port can ask: the browser tells its user nothing of --cors. */
+static void tell_refused(const char *origin)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (is_origin(origin) && strcmp(origin, every_page) != 0 && !atomic_flag_test_and_set(&told))
+        hw_warn(HW_CAT_NET, "a page of %.200s may not read answers; --cors %.200s lets it", origin,
+                origin);
+}
+
 void http_cors_add(const struct http_exchange *x, struct MHD_Response *response)
 {
     const char *origin = allowed_origin(x), *asked = header(x, "Access-Control-Request-Headers");
+    const char *page = header(x, MHD_HTTP_HEADER_ORIGIN);
     if (x->front->config.limits.cors.count && !http_cors_is_open(&x->front->config.limits))
         MHD_add_response_header(response, "Vary", "Origin");
+    if (!origin && x->preflight && page)
+        tell_refused(page);
     if (!origin)
         return;
     MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);

@@ -885,6 +885,8 @@ class Doors(Case):
                                 ask(front, origin, path, chat, more=key)):
                     self.assertEqual([v for k, v in headers.items() if k.startswith("Access-Control")], [])
                     self.assertEqual(headers["Vary"], "Origin")
+            self.assertEqual(front.stop()[1].count("a page of https://evil.example may not read answers; --cors "
+                                                   "https://evil.example lets it"), 1)
         with service("--api-key-file", keys, "--cors", "*") as front:
             assert_preflight(ask(front, "https://any.example", path, method="OPTIONS", more=asks), "*")
             self.assertEqual(ask(front, "null", path, chat, more=key)["Access-Control-Allow-Origin"], "*")
