@@ -19,7 +19,7 @@ code{font-size:.85rem;background:var(--band);padding:.1rem .3rem;overflow-wrap:a
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
 th,td{padding:.3rem .7rem .3rem 0;text-align:left;vertical-align:top;white-space:nowrap;
 border-bottom:1px solid var(--line)}th{color:var(--dim);font-weight:600}.r{text-align:right}
-td.text{white-space:normal;min-width:14rem}
+td.text{white-space:normal;min-width:14rem}td.against{white-space:normal;min-width:7rem}
 .good{color:var(--good)}.bad{color:var(--bad);font-weight:600}
 .track{position:relative;width:9rem;height:.8rem;background:var(--band);margin-top:.4rem}
 .track i{position:absolute;left:0;top:0;bottom:0;background:var(--good)}
@@ -159,7 +159,7 @@ def rows_table(rows):
                       cell(target_bar(row))]
         cells.append(cell(number(row["baseline"]), "r"))
         if against:
-            cells.append(cell(escape(row.get("against", "-"))))
+            cells.append(cell(escape(row.get("against", "-")), "against"))
         if tested:
             cells.append(cell(escape(row.get("difference", "-"))))
         out.append(f"<tr>{''.join(cells)}</tr>")
