@@ -141,11 +141,15 @@ static void choose_fences(bool honest, const char *program)
                  program);
 }
 
+/* As env and the shell have it. */
+enum { NOT_FOUND = 127, NOT_STARTED = 126 };
+
 static enum cmd_exit start(char **program)
 {
     signal(SIGPIPE, SIG_DFL); /* ours to ignore, not the program's */
     execvp(program[0], program);
-    return cmd_fail(CMD_FAILED, "run: cannot start %s: %s", program[0], strerror(errno));
+    enum cmd_exit code = (enum cmd_exit)(errno == ENOENT ? NOT_FOUND : NOT_STARTED);
+    return cmd_fail(code, "run: cannot start %s: %s", program[0], strerror(errno));
 }
 
 static enum cmd_exit run(const void *values, const struct cmd_operands *operands)
@@ -179,7 +183,8 @@ const struct cmd_command cmd_run_program = {
     .description =
         "Connects to the servers, then starts PROGRAM with Hawser's Vulkan driver as its only one: "
         "it sees the GPUs of the servers and no others.  What is wrong with a server is said "
-        "before the program starts; one of several may be away.  The exit status is the program's.",
+        "before the program starts; one of several may be away.  The exit status is the program's, "
+        "127 where there is none of that name, and 126 where it cannot be started.",
     .options = options,
     .environment = environment,
     .examples = "hawser run -- vulkaninfo --summary\n"

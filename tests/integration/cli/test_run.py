@@ -104,8 +104,8 @@ class Run(Case):
 
     def test_a_program_that_is_not_there(self):
         with Server("--listen", f"unix:{self.dir}/a") as server:
-            self.expect(hawser("run", "--servers", server.addresses[0], "--", "/no/such"), FAILED,
-                        "/no/such")
+            for program, status in (("/no/such", 127), ("no-such-program", 127), ("/", 126)):
+                self.expect(hawser("run", "--servers", server.addresses[0], "--", program), status, program)
         self.expect(hawser("run"), USAGE, "PROGRAM")
 
     def test_a_manifest_that_is_not_there(self):
