@@ -4,6 +4,7 @@ relay that delays; hosts are cut off, daemons stopped and killed under transfers
 The test runs in a namespace of its own, which is the switch between the hosts.  All namespaces have no names, so they
 vanish with their processes."""
 
+import json
 import os
 import pathlib
 import queue
@@ -23,6 +24,8 @@ from harness import DONE, HAWSER, TIMEOUT, Case, clean_environment, lines_of
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "kjv.gguf"
 NET, PORT, RELAY, DELAY = "10.119.0", 28260, 9, 0.003
 INSIDE = "HAWSER_TEST_SWITCH"  # set in the namespace that is the switch
+TOKENS = 320  # of a prompt
+PROMPT_BLOCKS = 2 * TOKENS // 64 * 6  # two copies of each chunk of each layer
 QUIET = {"ASAN_OPTIONS": "detect_leaks=0"}
 
 
@@ -218,15 +221,23 @@ class Hosts(Case):
 
     def text(self, host, port):
         result = host.hawser("llm", "--mode", "semantic", "--model", MODEL, "--master_port", port, "--prompt_tokens",
-                             "320", "-n", "64")
+                             str(TOKENS), "-n", "64")
         self.assertEqual(result.returncode, DONE, result.stderr)
         out = result.stdout.decode()
         return out.split("\n\n")[0], int(re.search(r"KV_FETCHED_BYTES: (\d+)", out).group(1))
 
     def a_sequence_outlives_a_host(self, a, b, c):
-        """A worker on a evicts to its daemon, which sends to the other hosts; b dies under the sequence."""
+        """A worker on a evicts to its daemon, which sends to the other hosts; b dies under the sequence, after the
+        prompt was stored: whether a block is there that was not, nobody can say without both of its owners."""
+        def blocks():
+            told = (host.hawser("kv", "--socket", host.socket, "info", "--json") for host in (a, b, c))
+            return sum(json.loads(t.stdout)["blocks"] for t in told)
+
         wanted, _ = self.text(a, self.worker(a, 28100))
+        before = blocks()
         evicting = self.worker(a, 28101, "--shadow", f"kvd:{a.socket}", "--share-prefixes", "--evict", "all@4")
+        self.assertEqual(self.text(a, evicting)[0], wanted)
+        self.until(lambda: blocks() >= before + PROMPT_BLOCKS, "the prompt is not stored")
         killer = threading.Timer(0.15, b.kill)
         killer.start()
         self.assertEqual(self.text(a, evicting)[0], wanted)
