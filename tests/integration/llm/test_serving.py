@@ -160,6 +160,7 @@ class Serving(Case):
                 asked = [chr(97 + i) * (20 + 30 * i) for i in range(CLIENTS)]
                 alone = alone or [self.complete(server, prompt, 1, tokens)[0] for prompt in asked]
                 with ThreadPoolExecutor(CLIENTS) as pool:
+                    os.kill(self.child_of(server), signal.SIGSTOP)  # so that no text ends before the first is killed
                     runs = [pool.submit(self.complete, server, prompt, 1, tokens) for prompt in asked]
                     for _ in range(2):  # a text that loses its rows more than three times fails
                         os.kill(self.child_of(server), signal.SIGKILL)
