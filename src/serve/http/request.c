@@ -258,16 +258,30 @@ static bool read_tools(struct reader *in, struct http_request *r)
            get_bool(in, "parallel_tool_calls", &r->parallel_calls);
 }
 
+/* OpenAI's field for what templates know as a variable; one that is given as such stays. */
+static bool read_effort(struct reader *in, json_t *variables)
+{
+    const char *effort = NULL;
+    if (!get_string(in, "reasoning_effort", &effort) || !effort)
+        return !field(in, "reasoning_effort");
+    json_t *all = json_pack("{s:s}", "reasoning_effort", effort);
+    (void)json_object_update(all, variables);
+    return json_object_set_new(in->root, "chat_template_kwargs", all) == 0 ||
+           http_no_memory(in->why);
+}
+
 /* As vLLM's and llama.cpp's clients say it. */
 static bool read_template(struct reader *in, struct http_request *r)
 {
+    static const char name[] = "chat_template_kwargs";
     const char *format = "auto";
-    r->variables = field(in, "chat_template_kwargs");
-    if (r->variables && !json_is_object(r->variables))
-        return refuse(in, "chat_template_kwargs", "an object");
-    if (!get_string(in, "reasoning_format", &format) ||
+    json_t *variables = field(in, name);
+    if (variables && !json_is_object(variables))
+        return refuse(in, name, "an object");
+    if (!read_effort(in, variables) || !get_string(in, "reasoning_format", &format) ||
         (r->form > HTTP_RESPONSES && !get_string(in, "prefill", &r->prefill)))
         return false;
+    r->variables = field(in, name);
     r->keep_reasoning = strcmp(format, "none") == 0;
     return true;
 }

@@ -283,6 +283,41 @@ static void fields_that_would_be_missed_are_refused(void **state)
             "echo");
 }
 
+static const char *effort_of(const struct http_request *r)
+{
+    return json_string_value(json_object_get(r->variables, "reasoning_effort"));
+}
+
+static void the_effort_is_a_variable_of_the_template(void **state)
+{
+    static const char chat[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}";
+    char body[256];
+    struct http_request r;
+    (void)state;
+    snprintf(body, sizeof(body), chat,
+             "\"reasoning_effort\": \"low\", \"chat_template_kwargs\": {\"x\": 1}");
+    parse(body, HTTP_CHAT, &r);
+    assert_string_equal(effort_of(&r), "low");
+    assert_int_equal(json_object_size(r.variables), 2);
+    http_request_fini(&r);
+    snprintf(body, sizeof(body), chat,
+             "\"reasoning_effort\": \"low\", "
+             "\"chat_template_kwargs\": {\"reasoning_effort\": \"high\"}");
+    parse(body, HTTP_CHAT, &r);
+    assert_string_equal(effort_of(&r), "high");
+    http_request_fini(&r);
+    parse("{\"input\": \"a\", \"reasoning\": {\"effort\": \"high\", \"summary\": \"auto\"}}",
+          HTTP_RESPONSES, &r);
+    assert_string_equal(effort_of(&r), "high");
+    http_request_fini(&r);
+    snprintf(body, sizeof(body), chat, "\"reasoning_effort\": null");
+    parse(body, HTTP_CHAT, &r);
+    assert_null(effort_of(&r));
+    http_request_fini(&r);
+    snprintf(body, sizeof(body), chat, "\"reasoning_effort\": 5");
+    refused(body, HTTP_CHAT, "reasoning_effort");
+}
+
 static void a_wrong_length_is_told_that_minus_one_is_none(void **state)
 {
     (void)state;
@@ -481,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_body_that_is_missing_is_told),
         cmocka_unit_test(fields_of_other_servers_are_read),
         cmocka_unit_test(fields_that_would_be_missed_are_refused),
+        cmocka_unit_test(the_effort_is_a_variable_of_the_template),
         cmocka_unit_test(a_wrong_length_is_told_that_minus_one_is_none),
         cmocka_unit_test(responses_become_chats),
         cmocka_unit_test(messages_become_chats),

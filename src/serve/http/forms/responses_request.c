@@ -209,7 +209,10 @@ json_t *http_responses_to_chat(const json_t *asked, struct http_error *why)
 {
     static const char *const same[] = {"parallel_tool_calls", "top_logprobs", "max_output_tokens"};
     json_t *chat = http_chat_begin(asked, why);
+    json_t *effort = http_field(http_field(asked, "reasoning"), "effort");
     bool fine = chat != NULL;
+    if (fine && effort)
+        fine = http_put(chat, "reasoning_effort", json_incref(effort), why);
     for (size_t i = 0; fine && i < ARRAY_LEN(same); i++) {
         if (http_field(asked, same[i]))
             fine = http_put(chat, same[i], json_incref(http_field(asked, same[i])), why);
