@@ -307,6 +307,9 @@ struct device_getter {
 static PFN_vkVoidFunction get_of_device(void *data, const char *name)
 {
     const struct device_getter *getter = data;
+    const struct vn_command_info *command = vn_command_find(name);
+    if (command && command->level != VN_LEVEL_DEVICE)
+        return NULL; /* a device has none of these, and a layer warns of the question */
     return getter->instance->get_device(getter->device, name);
 }
 
