@@ -1,8 +1,10 @@
 /* The bytes of every command and its reply, as hashes of what fixed seeds give.  The vectors are
  * the same on every architecture: a client on one understands a server on another.
  *
- *    test-venus-golden FILE            compares
- *    test-venus-golden --write FILE    writes, when the wire was changed on purpose */
+ *    test-venus-golden FOLDER            compares
+ *    test-venus-golden --write FOLDER    writes, when the wire was changed on purpose
+ *
+ * Fillers fill what the registry has, so each one that the build takes by itself has vectors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,17 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <xxhash.h>
 
 #include "unit/venus/support/trip.h"
 
-/* Fillers fill what the registry has: another one than the build takes by itself has other
- * content. */
-enum { SEEDS = 8, DEFAULT_HEADER = 309, SKIPPED = 77 };
+enum { SEEDS = 8, SKIPPED = 77 };
 
-static const char *vectors_path;
+static char vectors_path[4096];
 
 static uint64_t hash_of(struct trip *t, const struct trip_test *test)
 {
@@ -59,9 +60,9 @@ static void test_bytes_are_those_of_the_vectors(void **state)
     fclose(file);
 }
 
-static int write_vectors(const char *path)
+static int write_vectors(void)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(vectors_path, "w");
     struct trip t;
     if (!file)
         return 1;
@@ -78,12 +79,13 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_are_those_of_the_vectors),
     };
-    if (VK_HEADER_VERSION != DEFAULT_HEADER)
-        return SKIPPED;
-    if (argc == 3 && strcmp(argv[1], "--write") == 0)
-        return write_vectors(argv[2]);
-    if (argc != 2)
+    if (argc < 2)
         return 2;
-    vectors_path = argv[1];
+    snprintf(vectors_path, sizeof(vectors_path), "%s/streams-%d.txt", argv[argc - 1],
+             VK_HEADER_VERSION);
+    if (argc == 3 && strcmp(argv[1], "--write") == 0)
+        return write_vectors();
+    if (access(vectors_path, R_OK))
+        return SKIPPED; /* a registry that was given */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
