@@ -17,7 +17,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +124,7 @@ struct member {
     struct crowd *crowd; /* NULL: alone */
     pthread_t thread;
     int fd, status;
+    uint64_t begin;
     struct bench_load_figures figures;
     char why[BENCH_LOAD_WHY];
 };
@@ -136,8 +136,7 @@ struct crowd {
     uint32_t ready, started;
     pthread_barrier_t line;
     sem_t begun; /* posted for each text that has its first token */
-    atomic_uint ended;
-    uint64_t begin;
+    uint64_t begin, ns;
     const char *why;
 };
 
@@ -165,12 +164,11 @@ static void *member_main(void *user)
     if (m->crowd)
         pthread_barrier_wait(&m->crowd->line);
     sem_t *begun = m->crowd ? &m->crowd->begun : NULL;
+    m->begin = hw_now_ns();
     if (m->way == WAY_ENGINE)
         m->status = bench_load_engine(m->run->conn, &request, begun, &m->figures, m->why);
     else
         m->status = bench_load_http(m->fd, ask->body, begun, &m->figures, m->why);
-    if (m->crowd)
-        m->crowd->ended++;
     return NULL;
 }
 
@@ -219,19 +217,23 @@ static enum cmd_exit crowd_start(struct bench_run *r, enum way way, uint32_t cou
     return CMD_DONE;
 }
 
-/* Waits for all of them. */
-static enum cmd_exit crowd_end(struct crowd *crowd, struct figures *out)
+static void crowd_join(struct crowd *crowd)
 {
     for (uint32_t i = 0; i < crowd->started; i++)
         pthread_join(crowd->members[i].thread, NULL);
-    uint64_t ns = hw_now_ns() - crowd->begin;
+    crowd->ns = hw_now_ns() - crowd->begin;
+}
+
+/* After crowd_join. */
+static enum cmd_exit crowd_end(struct crowd *crowd, struct figures *out)
+{
     for (uint32_t i = 0; i < crowd->started; i++)
         crowd->why = crowd->members[i].status ? crowd->members[i].why : crowd->why;
     enum cmd_exit code = CMD_DONE;
     if (crowd->why)
         code = cmd_fail(CMD_FAILED, "bench-serve: %s: %s", way_names[crowd->way], crowd->why);
     else
-        sum_up(crowd->members, crowd->started, ns, out);
+        sum_up(crowd->members, crowd->started, crowd->ns, out);
     for (uint32_t i = 0; i < crowd->ready; i++) {
         if (crowd->members[i].fd >= 0)
             close(crowd->members[i].fd);
@@ -246,7 +248,10 @@ static enum cmd_exit ask_all(struct bench_run *r, enum way way, uint32_t count, 
 {
     struct crowd crowd;
     enum cmd_exit code = crowd_start(r, way, count, &crowd);
-    return code == CMD_DONE ? crowd_end(&crowd, out) : code;
+    if (code != CMD_DONE)
+        return code;
+    crowd_join(&crowd);
+    return crowd_end(&crowd, out);
 }
 
 /* ---- a prompt beside texts ---- */
@@ -269,8 +274,9 @@ static enum cmd_exit make_newcomer(struct bench_run *r, struct ask *out)
     return out->tokens && out->body ? CMD_DONE : cmd_fail(CMD_FAILED, "out of memory");
 }
 
-/* Milliseconds from its prompt to its first token. */
-static enum cmd_exit ask_newcomer(struct bench_run *r, enum way way, double *first_ms)
+/* Milliseconds from its prompt to its first token, which came at *first_at. */
+static enum cmd_exit ask_newcomer(struct bench_run *r, enum way way, double *first_ms,
+                                  uint64_t *first_at)
 {
     struct ask ask;
     struct member m = {.run = r, .way = way, .ask = &ask, .fd = -1};
@@ -286,9 +292,19 @@ static enum cmd_exit ask_newcomer(struct bench_run *r, enum way way, double *fir
     if (m.fd >= 0)
         close(m.fd);
     *first_ms = (double)m.figures.first_ns / 1e6;
+    *first_at = m.begin + m.figures.first_ns;
     free(ask.tokens);
     free(ask.body);
     return code;
+}
+
+/* Those that had ended by then. */
+static uint32_t count_ended(const struct crowd *crowd, uint64_t then)
+{
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i < crowd->started; i++)
+        ended += crowd->members[i].begin + crowd->members[i].figures.total_ns <= then;
+    return ended;
 }
 
 /* The same once each of `count` texts has begun, and before one has ended. */
@@ -296,6 +312,7 @@ static enum cmd_exit ask_beside(struct bench_run *r, enum way way, uint32_t coun
 {
     struct crowd crowd;
     struct figures figures;
+    uint64_t first_at = 0;
     enum cmd_exit code = crowd_start(r, way, count, &crowd);
     if (code != CMD_DONE)
         return code;
@@ -303,8 +320,9 @@ static enum cmd_exit ask_beside(struct bench_run *r, enum way way, uint32_t coun
         while (sem_wait(&crowd.begun))
             continue;
     }
-    code = crowd.started ? ask_newcomer(r, way, first_ms) : CMD_DONE;
-    uint32_t ended = crowd.ended;
+    code = crowd.started ? ask_newcomer(r, way, first_ms, &first_at) : CMD_DONE;
+    crowd_join(&crowd);
+    uint32_t ended = count_ended(&crowd, first_at);
     enum cmd_exit end = crowd_end(&crowd, &figures);
     if (code == CMD_DONE && end == CMD_DONE && ended > 0)
         return cmd_fail(
@@ -379,7 +397,8 @@ static enum cmd_exit measure_beside(struct bench_run *r, struct hw_bench *bench,
     /* The first repetition warms up. */
     for (uint64_t rep = 0; rep <= r->o->reps; rep++) {
         for (int way = 0; way < ways; way++) {
-            enum cmd_exit code = ask_newcomer(r, (enum way)way, &alone[way][rep]);
+            uint64_t at;
+            enum cmd_exit code = ask_newcomer(r, (enum way)way, &alone[way][rep], &at);
             if (code == CMD_DONE)
                 code = ask_beside(r, (enum way)way, clients, &beside[way][rep]);
             if (code != CMD_DONE)

@@ -553,8 +553,12 @@ class Serving(Case):
         def bench(prompt, tokens):
             return hawser("bench-serve", "--model", self.model, "--threads", 1, "--clients", 2, "--reps", 1,
                           "--beside", prompt, "--tokens", tokens, "--json")
-        self.expect(bench(200, 2), FAILED, "2 of 2 texts ended before the first token of the prompt beside them")
-        for _ in range(3):  # a busy machine may send the prompt when the texts have ended
+        for _ in range(10):  # or both are computed in one step
+            short = bench(200, 2)
+            if short.returncode != DONE:
+                break
+        self.expect(short, FAILED, "of 2 texts ended before the first token of the prompt beside them")
+        for _ in range(10):  # a busy machine may send the prompt when the texts have ended
             run = bench(8, 220)
             if run.returncode == DONE:
                 break
