@@ -187,9 +187,9 @@ static void lost_server(void)
         uint32_t index = wsi_take(&chain);
         VKT(wsi_present(1, &chain.handle, &index, VK_NULL_HANDLE));
     }
+    VkSemaphore acquired = vkt_semaphore();
     printf("ready\n");
     fflush(stdout);
-    VkSemaphore acquired = vkt_semaphore();
     VkResult result = VK_SUCCESS;
     while (result == VK_SUCCESS) {
         uint32_t index;
